@@ -1,45 +1,42 @@
-//! The time that retention goes by. What is deleted because it is old is gone for good, so a clock that jumps deletes
-//! nothing: the last time that was seen is kept on the disk, and a time that is more than a day away from it counts
-//! only when the clock has gone on from there for a day. The same holds after a pause of more than a day: the two
-//! cannot be told apart.
+//! The clock for retention. Removal by age is final, so a clock that jumps removes nothing: the last accepted time is
+//! stored on disk, and a time more than a day away from it is accepted only after the clock has run on from there for a
+//! day. A pause of more than a day is treated the same way, because the two cannot be told apart.
 
-use crate::whole_file::{Directory, Taken};
+use crate::whole_file::{Directory, IfExists};
 use serde::{Deserialize, Serialize};
 use std::{
-    fs,
+    fs, io,
     path::Path,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// What a clock may be away from the last time that was seen.
+/// The largest accepted distance from the last time seen.
 const STEP_MS: u64 = 24 * 60 * 60 * 1000;
-/// A clock that is further from where it jumped to has not gone on from there, but jumped again.
-const GONE_ON_MS_MAX: u64 = 14 * STEP_MS;
+/// A clock further than this from the time it jumped to has not run on from there, but jumped again.
+const STABLE_MS_MAX: u64 = 14 * STEP_MS;
 const WRITE_MS: u64 = 60 * 1000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Seen {
-    /// What retention went by last, since 1970.
+struct ClockState {
+    /// The last time accepted for retention, since 1970.
     seen_ms: u64,
     jumped_ms: Option<u64>,
 }
 
-impl Seen {
+impl ClockState {
     fn settled(seen_ms: u64) -> Self {
-        Self {
-            seen_ms,
-            jumped_ms: None,
-        }
+        let jumped_ms = None;
+        Self { seen_ms, jumped_ms }
     }
 
-    /// Whether `now` counts, and what holds afterwards.
+    /// Returns true if `now` is accepted, and the new state.
     fn after(self, now_ms: u64) -> (bool, Self) {
         let settled = Self::settled(now_ms);
         let since_jump = self.jumped_ms.and_then(|jumped| now_ms.checked_sub(jumped));
         match since_jump {
             _ if now_ms.abs_diff(self.seen_ms) <= STEP_MS => (true, settled),
             Some(0..STEP_MS) => (false, self),
-            Some(STEP_MS..=GONE_ON_MS_MAX) => (true, settled),
+            Some(STEP_MS..=STABLE_MS_MAX) => (true, settled),
             _ => {
                 let jumped_ms = Some(now_ms);
                 (false, Self { jumped_ms, ..self })
@@ -48,15 +45,19 @@ impl Seen {
     }
 }
 
-/// `now`, if the store that has this file or directory may go by it. None: the clock has jumped, and what is old stays.
+/// `None` after a clock jump, or if the time cannot be stored: the store of this path then removes nothing for its age.
 pub(crate) fn for_retention(store: &Path, now: SystemTime) -> Option<SystemTime> {
     let file = &store.with_file_name("clock.json");
     let now_ms = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let now_ms = u64::try_from(now_ms.as_millis()).unwrap_or(u64::MAX);
-    let text = fs::read_to_string(file).unwrap_or_default();
-    let Ok(seen) = serde_json::from_str::<Seen>(&text) else {
-        return write(file, Seen::settled(now_ms)).then_some(now);
+    let text = match fs::read_to_string(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return write(file, ClockState::settled(now_ms)).then_some(now);
+        }
+        text => text.unwrap_or_default(),
     };
+    // A file that cannot be read, after a loss of power, counts as a jump.
+    let seen = serde_json::from_str::<ClockState>(&text).unwrap_or_default();
     let (counts, after) = seen.after(now_ms);
     let is_new = seen.jumped_ms != after.jumped_ms;
     if !counts && is_new {
@@ -71,13 +72,12 @@ pub(crate) fn for_retention(store: &Path, now: SystemTime) -> Option<SystemTime>
     (counts && written).then_some(now)
 }
 
-/// False: it could not be written.
-fn write(file: &Path, seen: Seen) -> bool {
+fn write(file: &Path, seen: ClockState) -> bool {
     let text = serde_json::to_string(&seen).unwrap_or_default();
     let written = Directory::of_file(file)
-        .and_then(|(directory, name)| directory.write_unsynced(&name, text.as_bytes(), Taken::Replaced));
+        .and_then(|(directory, name)| directory.write_unsynced(&name, text.as_bytes(), IfExists::Replace));
     if let Err(error) = &written {
-        tracing::warn!(%error, "the time of retention cannot be kept; nothing is removed for its age");
+        tracing::warn!(%error, "the time for retention cannot be stored; nothing is removed for its age");
     }
     written.is_ok()
 }
@@ -89,12 +89,12 @@ mod tests {
     const DAY: u64 = STEP_MS;
 
     #[test]
-    fn a_clock_that_jumps_counts_when_it_has_gone_on_for_a_day() {
-        let begun = Seen {
+    fn jumped_clock_is_accepted_after_running_on_for_a_day() {
+        let begun = ClockState {
             seen_ms: 100 * DAY,
             jumped_ms: None,
         };
-        // The times of the clock, in days, and whether each counts.
+        // Times of the clock, in days; true if accepted.
         let check = |times: &[(f64, bool)]| {
             let mut seen = begun;
             for (days, expect) in times {
@@ -110,11 +110,11 @@ mod tests {
             }
         };
         check(&[(100.5, true), (101.4, true), (102.0, true)]);
-        // ahead, and right again
+        // ahead, then corrected
         check(&[(500.0, false), (500.9, false), (100.1, true), (100.2, true)]);
-        // ahead, for good
+        // ahead permanently
         check(&[(130.0, false), (130.5, false), (131.0, true), (131.1, true)]);
-        // back, and on from there
+        // back, then running on from there
         check(&[(3.0, false), (3.5, false), (4.0, true)]);
         // from one wrong time to another
         check(&[
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_time_is_kept_on_the_disk() {
+    fn last_time_seen_is_stored_on_disk() {
         let directory = crate::tests::TestDir::new();
         let file = directory.join("audit.db");
         let at = |days: u64| UNIX_EPOCH + Duration::from_millis(days * DAY);
@@ -135,6 +135,12 @@ mod tests {
         assert_eq!(for_retention(&file, at(400)), None);
         assert_eq!(for_retention(&file, at(100)), Some(at(100)));
         assert_eq!(for_retention(&file, at(101)), Some(at(101)));
+        for damaged in ["", "{"] {
+            fs::write(directory.join("clock.json"), damaged).unwrap();
+            assert_eq!(for_retention(&file, at(400)), None);
+            assert_eq!(for_retention(&file, at(101)), None);
+            assert_eq!(for_retention(&file, at(102)), Some(at(102)));
+        }
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
         fs::remove_dir_all(&directory).unwrap();
         assert_eq!(for_retention(&file, at(101)), None);

@@ -1,10 +1,10 @@
-//! Reading and writing with SHA-256, and digests as text.
+//! SHA-256 while reading and writing, and digests as text.
 
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 use std::io::{self, Read, Write};
 
-/// Hashes and counts what it passes on.
+/// A writer that hashes and counts the bytes it passes on.
 #[derive(Debug)]
 pub(crate) struct Hashing<W> {
     pub(crate) inner: W,
@@ -20,19 +20,13 @@ pub(crate) struct Hashed {
 
 impl<W> Hashing<W> {
     pub(crate) fn new(inner: W) -> Self {
-        Self {
-            inner,
-            hash: Sha256::new(),
-            bytes: 0,
-        }
+        let (hash, bytes) = (Sha256::new(), 0);
+        Self { inner, hash, bytes }
     }
 
     pub(crate) fn finish(self) -> (W, Hashed) {
-        let hashed = Hashed {
-            sha256: self.hash.finalize().into(),
-            bytes: self.bytes,
-        };
-        (self.inner, hashed)
+        let (sha256, bytes) = (self.hash.finalize().into(), self.bytes);
+        (self.inner, Hashed { sha256, bytes })
     }
 }
 
@@ -55,17 +49,16 @@ pub(crate) fn copy(mut reader: impl Read, writer: impl Write) -> io::Result<Hash
     Ok(hashing.finish().1)
 }
 
-/// Of all that the reader gives.
 pub(crate) fn of(reader: impl Read) -> io::Result<Hashed> {
     copy(reader, io::sink())
 }
 
-/// Lower-case digits, two to a byte.
+/// Returns lower-case hexadecimal, two digits per byte.
 pub fn to_hex(bytes: &[u8]) -> String {
     HEXLOWER.encode(bytes)
 }
 
-/// Lower-case digits, two to a byte, nothing else.
+/// Parses lower-case hexadecimal of exactly `N` bytes.
 pub fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     HEXLOWER.decode(text.as_bytes()).ok()?.try_into().ok()
 }

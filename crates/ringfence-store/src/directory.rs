@@ -1,4 +1,4 @@
-//! The directory in which everything lies that outlives a request.
+//! Private directories for persistent state.
 
 use rustix::{
     fs::{Mode, OFlags},
@@ -13,10 +13,11 @@ use std::{
     path::Path,
 };
 
-/// Made for this user alone; one that is there must be theirs, and closed to others.
+/// Creates a directory of mode 0700, and missing parents of mode 0755. An existing one must be a directory of this user
+/// (not a link) that is closed to others. Fails if another user could replace it in its parent.
 pub fn make_own_directory(path: &Path) -> io::Result<()> {
     if let Some(parent) = path.parent() {
-        // Whatever the umask of this process lets through.
+        // Less what the umask of this process removes.
         fs::DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
         check_parent(&fs::metadata(parent)?)?;
     }
@@ -37,15 +38,15 @@ pub fn make_own_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The same for a directory that programs may change: whatever mode they gave it, it is closed to others again. It
-/// lies in one that no program reaches.
-pub fn take_back_own_directory(path: &Path) -> io::Result<()> {
+/// Creates a directory that programs may change, or sets an existing one of this user back to mode 0700. Its parent
+/// must be out of the programs' reach; it is neither created nor checked.
+pub fn reclaim_own_directory(path: &Path) -> io::Result<()> {
     const CLOSED: u32 = 0o700;
     match fs::DirBuilder::new().mode(CLOSED).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => made?,
     }
-    // A handle needs no right to what it is of, and no other directory can take its place.
+    // An `O_PATH` handle needs no permission on the directory, and no other directory can take its place.
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let handle = rustix::fs::open(path, flags, Mode::empty())?;
     let found = rustix::fs::fstat(&handle)?;
@@ -59,7 +60,7 @@ pub fn take_back_own_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A user who may write there could put another directory in this one's place.
+/// Refuses a parent writable by others without the sticky bit, or of a user other than this one and root.
 fn check_parent(parent: &fs::Metadata) -> io::Result<()> {
     const OTHERS_WRITE: u32 = 0o002;
     const STICKY: u32 = 0o1000;
@@ -79,7 +80,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_directory_that_others_may_enter_is_refused_and_so_is_a_link() {
+    fn directory_open_to_others_and_symlink_are_refused() {
         let base = TestDir::new();
         let own = base.join("state/record");
         make_own_directory(&own).unwrap();
@@ -105,23 +106,23 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_programs_is_closed_again_whatever_they_made_of_it() {
+    fn directory_of_programs_is_reset_to_mode_0700() {
         let base = TestDir::new();
         let own = base.join("default");
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
-        take_back_own_directory(&own).unwrap();
+        reclaim_own_directory(&own).unwrap();
         assert_eq!(mode(&own), 0o700);
         for made in [0o755, 0o777, 0o1777, 0o2770, 0o500, 0] {
             fs::set_permissions(&own, fs::Permissions::from_mode(made)).unwrap();
-            take_back_own_directory(&own).unwrap();
+            reclaim_own_directory(&own).unwrap();
             assert_eq!(mode(&own), 0o700, "{made:o}");
         }
         fs::set_permissions(&own, fs::Permissions::from_mode(0o755)).unwrap();
         let link = base.join("link");
         std::os::unix::fs::symlink(&own, &link).unwrap();
-        assert!(take_back_own_directory(&link).is_err());
+        assert!(reclaim_own_directory(&link).is_err());
         assert_eq!(mode(&own), 0o755, "no link is followed");
         fs::write(base.join("file"), "").unwrap();
-        assert!(take_back_own_directory(&base.join("file")).is_err());
+        assert!(reclaim_own_directory(&base.join("file")).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! State directories of earlier versions are read. [`write_state`] wrote the one in
+//! State directories of earlier versions remain readable. [`write_state`] wrote the one in
 //! `tests/golden/state-1.tar.gz.base64`; a new format gets another file there, and this one stays.
 
 use crate::{
@@ -126,7 +126,7 @@ fn write_artifacts(directory: &Path, signer: &Signer) {
         let items = vec![item("own", &bytes), item("shared", b"shared")];
         store.publish(published, items).unwrap();
     }
-    // As a crash leaves it.
+    // The state after a crash.
     std::mem::forget(item("lost", b"lost"));
     assert!(!store.sweep().unwrap().busy);
 }
@@ -200,7 +200,7 @@ impl Unpacked {
 }
 
 #[test]
-fn artifacts_of_an_earlier_version_are_read_swept_and_added_to() {
+fn artifacts_of_an_earlier_version_are_read_and_swept() {
     let state = Unpacked::new();
     let store = ArtifactStore::open(state.directory.join("artifacts"), state.signer.clone(), KEPT).unwrap();
     assert!(store.bytes() > 0);
@@ -228,7 +228,7 @@ fn artifacts_of_an_earlier_version_are_read_swept_and_added_to() {
 }
 
 #[test]
-fn a_layer_of_an_earlier_version_is_found_and_checked() {
+fn layer_of_an_earlier_version_is_found_and_verified() {
     let state = Unpacked::new();
     let directory = state.directory.join("packages");
     let open = || Layers::open(directory.clone(), state.signer.clone()).unwrap();
@@ -241,7 +241,7 @@ fn a_layer_of_an_earlier_version_is_found_and_checked() {
 }
 
 #[test]
-fn snapshots_of_an_earlier_version_are_listed_restored_and_continued() {
+fn snapshots_of_an_earlier_version_are_listed_restored_and_added_to() {
     let state = Unpacked::new();
     let inside = state.directory.join("inside");
     fs::create_dir(&inside).unwrap();
@@ -285,7 +285,7 @@ fn vaults_of_an_earlier_version_are_opened() {
 }
 
 #[test]
-fn an_audit_record_of_an_earlier_version_is_verified_and_continued() {
+fn audit_record_of_an_earlier_version_is_verified_and_continued() {
     let state = Unpacked::new();
     let database = state.directory.join("audit.db");
     let check = || {

@@ -1,5 +1,5 @@
-//! What outlives a request: the audit record, the vault's secrets, the artifacts, the
-//! workspaces, the layers of packages. No asynchronous code: results come by callback.
+//! Persistent state: the audit record, the vault, artifacts, workspaces and their snapshots, package layers and access
+//! tokens. The code is synchronous; the audit writer reports by callback.
 #![forbid(unsafe_code)]
 #![expect(
     missing_docs,
@@ -25,6 +25,6 @@ pub mod vault;
 mod whole_file;
 
 pub use digest::{from_hex, to_hex};
-pub use directory::{make_own_directory, take_back_own_directory};
+pub use directory::{make_own_directory, reclaim_own_directory};
 pub use signer::{Signer, SignerError, public_key_of_pem, verify};
 pub use whole_file::FileError;

@@ -1,6 +1,6 @@
-//! The key that signs what this host records: Ed25519 (RFC 8032), kept in a file of mode 0600 that is made once.
+//! The signing key of this host: Ed25519 (RFC 8032), in a file of mode 0600 that is created once.
 
-use crate::whole_file::{Directory, Taken};
+use crate::whole_file::{Directory, IfExists};
 use ed25519_dalek::{
     Signature, SigningKey, VerifyingKey,
     pkcs8::{
@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 
 const KEY_BYTES_MAX: u64 = 16 << 10;
 
-/// Signs; clones hold the same key, which is wiped when the last is dropped. Its `Debug` shows the public key alone.
+/// A signing key. Clones share it; it is wiped when the last one is dropped. `Debug` shows only the public key.
 #[derive(Clone, Debug)]
 pub struct Signer {
     key: std::sync::Arc<SigningKey>,
@@ -33,15 +33,13 @@ pub struct SignerError {
 
 impl SignerError {
     fn of(path: &Path, error: &io::Error) -> Self {
-        Self {
-            path: path.to_owned(),
-            what: error.to_string(),
-        }
+        let (path, what) = (path.to_owned(), error.to_string());
+        Self { path, what }
     }
 }
 
 impl Signer {
-    /// A key that lives as long as this process.
+    /// Generates a key for the lifetime of this process; it is not stored.
     pub fn in_memory() -> io::Result<Self> {
         let mut seed = Zeroizing::new([0; 32]);
         getrandom::fill(seed.as_mut()).map_err(io::Error::other)?;
@@ -49,8 +47,7 @@ impl Signer {
         Ok(Self { key })
     }
 
-    /// The key of this file (PKCS #8, PEM), which is made if it is missing. Of two that make it at once, one wins and
-    /// both have its key.
+    /// Loads the key from this file (PKCS #8, PEM), or creates it. Of two that create it at once, both use the first's.
     pub fn load_or_create(path: &Path) -> Result<Self, SignerError> {
         if let Some(existing) = Self::load_existing(path)? {
             return Ok(existing);
@@ -62,7 +59,7 @@ impl Signer {
         made.map_err(|error| SignerError::of(path, &error))
     }
 
-    /// The same, where there is one already.
+    /// Loads the key from this file. `None` if the file is missing.
     pub fn load_existing(path: &Path) -> Result<Option<Self>, SignerError> {
         match Self::load(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -79,15 +76,15 @@ impl Signer {
         }
         let mut pem = Zeroizing::new(String::new());
         file.take(KEY_BYTES_MAX).read_to_string(&mut pem)?;
-        let key =
-            SigningKey::from_pkcs8_pem(&pem).map_err(|_| io::Error::other("it is no Ed25519 key in PEM"))?;
+        let key = SigningKey::from_pkcs8_pem(&pem)
+            .map_err(|_| io::Error::other("it is not an Ed25519 key in PEM"))?;
         Ok(Self { key: key.into() })
     }
 
     fn save(&self, path: &Path) -> io::Result<()> {
         let pem = self.key.to_pkcs8_pem(LineEnding::LF).map_err(io::Error::other)?;
         let saved = Directory::of_file(path)
-            .and_then(|(directory, name)| directory.write(&name, pem.as_bytes(), Taken::Refused));
+            .and_then(|(directory, name)| directory.write(&name, pem.as_bytes(), IfExists::Fail));
         saved.map(drop).map_err(|error| error.error)
     }
 
@@ -106,14 +103,13 @@ impl Signer {
     }
 }
 
-/// The key of a text that [`Signer::public_key_pem`] gave. `None` for any other text.
+/// Parses the output of [`Signer::public_key_pem`]. `None` for any other text.
 pub fn public_key_of_pem(pem: &str) -> Option<[u8; 32]> {
     let key = VerifyingKey::from_public_key_pem(pem).ok()?;
     Some(key.to_bytes())
 }
 
-/// What is signed of several things: a label, which ends in a NUL, then each field as its length (8 bytes, big-endian)
-/// and its bytes.
+/// Returns the bytes to sign: a label ending in NUL, then each field as its length (8 bytes, big-endian) and bytes.
 pub(crate) fn statement<F: AsRef<[u8]>>(label: &[u8], fields: impl IntoIterator<Item = F>) -> Vec<u8> {
     let mut statement = label.to_vec();
     for field in fields {
@@ -139,20 +135,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_of_a_signer_holds_nothing_of_its_key() {
+    fn debug_output_of_signer_does_not_contain_its_key() {
         let signer = Signer::in_memory().unwrap();
-        let shown = format!("{signer:?} {signer:#?}").replace(char::is_whitespace, "");
+        let debug = format!("{signer:?} {signer:#?}").replace(char::is_whitespace, "");
         let parts = |bytes: &[u8]| bytes.iter().map(u8::to_string).collect::<Vec<_>>().join(",");
-        assert!(!shown.contains(&parts(&signer.key.to_bytes()[..4])), "{shown}");
+        assert!(!debug.contains(&parts(&signer.key.to_bytes()[..4])), "{debug}");
         assert!(
-            !shown.contains(&crate::to_hex(&signer.key.to_bytes()[..4])),
-            "{shown}"
+            !debug.contains(&crate::to_hex(&signer.key.to_bytes()[..4])),
+            "{debug}"
         );
-        assert!(shown.contains("SigningKey"), "the control: {shown}");
+        assert!(debug.contains("SigningKey"), "the control: {debug}");
     }
 
     #[test]
-    fn a_key_is_made_once_and_read_again() {
+    fn key_is_created_once_and_loaded_again() {
         let directory = crate::tests::TestDir::new();
         let path = directory.join("signing.key");
         assert!(Signer::load_existing(&path).unwrap().is_none() && !path.exists());

@@ -1,4 +1,4 @@
-//! What all tests of this crate share: a directory of a test's own, which goes away with it, and names.
+//! Shared by all tests of this crate: a directory per test, removed with it, and names.
 
 use ringfence_types::Namespace;
 use std::{
@@ -19,7 +19,7 @@ impl TestDir {
         Self(path)
     }
 
-    /// One that another process made.
+    /// A directory made by another process.
     pub(crate) fn at(path: PathBuf) -> Self {
         Self(path)
     }
@@ -41,7 +41,7 @@ impl AsRef<Path> for TestDir {
 
 impl Drop for TestDir {
     fn drop(&mut self) {
-        // The test may have removed it, and one that failed has said so already.
+        // The test may have removed it already; a failed test has reported its own error.
         fs::remove_dir_all(&self.0).unwrap_or_default();
     }
 }

@@ -1,11 +1,10 @@
-//! Bearer tokens of the HTTP server: who has one, and what its bearer may. A token is random and is shown when it is
-//! made; what is kept is its SHA-256. Readers take the file as it is, for it is replaced whole; a writer holds a lock
-//! from reading to writing.
+//! Bearer tokens of the HTTP server: their principals and rights. A token is random and shown only when created; its
+//! SHA-256 is stored. The file is replaced atomically, so readers need no lock; a writer locks from reading to writing.
 
 use crate::{
     digest::{from_hex, to_hex},
     tree::Stamp,
-    whole_file::{Directory, FileError, Taken},
+    whole_file::{Directory, FileError, IfExists},
 };
 use data_encoding::BASE64URL_NOPAD;
 use ringfence_types::{LimitsRequest, Namespace, closed_words};
@@ -22,11 +21,10 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 const FILE_BYTES_MAX: u64 = 4 << 20;
 const TOKENS_MAX: usize = 1000;
 const RANDOM_BYTES: usize = 32;
-/// So that a token is known for what it is where it should not be.
+/// Makes a leaked token recognizable.
 const PREFIX: &str = "rft_";
 const VERSION: u32 = 1;
 
-/// What the bearer of a token is to this server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PrincipalRole {
@@ -42,20 +40,20 @@ closed_words!(PrincipalRole: Caller = "caller", Operator = "operator");
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenEntry {
-    /// Of the principal; written as a namespace's.
+    /// Name of the principal, in the syntax of a namespace.
     pub name: Namespace,
-    /// In hexadecimal digits.
+    /// SHA-256 of the token, in hexadecimal.
     pub sha256: String,
-    /// Empty: all.
+    /// Allowed namespaces. Empty: all.
     pub namespaces: Vec<Namespace>,
-    /// Empty: those of the server.
+    /// Allowed toolsets. Empty: those of the server.
     pub toolsets: Vec<String>,
-    /// 0: as many as it likes.
+    /// 0: unlimited.
     pub rate_per_minute: u32,
-    /// After how long its calls are detached, 0: never. None: as the server says.
+    /// Time after which its calls are detached; 0: never. `None`: the server's setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detach_after_ms: Option<u64>,
-    /// The largest limits of its programs, where they are below the server's.
+    /// Maximum limits of its programs, where they are below the server's.
     #[serde(default, skip_serializing_if = "is_empty")]
     pub limits: LimitsRequest,
     pub role: PrincipalRole,
@@ -84,7 +82,7 @@ pub enum TokenError {
     Random(getrandom::Error),
 }
 
-/// Which file was read: another one differs in some of it. The second is its size.
+/// Version of the file that was read: its stamp and its size. Another file differs in at least one of them.
 pub type FileVersion = (Stamp, i64);
 
 #[derive(Debug)]
@@ -98,13 +96,13 @@ impl Tokens {
         Ok(Self { directory })
     }
 
-    /// None: there is no file, because no token was ever made.
+    /// Returns the version of the file. `None` if there is no file, because no token was ever created.
     pub fn stamp(&self) -> Result<Option<FileVersion>, TokenError> {
         let stat = self.directory.stat(FILE)?;
         Ok(stat.map(|stat| (Stamp::of(&stat), stat.st_size)))
     }
 
-    /// All of them, expired ones too. None: there is no file.
+    /// Returns all tokens, including expired ones. `None` if there is no file.
     pub fn read(&self) -> Result<Option<Vec<TokenEntry>>, TokenError> {
         let damaged = || TokenError::Damaged(self.directory.path.join(FILE).display().to_string());
         let Some(bytes) = self.directory.read(FILE, FILE_BYTES_MAX)? else {
@@ -117,11 +115,11 @@ impl Tokens {
         }
     }
 
-    /// Keeps an entry, whose `sha256` is filled in, and gives its token.
+    /// Stores an entry, with its `sha256` filled in, and returns the token. Expired entries are removed.
     pub fn create(&self, mut entry: TokenEntry) -> Result<Zeroizing<String>, TokenError> {
         let _lock = self.directory.lock_within(LOCK, LOCK_PATIENCE)?;
         let mut tokens = self.read()?.unwrap_or_default();
-        tokens.retain(|token| !is_over(token, entry.created_unix_ms));
+        tokens.retain(|token| !is_expired(token, entry.created_unix_ms));
         if tokens.iter().any(|token| token.name == entry.name) {
             return Err(TokenError::Exists(entry.name));
         }
@@ -139,8 +137,7 @@ impl Tokens {
         Ok(token)
     }
 
-    /// False: no token has this name. The file stays when the last one goes, so that a server whose tokens are
-    /// revoked does not become an open one.
+    /// Returns false without such a token. The file stays, even if empty, so that the server does not become open.
     pub fn revoke(&self, name: &Namespace) -> Result<bool, TokenError> {
         let _lock = self.directory.lock_within(LOCK, LOCK_PATIENCE)?;
         let mut tokens = self.read()?.unwrap_or_default();
@@ -154,13 +151,11 @@ impl Tokens {
     }
 
     fn write(&self, tokens: Vec<TokenEntry>) -> Result<(), TokenError> {
-        let file = File {
-            version: VERSION,
-            tokens,
-        };
+        let version = VERSION;
+        let file = File { version, tokens };
         let failed = self.directory.failed::<io::Error>("write", FILE);
         let bytes = serde_json::to_vec_pretty(&file).map_err(|error| failed(error.into()))?;
-        self.directory.write(FILE, &bytes, Taken::Replaced)?;
+        self.directory.write(FILE, &bytes, IfExists::Replace)?;
         Ok(())
     }
 }
@@ -169,36 +164,31 @@ fn is_empty(limits: &LimitsRequest) -> bool {
     *limits == LimitsRequest::default()
 }
 
-fn is_over(token: &TokenEntry, now_unix_ms: u64) -> bool {
-    token
-        .expires_unix_ms
-        .is_some_and(|expires| expires <= now_unix_ms)
+fn is_expired(token: &TokenEntry, now_unix_ms: u64) -> bool {
+    token.expires_unix_ms.is_some_and(|end| end <= now_unix_ms)
 }
 
-/// Of a token as it is presented.
 pub fn hash(token: &str) -> [u8; 32] {
     Sha256::digest(token.as_bytes()).into()
 }
 
-/// Compared without telling by time how much of it is right.
+/// Compares in constant time, so that the time does not reveal how much of a hash is right.
 pub fn is_same(one: &[u8; 32], other: &[u8; 32]) -> bool {
     one.ct_eq(other).into()
 }
 
-/// The place of the entry that a token is of, if it has not expired.
+/// Returns the index of the token's entry, if it has not expired.
 pub fn find<'a>(
     tokens: impl Iterator<Item = &'a TokenEntry>,
     presented: &[u8; 32],
     now_unix_ms: u64,
 ) -> Option<usize> {
     let is_of = |entry: &TokenEntry| from_hex(&entry.sha256).is_some_and(|kept| is_same(&kept, presented));
-    // Each is looked at, so that the time says nothing of the place of the right one either.
-    let found = tokens
-        .enumerate()
-        .fold(None, |found, one| if is_of(one.1) { Some(one) } else { found });
+    // Every entry is compared, so that the time does not reveal the index of the right one either.
+    let found = tokens.enumerate().filter(|(_, entry)| is_of(entry)).last();
     found
-        .filter(|(_, entry)| !is_over(entry, now_unix_ms))
-        .map(|(place, _)| place)
+        .filter(|(_, entry)| !is_expired(entry, now_unix_ms))
+        .map(|(index, _)| index)
 }
 
 #[cfg(test)]
@@ -222,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_found_by_itself_alone_and_is_not_in_the_file() {
+    fn only_the_exact_token_is_found_and_it_is_not_stored() {
         let state = TestDir::new();
         let tokens = Tokens::open(&state).unwrap();
         assert!(tokens.read().unwrap().is_none() && tokens.stamp().unwrap().is_none());
@@ -231,8 +221,8 @@ mod tests {
         assert!(first.starts_with(PREFIX) && first.len() == 47 && first != second);
         let kept = tokens.read().unwrap().unwrap();
         let name = |token: &str, now| {
-            let place = find(kept.iter(), &hash(token), now);
-            place.map(|place| kept[place].name.as_str())
+            let index = find(kept.iter(), &hash(token), now);
+            index.map(|index| kept[index].name.as_str())
         };
         assert_eq!(name(&first, 1500), Some("a"));
         assert_eq!(name(&second, 1999), Some("b"));
@@ -245,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_revoked_token_is_gone_and_the_file_is_another() {
+    fn revoked_token_is_removed_and_the_file_version_changes() {
         let state = TestDir::new();
         let tokens = Tokens::open(&state).unwrap();
         tokens.create(entry("a", None)).unwrap();
@@ -262,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expired_token_makes_room_for_another_of_its_name() {
+    fn expired_token_can_be_replaced_by_one_of_its_name() {
         let state = TestDir::new();
         let tokens = Tokens::open(&state).unwrap();
         tokens.create(entry("a", Some(1000))).unwrap();
@@ -271,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_an_error_and_not_an_empty_list() {
+    fn damaged_token_file_is_an_error_not_an_empty_list() {
         let state = TestDir::new();
         let tokens = Tokens::open(&state).unwrap();
         for text in [

@@ -1,5 +1,5 @@
-//! The stores' own files: named below a directory that is held open, so that nothing is resolved twice, never through a
-//! link, and written whole or not at all.
+//! The stores' own files. They are named relative to an open directory, so that nothing is resolved twice; a link in
+//! place of a file is never followed; and a file is written whole or not at all.
 
 use crate::digest::to_hex;
 use rustix::{
@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-/// The end of a name while its file is being written. A sweep removes such a file when no process writes it.
+/// The suffix of a file that is being written. A sweep removes such a file if no process is writing it.
 pub(crate) const UNFINISHED: &str = ".new";
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
@@ -37,10 +37,9 @@ pub struct FileError {
 impl FileError {
     pub fn at<E: Into<io::Error>>(step: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(E) -> Self {
         let path = path.into();
-        move |error| Self {
-            step,
-            path,
-            error: error.into(),
+        move |error| {
+            let error = error.into();
+            Self { step, path, error }
         }
     }
 }
@@ -52,10 +51,10 @@ pub(crate) struct Directory {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
-    Replaced,
-    /// An error of the kind `AlreadyExists`.
-    Refused,
+pub(crate) enum IfExists {
+    Replace,
+    /// Fails with an error of the kind `AlreadyExists`.
+    Fail,
 }
 
 /// A lock (flock(2)), held until this is dropped.
@@ -63,7 +62,7 @@ pub(crate) enum Taken {
 pub(crate) struct FileLock(pub(crate) File);
 
 impl Drop for FileLock {
-    /// Closing alone is not enough: a process that is being started holds a copy until it executes its program.
+    /// Unlocks explicitly: until a child process executes its program, it holds a copy of the descriptor.
     fn drop(&mut self) {
         if let Err(error) = rustix::fs::flock(&self.0, FlockOperation::Unlock) {
             tracing::warn!(%error, "a lock of a store was not released");
@@ -72,7 +71,7 @@ impl Drop for FileLock {
 }
 
 impl Directory {
-    /// Opens a store's directory, which is made (mode 0700) if it is missing. It must be this user's alone.
+    /// Opens a store's directory, creating it (mode 0700) if missing. It must be this user's and closed to others.
     pub(crate) fn private(path: PathBuf) -> Result<Self, FileError> {
         let open = || -> io::Result<OwnedFd> {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
@@ -92,7 +91,7 @@ impl Directory {
         }
     }
 
-    /// The directory in which a file of this path lies, as it is, and the file's name.
+    /// Opens the parent directory of a path, without checking its owner or mode, and returns it with the file's name.
     pub(crate) fn of_file(path: &Path) -> Result<(Self, String), FileError> {
         let name = path.file_name().and_then(|name| name.to_str());
         let nameless = || FileError::at("find", path)(io::Error::other("it is not the name of a file"));
@@ -105,7 +104,7 @@ impl Directory {
         Ok((Self { path, opened }, name))
     }
 
-    /// A directory in this one, which is made if it is missing.
+    /// Opens a subdirectory, creating it (mode 0700) if it is missing.
     pub(crate) fn subdirectory(&self, name: &str) -> Result<Self, FileError> {
         if let Some(found) = self.find(name)? {
             return Ok(found);
@@ -138,14 +137,14 @@ impl Directory {
         FileError::at(step, self.path.join(name))
     }
 
-    /// The names of everything in it that are text.
+    /// Returns the names of all entries that are UTF-8.
     pub(crate) fn names(&self) -> Result<Vec<String>, FileError> {
         let names = list(&self.opened, usize::MAX).map_err(self.failed("list", ""))?;
         let texts = names.iter().filter_map(|name| name.to_str().ok());
         Ok(texts.map(str::to_owned).collect())
     }
 
-    /// The regular files in it, with their attributes. Anything else is not a file of a store.
+    /// Returns the regular files with their attributes. Other entries are not part of a store.
     pub(crate) fn files(&self) -> Result<Vec<(String, Stat)>, FileError> {
         let mut files = Vec::new();
         for name in self.names()? {
@@ -155,7 +154,7 @@ impl Directory {
         Ok(files)
     }
 
-    /// The attributes of a regular file. None: there is no such file.
+    /// Returns the attributes of a regular file. `None` if there is no such file.
     pub(crate) fn stat(&self, name: &str) -> Result<Option<Stat>, FileError> {
         match rustix::fs::statat(&self.opened, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(is_regular(&stat).then_some(stat)),
@@ -164,7 +163,7 @@ impl Directory {
         }
     }
 
-    /// A regular file. None: there is no such file.
+    /// Opens a regular file. `None` if there is no such file.
     pub(crate) fn open(&self, name: &str, access: OFlags) -> Result<Option<File>, FileError> {
         match open_regular(self.as_fd(), Path::new(name), access) {
             Ok(file) => Ok(Some(file)),
@@ -173,7 +172,7 @@ impl Directory {
         }
     }
 
-    /// A regular file's bytes, at most one more than `bytes_max`. None: there is no such file.
+    /// Reads a regular file, at most one byte more than `bytes_max`. `None` if there is no such file.
     pub(crate) fn read(&self, name: &str, bytes_max: u64) -> Result<Option<Vec<u8>>, FileError> {
         let Some(file) = self.open(name, OFlags::RDONLY)? else {
             return Ok(None);
@@ -190,46 +189,45 @@ impl Directory {
         made.map(File::from).map_err(self.failed("make", name))
     }
 
-    /// Writes a file of mode 0600: whole, and on the disk when this returns.
-    pub(crate) fn write(&self, name: &str, bytes: &[u8], taken: Taken) -> Result<File, FileError> {
-        let file = self.write_then(name, bytes, taken, File::sync_all)?;
+    /// Writes a file of mode 0600 atomically. It is on the disk when this returns.
+    pub(crate) fn write(&self, name: &str, bytes: &[u8], if_exists: IfExists) -> Result<File, FileError> {
+        let file = self.write_then(name, bytes, if_exists, File::sync_all)?;
         self.sync()?;
         Ok(file)
     }
 
-    /// The same, but a loss of power may damage it.
-    pub(crate) fn write_unsynced(&self, name: &str, bytes: &[u8], taken: Taken) -> Result<(), FileError> {
-        self.write_then(name, bytes, taken, |_| Ok(())).map(drop)
+    /// As [`Self::write`], but a power loss may damage the file.
+    pub(crate) fn write_unsynced(&self, name: &str, bytes: &[u8], how: IfExists) -> Result<(), FileError> {
+        self.write_then(name, bytes, how, |_| Ok(())).map(drop)
     }
 
     fn write_then(
         &self,
         name: &str,
         bytes: &[u8],
-        taken: Taken,
+        if_exists: IfExists,
         then: impl Fn(&File) -> io::Result<()>,
     ) -> Result<File, FileError> {
-        let beside = unfinished_name(name).map_err(self.failed("draw a name beside", name))?;
-        let mut file = self.create(&beside)?;
+        let temporary = unfinished_name(name).map_err(self.failed("choose a temporary name for", name))?;
+        let mut file = self.create(&temporary)?;
         let written = file
             .write_all(bytes)
             .and_then(|()| then(&file))
             .map_err(self.failed("write", name))
-            .and_then(|()| self.put(&beside, name, taken));
-        let removed = match (&written, taken) {
-            (Ok(()), Taken::Replaced) => Ok(()),
-            _ => self.remove(&beside),
+            .and_then(|()| self.put(&temporary, name, if_exists));
+        let removed = match (&written, if_exists) {
+            (Ok(()), IfExists::Replace) => Ok(()),
+            _ => self.remove(&temporary),
         };
-        // The first error is the one that counts.
         written.and(removed)?;
         Ok(file)
     }
 
-    fn put(&self, beside: &str, name: &str, taken: Taken) -> Result<(), FileError> {
+    fn put(&self, temporary: &str, name: &str, if_exists: IfExists) -> Result<(), FileError> {
         let directory = self.as_fd();
-        let put = match taken {
-            Taken::Replaced => rustix::fs::renameat(directory, beside, directory, name),
-            Taken::Refused => rustix::fs::linkat(directory, beside, directory, name, AtFlags::empty()),
+        let put = match if_exists {
+            IfExists::Replace => rustix::fs::renameat(directory, temporary, directory, name),
+            IfExists::Fail => rustix::fs::linkat(directory, temporary, directory, name, AtFlags::empty()),
         };
         put.map_err(self.failed("put in place", name))
     }
@@ -245,8 +243,8 @@ impl Directory {
         }
     }
 
-    /// Locks a file, which is made if it is missing; opened each time, so that threads exclude each other as
-    /// processes do. None: another process or thread holds the lock.
+    /// Locks a file, creating it if it is missing. Each call opens the file anew, so that threads exclude each other as
+    /// processes do. `None` if another process or thread holds the lock and `operation` does not wait.
     pub(crate) fn lock(&self, name: &str, operation: FlockOperation) -> Result<Option<FileLock>, FileError> {
         let failed = |step| self.failed::<Errno>(step, name);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -262,7 +260,7 @@ impl Directory {
             if !is_regular(&own) {
                 return Err(failed("lock")(Errno::NXIO));
             }
-            // Its last holder may have removed it while this waited: then the name leads elsewhere.
+            // The last holder may have removed the file while this call waited; the name then leads elsewhere.
             let named = self.stat(name)?;
             if named.is_some_and(|named| (named.st_dev, named.st_ino) == (own.st_dev, own.st_ino)) {
                 return Ok(Some(lock));
@@ -270,9 +268,9 @@ impl Directory {
         }
     }
 
-    /// The same with a limit of time; the file stays, because its holder waits for others there.
-    pub(crate) fn lock_within(&self, name: &str, patience: Duration) -> Result<FileLock, FileError> {
-        let until = Instant::now() + patience;
+    /// Takes an exclusive lock, waiting up to `timeout`. The lock file is not removed.
+    pub(crate) fn lock_within(&self, name: &str, timeout: Duration) -> Result<FileLock, FileError> {
+        let until = Instant::now() + timeout;
         loop {
             if let Some(lock) = self.lock(name, FlockOperation::NonBlockingLockExclusive)? {
                 return Ok(lock);
@@ -280,12 +278,12 @@ impl Directory {
             if Instant::now() >= until {
                 return Err(self.failed("lock", name)(Errno::WOULDBLOCK));
             }
-            // A lock has nothing that could be waited on with a limit of time.
+            // flock(2) has no timeout.
             thread::sleep(LOCK_PAUSE);
         }
     }
 
-    /// The same for an operation that waits.
+    /// As [`Self::lock`], for an operation that waits.
     pub(crate) fn lock_waiting(&self, name: &str, operation: FlockOperation) -> Result<FileLock, FileError> {
         let lock = self.lock(name, operation)?;
         lock.ok_or_else(|| self.failed("lock", name)(Errno::WOULDBLOCK))
@@ -298,7 +296,7 @@ impl AsFd for Directory {
     }
 }
 
-/// The first names in a directory, at most so many.
+/// Returns the names in a directory, at most `names_max`.
 pub(crate) fn list(directory: &OwnedFd, names_max: usize) -> rustix::io::Result<Vec<Box<CStr>>> {
     let mut names: Vec<Box<CStr>> = Vec::new();
     for entry in Dir::read_from(directory)? {
@@ -313,7 +311,7 @@ pub(crate) fn list(directory: &OwnedFd, names_max: usize) -> rustix::io::Result<
     Ok(names)
 }
 
-/// Follows no link and waits for no pipe. `Errno::NXIO`: it is not a regular file.
+/// Opens a regular file; follows no link at the end of `name` and waits for no pipe. `Errno::NXIO` for anything else.
 pub(crate) fn open_regular(
     directory: BorrowedFd<'_>,
     name: &Path,
@@ -331,7 +329,7 @@ fn is_regular(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
-/// No earlier than 1970.
+/// Returns the modification time, at the earliest 1970.
 pub(crate) fn modified(stat: &Stat) -> SystemTime {
     let (seconds, nanoseconds) = (u64::try_from(stat.st_mtime), u32::try_from(stat.st_mtime_nsec));
     let since = Duration::new(seconds.unwrap_or(0), nanoseconds.unwrap_or(0));
@@ -342,13 +340,12 @@ pub(crate) fn size_of(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(0)
 }
 
-/// 1 to 64 letters, digits or `-`: an id that is fit for the name of a file.
+/// Returns true for an id that is a safe file name: 1 to 64 ASCII letters, digits or `-`.
 pub(crate) fn is_plain_id(id: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     (1..=64).contains(&id.len()) && id.bytes().all(is_plain)
 }
 
-/// So many random bytes as hexadecimal digits.
 pub(crate) fn random_hex<const BYTES: usize>() -> io::Result<String> {
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
@@ -360,7 +357,7 @@ pub(crate) fn unfinished_name(name: &str) -> io::Result<String> {
     Ok(format!("{name}.{}{UNFINISHED}", random_hex::<8>()?))
 }
 
-/// Whether `found` has the form of a name that [`unfinished_name`] made for this name.
+/// Returns true if `found` has the form of a name that [`unfinished_name`] made for `name`.
 pub(crate) fn is_unfinished_name(found: &str, name: &str) -> bool {
     let rest = found.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
     let random = rest.and_then(|rest| rest.strip_suffix(UNFINISHED));
@@ -382,16 +379,16 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_replaced_or_refused_whole_and_nothing_stays_beside_it() {
+    fn write_replaces_or_fails_and_leaves_no_temporary_file() {
         let (_around, path, directory) = scratch();
-        directory.write("file", b"one", Taken::Refused).unwrap();
-        let taken = directory.write("file", b"two", Taken::Refused).unwrap_err();
+        directory.write("file", b"one", IfExists::Fail).unwrap();
+        let taken = directory.write("file", b"two", IfExists::Fail).unwrap_err();
         assert_eq!(taken.error.kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(directory.read("file", 9).unwrap().unwrap(), b"one");
         let mode = fs::metadata(path.join("file")).unwrap().mode();
         assert_eq!(mode & 0o7777, 0o600);
         directory
-            .write_unsynced("file", b"three", Taken::Replaced)
+            .write_unsynced("file", b"three", IfExists::Replace)
             .unwrap();
         assert_eq!(
             directory.read("file", 3).unwrap().unwrap(),
@@ -399,14 +396,14 @@ mod tests {
             "one byte over the bound"
         );
         fs::create_dir(path.join("directory")).unwrap();
-        assert!(directory.write("directory", b"x", Taken::Replaced).is_err());
+        assert!(directory.write("directory", b"x", IfExists::Replace).is_err());
         let mut names = directory.names().unwrap();
         names.sort_unstable();
         assert_eq!(names, ["directory", "file"]);
     }
 
     #[test]
-    fn a_link_or_a_pipe_in_the_place_of_a_file_or_directory_is_not_used() {
+    fn symlink_or_pipe_in_place_of_file_or_directory_is_not_used() {
         let (_around, path, directory) = scratch();
         fs::create_dir(path.join("real")).unwrap();
         fs::write(path.join("real/file"), "canary").unwrap();
@@ -428,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_held_by_one_and_one_whose_file_was_removed_is_taken_anew() {
+    fn lock_is_exclusive_and_is_taken_anew_if_its_file_was_removed() {
         let (_around, path, directory) = scratch();
         let try_lock = || {
             directory
@@ -446,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_others_may_enter_is_refused() {
+    fn directory_open_to_others_is_refused() {
         let (_around, path, _) = scratch();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o710)).unwrap();
         let refused = Directory::private(path).unwrap_err().to_string();

@@ -1,10 +1,9 @@
-//! The store's directory and its lock; how much it holds, by the last count and what was added since, and whether it
-//! is time to sweep.
+//! The store's directory, its lock, its size by the last count and what was added since, and when a sweep is due.
 
 use super::{ArtifactError, manifest::MANIFEST_BYTES_MAX};
 use crate::{
     blobs::loose::LooseBlobs,
-    whole_file::{Directory, FileError, FileLock, Taken, modified},
+    whole_file::{Directory, FileError, FileLock, IfExists, modified},
 };
 use rustix::fs::FlockOperation;
 use std::{
@@ -30,8 +29,8 @@ pub(super) struct ArtifactsDir {
 impl ArtifactsDir {
     pub(super) fn open(path: PathBuf, retention: Retention) -> Result<Self, ArtifactError> {
         let root = Directory::private(path)?;
-        // A store without a lock is new: it holds nothing.
-        match root.write_unsynced(LOCK, b"0\n", Taken::Refused) {
+        // A store without a lock file is new and empty.
+        match root.write_unsynced(LOCK, b"0\n", IfExists::Fail) {
             Err(FileError { error, .. }) if error.kind() == io::ErrorKind::AlreadyExists => {}
             written => written?,
         }
@@ -49,7 +48,7 @@ impl ArtifactsDir {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// None when the text is not a count: then it is time to count.
+    /// Returns `None` if the text is not a count, which makes a sweep due.
     pub(super) fn last_count(&self) -> Result<Option<Count>, FileError> {
         let (text, stat) = (self.root.read(LOCK, COUNT_BYTES_MAX)?, self.root.stat(LOCK)?);
         let (Some(text), Some(stat)) = (text, stat) else {
@@ -68,7 +67,7 @@ impl ArtifactsDir {
         self.root.lock(LOCK, FlockOperation::NonBlockingLockExclusive)
     }
 
-    /// For the holder of the exclusive lock: what it counted, and by the file's time when.
+    /// Writes the count of the holder of the exclusive lock; the mtime of the file is the time of the count.
     pub(super) fn write_count(&self, lock: &FileLock, bytes: u64) -> Result<(), FileError> {
         let write = || {
             lock.0.set_len(0)?;
@@ -78,13 +77,12 @@ impl ArtifactsDir {
         write().map_err(self.root.failed("write", LOCK))
     }
 
-    /// The text of a manifest, at most one byte more than the longest allowed.
     pub(super) fn read_manifest(&self, file_name: &str) -> Result<Option<Vec<u8>>, FileError> {
         self.executions.read(file_name, MANIFEST_BYTES_MAX as u64)
     }
 }
 
-/// What a file takes: whole blocks, and one for an empty file, or a million of those would count as nothing.
+/// Returns a file's size on disk: whole blocks, and one for an empty file, or a million of those would be free.
 pub(super) fn disk_bytes(size_bytes: u64) -> u64 {
     let blocks = size_bytes.max(1).div_ceil(BLOCK_BYTES);
     blocks.saturating_mul(BLOCK_BYTES)
@@ -96,18 +94,17 @@ pub(super) fn manifest_name(execution_id: &str) -> String {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// An execution older than this is removed, unless the clock has jumped lately.
+    /// An execution older than this is removed, unless the clock has jumped recently.
     pub age: Duration,
-    /// More than this is removed, oldest executions first. Counted in whole blocks of 4 KiB, manifests too.
+    /// Maximum size, in blocks of 4 KiB with manifests. Over it, the largest namespaces lose their oldest executions.
     pub bytes: u64,
 }
 
 const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 const INTERVAL_MIN: Duration = Duration::from_secs(1);
-/// A sweep for size pays off after this part of the size.
+/// Fraction of the size limit that must be added before another sweep for size pays off.
 const SLACK: u64 = 16;
 
-/// What the last sweep of any process counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Count {
     bytes: u64,
@@ -117,7 +114,7 @@ pub(super) struct Count {
 #[derive(Debug)]
 pub(super) struct Tally {
     retention: Retention,
-    /// No sweep has followed it yet.
+    /// No sweep has used it yet.
     retention_is_new: bool,
     last: Option<Count>,
     added: u64,
@@ -156,7 +153,7 @@ impl Tally {
         self.count(count);
     }
 
-    /// What another process counted includes what this one added.
+    /// Takes over a new count, which includes what this process had added.
     fn count(&mut self, last: Option<Count>) {
         if self.last != last {
             self.last = last;
@@ -169,13 +166,13 @@ impl Tally {
         let Some(last) = self.last else { return true };
         let interval = (self.retention.age / 8).clamp(INTERVAL_MIN, INTERVAL_MAX);
         let bytes = self.retention.bytes;
-        apart(last.at, now) >= interval
+        abs_difference(last.at, now) >= interval
             || (self.retention_is_new && last.bytes > bytes)
             || (self.added > bytes / SLACK && self.bytes() > bytes)
     }
 }
 
-/// Either way: a count that is dated ahead of the clock is as old as one dated behind it.
-fn apart(one: SystemTime, other: SystemTime) -> Duration {
+/// Returns the absolute difference: a count dated ahead of the clock is as old as one dated behind it.
+fn abs_difference(one: SystemTime, other: SystemTime) -> Duration {
     one.duration_since(other).unwrap_or_else(|error| error.duration())
 }

@@ -1,4 +1,4 @@
-//! What was signed, byte by byte, so that anybody can check it with SHA-256 and Ed25519 (RFC 8032) alone.
+//! The signed statements, byte by byte, so that they can be verified with SHA-256 and Ed25519 (RFC 8032) alone.
 //!
 //! A statement is a line of ASCII that ends in a NUL, then fields. A field is its length (8 bytes, big-endian) and its
 //! bytes; a number is a field of 8 bytes, big-endian. Digests are 64 lower-case hexadecimal digits, signatures and the
@@ -28,7 +28,7 @@ pub struct Manifest {
     pub created_unix_ms: u64,
     pub artifacts: Vec<SignedItem>,
     pub public_key: String,
-    /// Over [`manifest_statement`], base64.
+    /// Signature over [`manifest_statement`], base64.
     pub signature: String,
 }
 
@@ -39,9 +39,9 @@ pub struct SignedItem {
     pub name: String,
     pub mime: String,
     pub size_bytes: u64,
-    /// Of the content, 64 lower-case hexadecimal digits.
+    /// SHA-256 of the content, 64 lower-case hexadecimal digits.
     pub sha256: String,
-    /// Over [`artifact_statement`], base64.
+    /// Signature over [`artifact_statement`], base64.
     pub signature: String,
 }
 
@@ -87,7 +87,7 @@ impl Manifest {
         serde_json::from_slice(text).map_err(|error| format!("the manifest: {error}"))
     }
 
-    /// The manifest's own signature, which covers everything in it, the artifacts' signatures too.
+    /// Checks the manifest's own signature, which covers everything in it, including the artifacts' signatures.
     pub(super) fn check_signature(&self, public_key: &[u8; 32]) -> Result<(), String> {
         if self.public_key != BASE64.encode(public_key) {
             return Err("the manifest names another key".to_owned());
@@ -98,17 +98,16 @@ impl Manifest {
     }
 }
 
-/// The bytes that are signed for one artifact: the label `ringfence artifact v1` and a NUL, then the fields execution
-/// id, name, size in bytes (a number), SHA-256 (hexadecimal).
+/// Returns the bytes that are signed for one artifact: the label `ringfence artifact v1` and a NUL, then the fields
+/// execution id, name, size in bytes (a number), SHA-256 (hexadecimal).
 pub fn artifact_statement(execution_id: &str, name: &str, size_bytes: u64, sha256: &str) -> Vec<u8> {
     let size = size_bytes.to_be_bytes();
     let fields = [execution_id.as_bytes(), name.as_bytes(), &size, sha256.as_bytes()];
     signer::statement(ARTIFACT_LABEL, fields)
 }
 
-/// The bytes that are signed for a manifest: the label `ringfence manifest v1` and a NUL, then the fields execution id,
-/// namespace, time (a number), public key, how many artifacts (a number), and for each artifact name, media type, size
-/// in bytes (a number), SHA-256, signature.
+/// Fields of a manifest's statement, after `ringfence manifest v1` and a NUL: execution id, namespace, time (a number),
+/// public key, count of artifacts (a number); for each name, media type, size (a number), SHA-256, signature.
 pub fn manifest_statement(manifest: &Manifest) -> Vec<u8> {
     let (time, count) = (manifest.created_unix_ms, manifest.artifacts.len() as u64);
     let mut fields = vec![
@@ -126,13 +125,13 @@ pub fn manifest_statement(manifest: &Manifest) -> Vec<u8> {
     signer::statement(MANIFEST_LABEL, fields)
 }
 
-/// Checks the manifest's signature and each artifact's, by this key. Without one, by the key that the manifest itself
-/// names: that finds damage, not forgery, since anybody can sign with a key of their own.
+/// Verifies the manifest's signature and each artifact's with this key. Without one, the key that the manifest names is
+/// used: that detects damage but not forgery, since anyone can sign with a key of their own.
 pub fn verify_manifest(manifest: &Manifest, public_key: Option<&[u8; 32]>) -> Result<(), String> {
     let named = BASE64.decode(&manifest.public_key).ok();
     let named: Option<[u8; 32]> = named.and_then(|bytes| bytes.try_into().ok());
     let Some(public_key) = public_key.copied().or(named) else {
-        return Err("the manifest's public key is not one".to_owned());
+        return Err("the manifest's public key is not valid".to_owned());
     };
     manifest.check_signature(&public_key)?;
     for item in &manifest.artifacts {
@@ -150,7 +149,7 @@ fn is_signed(public_key: &[u8; 32], statement: &[u8], signature: &str) -> bool {
     signer::verify(public_key, statement, &signature)
 }
 
-/// SHA-256 in hexadecimal and the size of all that this reader gives.
+/// Returns the SHA-256 in hexadecimal and the size of everything that the reader returns.
 pub fn digest(reader: impl Read) -> io::Result<(String, u64)> {
     let hashed = digest::of(reader)?;
     Ok((to_hex(&hashed.sha256), hashed.bytes))

@@ -1,16 +1,16 @@
-//! The files that programs left, kept by content (SHA-256), each signed, with one signed manifest per execution.
+//! Files that programs produced, stored by content (SHA-256), each signed, with one signed manifest per execution.
 //!
 //! ```text
 //! blobs/ab/<64 hex>     contents, mode 0400; `ab` are the first two digits
-//! executions/<id>.json  manifests, linked there whole and never changed after
-//! incoming/<32 hex>     what is being written, and pins: second links to contents that no manifest names yet
-//! lock                  shared by those who add, exclusive for a sweep; its text is what the last sweep counted
+//! executions/<id>.json  manifests, linked into place whole and never changed
+//! incoming/<32 hex>     files being written, and pins: hard links to contents that no manifest names yet
+//! lock                  shared for reading and adding, exclusive for a sweep; its text is the last sweep's count
 //! ```
 //!
-//! Invariants: a manifest appears after all its blobs; a blob goes only when no manifest names it and it has no pin; a
-//! name that a program chose is never part of a path. So a crash leaves either no manifest or a whole one. Nothing is
-//! flushed to the device: this holds after `kill -9`, and what a loss of power damages is named
-//! [`ArtifactError::Damaged`], not served wrong.
+//! Invariants: a manifest appears after all its blobs; a blob is removed only if no manifest names it and it has no
+//! pin; a name that a program chose is never part of a path. A crash therefore leaves either no manifest or a whole
+//! one. Nothing is flushed to the device: this holds after `kill -9`, and damage by a power loss is reported as
+//! [`ArtifactError::Damaged`], not served as content.
 
 mod layout;
 mod manifest;
@@ -56,7 +56,7 @@ pub struct ArtifactStore {
     signer: Signer,
 }
 
-/// Why an operation failed. Nothing that was in the store is lost by any of these.
+/// A failed operation. None loses anything that was in the store.
 #[derive(Debug, thiserror::Error)]
 pub enum ArtifactError {
     #[error("the artifact store: {0}")]
@@ -65,15 +65,14 @@ pub enum ArtifactError {
     Refused(String),
     #[error("the execution {0} has its artifacts already")]
     Taken(String),
-    /// Hand the content in again.
+    /// The content must be added again.
     #[error("the content of {0:?} is no longer in the store")]
     Gone(String),
-    /// A write failed before.
     #[error("the artifact was not written to its end")]
     Incomplete,
     #[error("the artifact has more than {bytes_max} bytes")]
     TooLarge { bytes_max: u64 },
-    /// What the store holds is not what was signed.
+    /// The stored manifest or content is not what was signed.
     #[error("the artifacts of {execution_id} are damaged: {what}")]
     Damaged { execution_id: String, what: String },
 }
@@ -83,7 +82,7 @@ pub struct Published {
     /// 1 to 64 letters, digits or `-`; used once.
     pub execution_id: String,
     pub namespace: Namespace,
-    /// When; retention counts from here.
+    /// The time from which retention counts.
     pub time_unix_ms: u64,
 }
 
@@ -92,7 +91,7 @@ pub struct Item {
     /// 1 to 1024 bytes. A label, never a path.
     pub name: String,
     pub mime: String,
-    /// What [`Incoming::finish`] gave.
+    /// The result of [`Incoming::finish`].
     pub content: Content,
 }
 
@@ -101,7 +100,6 @@ pub struct ListedExecution {
     pub execution_id: String,
     pub created_unix_ms: u64,
     pub artifacts: usize,
-    /// The sum of their sizes.
     pub size_bytes: u64,
 }
 
@@ -118,7 +116,7 @@ impl ListedExecution {
 }
 
 impl ArtifactStore {
-    /// Opens the store, which is made (mode 0700) if it is missing. A directory that others may enter is refused.
+    /// Opens the store, creating it (mode 0700) if it is missing. Refuses a directory that others may enter.
     pub fn open(directory: PathBuf, signer: Signer, retention: Retention) -> Result<Self, ArtifactError> {
         let layout = Arc::new(ArtifactsDir::open(directory, retention)?);
         Ok(Self { layout, signer })
@@ -132,12 +130,12 @@ impl ArtifactStore {
         Ok(Incoming {
             draft: Hashing::new(self.layout.blobs.draft()?),
             layout: Arc::clone(&self.layout),
-            whole: true,
+            complete: true,
         })
     }
 
-    /// Signs the items and their manifest and puts it in place, whole or not at all. Errors: `Refused`, `Taken` when
-    /// the execution has a manifest, `Gone` when a content was swept because its pin was older than an hour.
+    /// Signs the items and their manifest, and publishes the manifest whole or not at all. Errors: `Refused`; `Taken`
+    /// if the execution already has a manifest; `Gone` if a content was swept because its pin was older than an hour.
     pub fn publish(&self, published: Published, items: Vec<Item>) -> Result<Manifest, ArtifactError> {
         check_execution_id(&published.execution_id)?;
         check_items(&items)?;
@@ -155,7 +153,7 @@ impl ArtifactStore {
                 return Err(ArtifactError::Gone(item.name.clone()));
             }
         }
-        // Listings order by this time. Set under the lock: in `incoming`, an old file is swept.
+        // Listings are sorted by this time. Set under the lock, because a sweep removes old files from `incoming`.
         let created = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(manifest.created_unix_ms));
         let dated = created.map_or(Ok(()), |created| draft.file.set_modified(created));
         dated.map_err(failed("date"))?;
@@ -168,13 +166,12 @@ impl ArtifactStore {
         }
         drop(lock);
         self.layout.tally().add(text.len() as u64);
-        // From here on the manifest holds the contents; the pins in `items` go.
+        // The manifest now keeps the contents; the pins in `items` are removed.
         drop(items);
         Ok(manifest)
     }
 
-    /// The manifest, its signature checked. `None` if it is missing and if it is another namespace's, so that no tenant
-    /// learns what others have.
+    /// Returns the manifest, its signature checked. `None` if missing or another namespace's: tenants learn nothing.
     pub fn manifest(
         &self,
         execution_id: &str,
@@ -203,8 +200,7 @@ impl ArtifactStore {
         manifest.check_signature(&self.signer.public_key())
     }
 
-    /// One artifact in memory: its type and its bytes, checked against the signed digest. More than so many are
-    /// refused.
+    /// Reads one artifact, checked against the signed digest: media type and bytes. Over `bytes_max`: `TooLarge`.
     pub fn read_whole(
         &self,
         execution_id: &str,
@@ -224,7 +220,7 @@ impl ArtifactStore {
         Ok(Some((item.mime, bytes)))
     }
 
-    /// Takes back what was published; its contents go with the next sweep. True: there was something.
+    /// Removes a manifest; the next sweep removes contents that no other names. Returns true if there was one.
     pub fn withdraw(&self, execution_id: &str) -> Result<bool, ArtifactError> {
         check_execution_id(execution_id)?;
         let _lock = self.layout.lock_shared()?;
@@ -234,15 +230,14 @@ impl ArtifactStore {
         Ok(is_there)
     }
 
-    /// One artifact, its bytes checked against the signed digest before any is given. None as for [`Self::manifest`],
-    /// and when the execution has no artifact of this name.
+    /// Opens an artifact, all bytes checked against the digest. `None` as for [`Self::manifest`] and an unknown name.
     pub fn read(
         &self,
         execution_id: &str,
         namespace: &Namespace,
         name: &str,
     ) -> Result<Option<(Item, std::fs::File)>, ArtifactError> {
-        // No sweep comes between the manifest and its blob.
+        // Keeps sweeps out between reading the manifest and opening the blob.
         let lock = self.layout.lock_shared()?;
         let Some(manifest) = self.manifest(execution_id, namespace)? else {
             return Ok(None);
@@ -254,24 +249,20 @@ impl ArtifactStore {
             execution_id: execution_id.to_owned(),
             what: format!("the content {}: {what}", signed.sha256),
         };
-        let sha256 = from_hex(&signed.sha256).ok_or_else(|| damaged("is no digest"))?;
+        let sha256 = from_hex(&signed.sha256).ok_or_else(|| damaged("is not a digest"))?;
         let content = Content::unpinned(sha256, signed.size_bytes);
         let blob = self.layout.blobs.find(&signed.sha256)?;
         drop(lock);
-        let file = blob.ok_or_else(|| damaged("is no file here"))?;
+        let file = blob.ok_or_else(|| damaged("is not a file here"))?;
         let intact = content.is_in(&file);
         if !intact.map_err(FileError::at("read", &self.layout.root.path))? {
             return Err(damaged("is not what was signed"));
         }
-        let item = Item {
-            name: signed.name,
-            mime: signed.mime,
-            content,
-        };
-        Ok(Some((item, file)))
+        let (name, mime) = (signed.name, signed.mime);
+        Ok(Some((Item { name, mime, content }, file)))
     }
 
-    /// Executions of a namespace, newest first; at most `limit` and at most 1000. Damaged ones are logged and left out.
+    /// Lists a namespace's executions, newest first, at most `limit` and 1000. Damaged ones are logged and left out.
     pub fn executions(
         &self,
         namespace: &Namespace,
@@ -279,7 +270,6 @@ impl ArtifactStore {
     ) -> Result<Vec<ListedExecution>, ArtifactError> {
         let limit = limit.min(LISTED_MAX);
         let mut files = self.layout.executions.files()?;
-        // A manifest's time is set when it is published.
         files.sort_by_key(|(_, stat)| Reverse((stat.st_mtime, stat.st_mtime_nsec)));
         let mut listed = Vec::new();
         for (file_name, _) in &files {
@@ -289,7 +279,7 @@ impl ArtifactStore {
             let Some(execution_id) = file_name.strip_suffix(".json") else {
                 continue;
             };
-            // None: a sweep has taken it since.
+            // `None`: a sweep has removed it since.
             let Some(text) = self.layout.read_manifest(file_name)? else {
                 continue;
             };
@@ -307,15 +297,14 @@ impl ArtifactStore {
         Ok(listed)
     }
 
-    /// Removes what is older or beyond, oldest executions first, then contents that no manifest names, then what a
-    /// crash left in `incoming` an hour ago. When another process adds or sweeps at this moment, nothing is done and
-    /// [`Swept::busy`] says so.
+    /// Removes executions over the limits of age and size, contents that no manifest names, and files that a crash left
+    /// in `incoming` over an hour ago. If another process or thread holds the lock, only sets [`Swept::busy`].
     pub fn sweep(&self) -> Result<Swept, ArtifactError> {
         let now = SystemTime::now();
         self.sweep_with(clock::for_retention(&self.layout.root.path, now))
     }
 
-    /// None: the age of things is unknown.
+    /// `None`: the time is unknown, and nothing is removed for its age.
     fn sweep_with(&self, now: Option<SystemTime>) -> Result<Swept, ArtifactError> {
         let retention = self.layout.tally().retention();
         let swept = sweep::sweep(&self.layout, retention, now)?;
@@ -325,10 +314,9 @@ impl ArtifactStore {
         Ok(swept)
     }
 
-    /// Whether it is time: by the clock (an eighth of the retention's age, at most an hour after the last sweep of any
-    /// process), or because this process added a sixteenth of the bytes and they are too many.
+    /// True an eighth of the retention age (1 s to 1 h) after the last sweep of any process; if the last count exceeds
+    /// a new size limit; if the store is over its limit and this process added over 1/16 of that; or without a count.
     pub fn sweep_is_due(&self) -> bool {
-        // A count that cannot be read is one more reason to count.
         let last = self.layout.last_count().unwrap_or_default();
         self.layout.tally().is_due(last, SystemTime::now())
     }
@@ -337,25 +325,24 @@ impl ArtifactStore {
         self.layout.tally().set_retention(retention);
     }
 
-    /// About what the store takes on the disk, in whole blocks of 4 KiB: the last count and what this process added.
+    /// Returns the approximate size on disk, in blocks of 4 KiB: the last count plus what this process has added.
     pub fn bytes(&self) -> u64 {
         self.layout.tally().bytes()
     }
 }
 
-/// A content on its way into the store: hashed and counted as it is written, then put in place under its digest.
+/// A content being added to the store: hashed and counted as it is written, then moved into place under its digest.
 #[derive(Debug)]
 pub struct Incoming {
     draft: Hashing<Draft>,
     layout: Arc<ArtifactsDir>,
-    whole: bool,
+    complete: bool,
 }
 
 impl Incoming {
-    /// Puts the content in place. The same content, if it is there and intact, is kept. After a failed write:
-    /// [`ArtifactError::Incomplete`].
+    /// Moves the content into place; an intact copy there is kept. After a failed write: [`ArtifactError::Incomplete`].
     pub fn finish(self) -> Result<Content, ArtifactError> {
-        if !self.whole {
+        if !self.complete {
             return Err(ArtifactError::Incomplete);
         }
         let (draft, hashed) = self.draft.finish();
@@ -372,7 +359,7 @@ impl Write for Incoming {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.draft.write(bytes);
         if let Err(error) = &written {
-            self.whole &= error.kind() == io::ErrorKind::Interrupted;
+            self.complete &= error.kind() == io::ErrorKind::Interrupted;
         }
         written
     }

@@ -1,10 +1,8 @@
-//! Retention: executions that are older go, and where there is too much the oldest of the namespace that has most;
-//! then the contents that no manifest names any more. Where the clock has jumped (`clock`), nothing is too old; and
-//! what is dated after the present is not old either.
+//! Retention: removes executions over the age limit, then the oldest of the largest namespace while over the size
+//! limit, then contents without a manifest. Nothing is removed for its age after a clock jump, or dated in the future.
 //!
-//! Signatures are not checked here: who can write into the directory can delete in it. A manifest that cannot be
-//! parsed names nothing; it goes by the time of its file. One that cannot be *read* stops the sweep before it removes
-//! anything.
+//! Signatures are not checked: a writer here can also delete. A manifest that cannot be parsed names no contents and
+//! has the age of its file; one that cannot be *read* stops the sweep before any execution or content is removed.
 
 use super::{
     ArtifactError, Retention,
@@ -24,24 +22,23 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// What was not touched for so long in `incoming` was left by a crash.
+/// A file in `incoming` unchanged for this long was left by a crash.
 const LEFTOVER_AGE: Duration = Duration::from_secs(3600);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Another process added or swept at this moment, so nothing was done; try again later.
+    /// Another process or thread held the lock, so nothing was done; try again later.
     pub busy: bool,
     pub executions: u64,
     pub blobs: u64,
-    /// Bytes freed, in whole blocks.
+    /// Bytes freed, in whole blocks, as are those that remain (`held_bytes`).
     pub bytes: u64,
-    /// Bytes that stay, in whole blocks.
     pub held_bytes: u64,
 }
 
 struct Blob {
     disk_bytes: u64,
-    named: u64,
+    references: u64,
     pinned: bool,
 }
 
@@ -51,15 +48,15 @@ struct Execution {
     disk_bytes: u64,
 }
 
-/// What the executions of one namespace take, and they, oldest first.
+/// The executions of one namespace, oldest first, and their size.
 #[derive(Default)]
-struct NamespaceUse {
+struct NamespaceUsage {
     bytes: u64,
     executions: VecDeque<(u64, Execution)>,
 }
 
-impl NamespaceUse {
-    /// The highest loses next: the one that has most, of equals the one with the oldest.
+impl NamespaceUsage {
+    /// Order of removal, highest first: the largest namespace; among equals, the one with the oldest execution.
     fn rank(&self) -> (u64, Option<Reverse<SystemTime>>) {
         let oldest = self.executions.front().map(|(_, execution)| execution.created);
         (self.bytes, oldest.map(Reverse))
@@ -94,7 +91,7 @@ pub(super) fn sweep(
     let mut executions = list_executions(layout, &mut blobs)?;
 
     // Pinned contents that no manifest names are not counted: no removal of executions would free them.
-    let named = blobs.values().filter(|blob| blob.named > 0);
+    let named = blobs.values().filter(|blob| blob.references > 0);
     let mut held: u64 = named.map(|blob| blob.disk_bytes).sum();
     held += executions.iter().map(|one| one.disk_bytes).sum::<u64>();
     let mut swept = Swept::default();
@@ -106,24 +103,23 @@ pub(super) fn sweep(
     };
     let mut old = executions.into_iter();
     loop {
-        let most = || namespaces.iter_mut().max_by_key(|of| of.rank())?.pop();
-        let beyond = || (held > retention.bytes).then(most).flatten();
-        let Some(execution) = old.next().or_else(beyond) else {
+        let from_largest = || namespaces.iter_mut().max_by_key(|of| of.rank())?.pop();
+        let over_size = || (held > retention.bytes).then(from_largest).flatten();
+        let Some(execution) = old.next().or_else(over_size) else {
             break;
         };
         held = held.saturating_sub(remove_execution(layout, &execution, &mut blobs)?);
         swept.executions += 1;
         swept.bytes += execution.disk_bytes;
     }
-    remove_unnamed(layout, &mut blobs, &mut swept)?;
-    let pinned = blobs.values().filter(|blob| blob.named == 0);
+    remove_unreferenced(layout, &mut blobs, &mut swept)?;
+    let pinned = blobs.values().filter(|blob| blob.references == 0);
     swept.held_bytes = held + pinned.map(|blob| blob.disk_bytes).sum::<u64>();
     layout.write_count(&lock, swept.held_bytes)?;
     Ok(swept)
 }
 
-/// The files that `incoming` holds, by inode number, once the leftovers are removed. Not by their number of links: a
-/// backup by hard links must not keep a content for ever.
+/// Removes leftovers; returns the inodes of the other pins. Link counts would let a backup by hard links keep contents.
 fn list_pins(layout: &ArtifactsDir, age: impl Fn(SystemTime) -> Duration) -> Result<HashSet<u64>, FileError> {
     let incoming = &layout.blobs.incoming;
     let mut pins = HashSet::new();
@@ -140,14 +136,14 @@ fn list_pins(layout: &ArtifactsDir, age: impl Fn(SystemTime) -> Duration) -> Res
 fn list_blobs(layout: &ArtifactsDir, pins: &HashSet<u64>) -> Result<Blobs, FileError> {
     let blob = |stat: Stat| Blob {
         disk_bytes: disk_bytes(size_of(&stat)),
-        named: 0,
+        references: 0,
         pinned: pins.contains(&stat.st_ino),
     };
     let listed = layout.blobs.list()?.into_iter();
     Ok(listed.map(|(sha256, stat)| (sha256, blob(stat))).collect())
 }
 
-/// All manifests, oldest first; counts what they name.
+/// Lists all manifests, oldest first, and counts the references to each blob.
 fn list_executions(layout: &ArtifactsDir, blobs: &mut Blobs) -> Result<Vec<Execution>, ArtifactError> {
     let files = layout.executions.files()?;
     let mut executions = Vec::with_capacity(files.len());
@@ -155,7 +151,7 @@ fn list_executions(layout: &ArtifactsDir, blobs: &mut Blobs) -> Result<Vec<Execu
         if !file_name.ends_with(".json") {
             continue;
         }
-        let made = visit(layout, &file_name, blobs, |blob| blob.named += 1)?;
+        let made = visit(layout, &file_name, blobs, |blob| blob.references += 1)?;
         let created = made.and_then(|(_, created)| created);
         executions.push(Execution {
             created: created.unwrap_or_else(|| modified(&stat)),
@@ -167,19 +163,18 @@ fn list_executions(layout: &ArtifactsDir, blobs: &mut Blobs) -> Result<Vec<Execu
     Ok(executions)
 }
 
-/// Of a content that several executions name, each has its part.
+/// Groups executions by namespace. A content that several executions name is divided among them.
 fn by_namespace(
     layout: &ArtifactsDir,
     executions: Vec<Execution>,
     blobs: &mut Blobs,
-) -> Result<Vec<NamespaceUse>, ArtifactError> {
-    let mut namespaces = HashMap::<_, NamespaceUse>::new();
+) -> Result<Vec<NamespaceUsage>, ArtifactError> {
+    let mut namespaces = HashMap::<_, NamespaceUsage>::new();
     for execution in executions {
         let mut bytes = execution.disk_bytes;
         let made = visit(layout, &execution.file_name, blobs, |blob| {
-            bytes += blob.disk_bytes / blob.named.max(1);
+            bytes += blob.disk_bytes / blob.references.max(1);
         })?;
-        // Damaged manifests are of no namespace.
         let namespace = made.map(|(namespace, _)| namespace).unwrap_or_default();
         let of = namespaces.entry(namespace).or_default();
         of.bytes += bytes;
@@ -188,24 +183,24 @@ fn by_namespace(
     Ok(namespaces.into_values().collect())
 }
 
-/// As much of a manifest as a sweep must know, of any version.
+/// The part of a manifest that a sweep needs, for any version.
 #[derive(Deserialize)]
-struct Outline<'a> {
+struct ManifestOutline<'a> {
     #[serde(borrow, default)]
     namespace: Cow<'a, str>,
     created_unix_ms: u64,
     #[serde(borrow)]
-    artifacts: Vec<OutlineItem<'a>>,
+    artifacts: Vec<ManifestOutlineItem<'a>>,
 }
 
 #[derive(Deserialize)]
-struct OutlineItem<'a> {
+struct ManifestOutlineItem<'a> {
     #[serde(borrow)]
     sha256: Cow<'a, str>,
 }
 
-/// Calls `each` for every content that the manifest names, and tells whose it is and when it was made. Read again for
-/// each use: kept in memory, the names of 10,000 executions could be a gigabyte.
+/// Calls `each` for every blob of the manifest; returns its namespace and creation time, or `None` if it is damaged.
+/// Manifests are read again for each use: the names of 10,000 executions could take a gigabyte of memory.
 fn visit(
     layout: &ArtifactsDir,
     file_name: &str,
@@ -216,7 +211,7 @@ fn visit(
     if text.len() > MANIFEST_BYTES_MAX {
         return Ok(None);
     }
-    let Ok(outline) = serde_json::from_slice::<Outline<'_>>(&text) else {
+    let Ok(outline) = serde_json::from_slice::<ManifestOutline<'_>>(&text) else {
         tracing::warn!(file_name, "a damaged manifest in the artifact store");
         return Ok(None);
     };
@@ -229,28 +224,28 @@ fn visit(
     Ok(Some((outline.namespace.into_owned(), created)))
 }
 
-/// The manifest goes before its contents, so that a crash leaves no manifest without them. Returns how much less is
-/// named now.
+/// Removes the manifest before its contents, so that a crash leaves no manifest without them. Returns the bytes of the
+/// manifest and of the blobs that no manifest names any more.
 fn remove_execution(
     layout: &ArtifactsDir,
     execution: &Execution,
     blobs: &mut Blobs,
 ) -> Result<u64, ArtifactError> {
-    let mut less = execution.disk_bytes;
+    let mut freed = execution.disk_bytes;
     visit(layout, &execution.file_name, blobs, |blob| {
-        if blob.named == 1 {
-            less += blob.disk_bytes;
+        if blob.references == 1 {
+            freed += blob.disk_bytes;
         }
-        // Saturating: a file that a stranger's hand changed since the count is no reason to panic.
-        blob.named = blob.named.saturating_sub(1);
+        // Saturating: a file that was edited since the count must not cause a panic.
+        blob.references = blob.references.saturating_sub(1);
     })?;
     layout.executions.remove(&execution.file_name)?;
-    Ok(less)
+    Ok(freed)
 }
 
-fn remove_unnamed(layout: &ArtifactsDir, blobs: &mut Blobs, swept: &mut Swept) -> Result<(), FileError> {
-    let unnamed = blobs.extract_if(|_, blob| blob.named == 0 && !blob.pinned);
-    for (sha256, blob) in unnamed {
+fn remove_unreferenced(layout: &ArtifactsDir, blobs: &mut Blobs, swept: &mut Swept) -> Result<(), FileError> {
+    let unreferenced = blobs.extract_if(|_, blob| blob.references == 0 && !blob.pinned);
+    for (sha256, blob) in unreferenced {
         layout.blobs.remove(&sha256)?;
         swept.blobs += 1;
         swept.bytes += blob.disk_bytes;

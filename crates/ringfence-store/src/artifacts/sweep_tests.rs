@@ -1,4 +1,4 @@
-//! Sweeps: what goes, what stays, and who is in the way.
+//! Sweeps: removal, retention and locking.
 
 use super::{tests::*, *};
 use std::{
@@ -9,12 +9,12 @@ use std::{
 };
 
 #[test]
-fn a_content_that_nobody_published_is_swept_and_one_in_progress_is_not() {
+fn unpublished_content_is_swept_unless_it_is_pinned() {
     let scratch = Scratch::new();
     let store = scratch.store();
     let held = put(&store, b"held");
     drop(put(&store, b"dropped"));
-    // The process dies: its pin stays.
+    // As if the process had died: its pin remains.
     std::mem::forget(put(&store, b"crashed"));
     store.set_retention(NOTHING);
     let swept = store.sweep().unwrap();
@@ -41,7 +41,7 @@ fn a_content_that_nobody_published_is_swept_and_one_in_progress_is_not() {
 }
 
 #[test]
-fn a_backup_by_hard_links_keeps_nothing_in_the_store() {
+fn hard_link_backup_does_not_keep_content_in_the_store() {
     let scratch = Scratch::new();
     let store = scratch.store();
     publish(&store, "one", b"words");
@@ -54,7 +54,7 @@ fn a_backup_by_hard_links_keeps_nothing_in_the_store() {
 }
 
 #[test]
-fn what_is_withdrawn_is_gone_and_its_content_goes_with_the_next_sweep() {
+fn withdrawn_execution_is_removed_and_its_content_is_swept() {
     let scratch = Scratch::new();
     let store = scratch.store();
     publish(&store, "one", b"words");
@@ -65,7 +65,7 @@ fn what_is_withdrawn_is_gone_and_its_content_goes_with_the_next_sweep() {
 }
 
 #[test]
-fn a_pin_that_was_too_old_is_told_at_publish() {
+fn publish_fails_if_content_with_an_expired_pin_was_swept() {
     let scratch = Scratch::new();
     let store = scratch.store();
     let items = vec![item(&store, "out.txt", b"words")];
@@ -82,7 +82,7 @@ fn a_pin_that_was_too_old_is_told_at_publish() {
 }
 
 #[test]
-fn the_same_content_from_many_at_once_is_kept_once() {
+fn same_content_added_concurrently_is_stored_once() {
     let scratch = Scratch::new();
     let signer = Signer::in_memory().unwrap();
     let stores = [scratch.open(&signer, LARGE), scratch.open(&signer, LARGE)];
@@ -109,7 +109,7 @@ fn the_same_content_from_many_at_once_is_kept_once() {
 }
 
 #[test]
-fn a_sweep_of_everything_never_hurts_a_publish() {
+fn concurrent_sweep_does_not_damage_a_publish() {
     let scratch = Scratch::new();
     let signer = Signer::in_memory().unwrap();
     let adding = scratch.open(&signer, NOTHING);
@@ -121,11 +121,11 @@ fn a_sweep_of_everything_never_hurts_a_publish() {
                 let (adding, swept) = (&adding, &swept);
                 scope.spawn(move || {
                     let mut round = 0;
-                    // Until a sweep has found its moment.
+                    // Until a sweep has removed something.
                     while round < 50 || (round < 50_000 && swept.load(Ordering::Relaxed) == 0) {
                         let execution_id = format!("{worker}-{round}");
                         publish(adding, &execution_id, b"shared words");
-                        // Whole, or swept since; never half.
+                        // Whole, or swept since; never partial.
                         let bytes = read(adding, &execution_id).unwrap();
                         assert!(bytes.is_none_or(|bytes| bytes == b"shared words"));
                         round += 1;
@@ -140,7 +140,7 @@ fn a_sweep_of_everything_never_hurts_a_publish() {
         workers.into_iter().map(|worker| worker.join().unwrap()).sum()
     });
     let swept = swept.into_inner();
-    assert!(swept > 0, "no sweep found its moment");
+    assert!(swept > 0, "no sweep removed anything");
     let last = sweeping.sweep().unwrap();
     assert_eq!(swept + last.executions, published);
     assert_eq!(last.held_bytes, 0);
@@ -148,7 +148,7 @@ fn a_sweep_of_everything_never_hurts_a_publish() {
 }
 
 #[test]
-fn older_and_beyond_go_oldest_first() {
+fn executions_over_age_or_size_are_removed_oldest_first() {
     let scratch = Scratch::new();
     let store = scratch.store();
     let now = SystemTime::now();
@@ -162,7 +162,7 @@ fn older_and_beyond_go_oldest_first() {
     };
     assert_eq!(store.sweep().unwrap().executions, 1);
     assert_eq!(ids(), ["shared", "a-newer", "b-older"]);
-    // Two blobs and three manifests. Without the oldest manifest it fits, and its content is the newest's too.
+    // Two blobs and three manifests. Without the oldest manifest they fit; the newest has the same content.
     store.set_retention(Retention {
         bytes: 4 * 4096,
         ..LARGE
@@ -185,7 +185,7 @@ fn older_and_beyond_go_oldest_first() {
 
 /// claim: [ART-4]
 #[test]
-fn who_has_most_loses_its_oldest_and_nobody_else_does() {
+fn only_the_largest_namespace_loses_its_oldest_execution() {
     let scratch = Scratch::new();
     let store = scratch.store();
     let now = SystemTime::now();
@@ -198,7 +198,7 @@ fn who_has_most_loses_its_oldest_and_nobody_else_does() {
         let content = item(&store, "out.txt", &number.to_le_bytes());
         store.publish(flood, vec![content]).unwrap();
     }
-    let of = |whose: &str| store.executions(&namespace(whose), 10).unwrap().len();
+    let count = |name: &str| store.executions(&namespace(name), 10).unwrap().len();
     for (files, expect) in [(6, (1, 2)), (4, (1, 1)), (2, (0, 1))] {
         store.set_retention(Retention {
             bytes: files * 4096,
@@ -206,9 +206,9 @@ fn who_has_most_loses_its_oldest_and_nobody_else_does() {
         });
         store.sweep().unwrap();
         assert_eq!(
-            (of("ours"), of("theirs")),
+            (count("ours"), count("theirs")),
             expect,
-            "{files}: of equals the oldest goes"
+            "{files}: among equals the oldest is removed"
         );
     }
     assert_eq!(
@@ -218,7 +218,7 @@ fn who_has_most_loses_its_oldest_and_nobody_else_does() {
 }
 
 #[test]
-fn what_is_dated_in_the_future_goes_by_size_alone_and_no_date_panics() {
+fn future_dated_executions_are_removed_only_for_size() {
     let scratch = Scratch::new();
     let store = scratch.store();
     let now = SystemTime::now();
@@ -250,7 +250,7 @@ fn what_is_dated_in_the_future_goes_by_size_alone_and_no_date_panics() {
 }
 
 #[test]
-fn a_damaged_manifest_goes_by_its_files_time_and_strangers_stay() {
+fn damaged_manifest_ages_by_mtime_and_foreign_files_are_kept() {
     let scratch = Scratch::new();
     let store = scratch.store();
     publish(&store, "one", b"words");
@@ -273,7 +273,7 @@ fn a_damaged_manifest_goes_by_its_files_time_and_strangers_stay() {
     assert_eq!(
         (swept.executions, swept.blobs),
         (0, 1),
-        "its content is named by nobody"
+        "no manifest names its content"
     );
     assert_eq!(read(&store, "one").unwrap().unwrap(), b"words");
     let old = File::open(scratch.manifest("two")).unwrap();
@@ -285,7 +285,7 @@ fn a_damaged_manifest_goes_by_its_files_time_and_strangers_stay() {
 }
 
 #[test]
-fn a_sweep_waits_for_nobody_and_says_so() {
+fn sweep_does_not_wait_and_reports_busy() {
     let scratch = Scratch::new();
     let store = scratch.store();
     publish(&store, "one", b"words");
@@ -299,13 +299,13 @@ fn a_sweep_waits_for_nobody_and_says_so() {
             ..Swept::default()
         }
     );
-    assert!(store.sweep_is_due(), "it comes back");
+    assert!(store.sweep_is_due(), "it is still due");
     drop(adding);
     assert_eq!(store.sweep().unwrap().executions, 1);
 }
 
 #[test]
-fn a_directory_that_others_may_enter_is_refused() {
+fn directory_open_to_others_is_refused() {
     let scratch = Scratch::new();
     fs::create_dir(&scratch.path).unwrap();
     fs::set_permissions(&scratch.path, fs::Permissions::from_mode(0o750)).unwrap();
@@ -317,7 +317,7 @@ fn a_directory_that_others_may_enter_is_refused() {
 }
 
 #[test]
-fn a_sweep_is_due_when_it_pays_off() {
+fn sweep_is_due_by_size_age_or_unreadable_count() {
     let scratch = Scratch::new();
     let signer = Signer::in_memory().unwrap();
     let retention = Retention {
@@ -353,7 +353,7 @@ fn a_sweep_is_due_when_it_pays_off() {
 }
 
 #[test]
-fn a_list_is_newest_first_bounded_and_leaves_out_the_damaged() {
+fn list_is_newest_first_limited_and_omits_damaged_manifests() {
     let scratch = Scratch::new();
     let store = scratch.store();
     let now = SystemTime::now();
@@ -369,7 +369,7 @@ fn a_list_is_newest_first_bounded_and_leaves_out_the_damaged() {
 }
 
 #[test]
-fn a_process_that_is_killed_leaves_whole_executions_or_none() {
+fn killed_process_leaves_complete_executions_only() {
     #![expect(clippy::disallowed_methods, reason = "a test starts itself, to kill it")]
     let scratch = Scratch::new();
     let store = scratch.store();
@@ -418,12 +418,12 @@ fn a_process_that_is_killed_leaves_whole_executions_or_none() {
     assert_eq!(
         (swept.busy, swept.executions),
         (false, 0),
-        "the dead hold no lock"
+        "dead processes hold no lock"
     );
     assert_eq!(fs::read_dir(scratch.path.join("incoming")).unwrap().count(), 0);
 }
 
-/// The other half of the test above; its directory is the store. Bounded, should nobody be left to kill it.
+/// Child process of the test above; its working directory is the store. Bounded, in case the parent does not kill it.
 #[test]
 #[ignore = "is started and killed by the test above"]
 fn publishes_until_killed() {
@@ -447,11 +447,11 @@ fn publishes_until_killed() {
 }
 
 #[test]
-fn a_clock_that_has_jumped_removes_nothing_for_its_age() {
+fn clock_jump_removes_nothing_for_its_age() {
     let scratch = Scratch::new();
     let store = scratch.store();
     let days = |count: u32| 24 * count * HOUR;
-    // Set back past what is kept: what is there is dated in the future.
+    // Clock set back by more than the retention age: existing executions are dated in the future.
     let in_future = SystemTime::now() + days(400);
     store.publish(published("future", in_future), Vec::new()).unwrap();
     let in_past = SystemTime::now() - days(400);
@@ -460,7 +460,7 @@ fn a_clock_that_has_jumped_removes_nothing_for_its_age() {
         age: days(7),
         ..LARGE
     });
-    // Set forward past it: the last time that was seen was long ago.
+    // Clock set forward by more than that: the last time seen was long ago.
     let seen = (SystemTime::now() - days(300)).duration_since(SystemTime::UNIX_EPOCH);
     let clock = scratch.path.with_file_name("clock.json");
     let text = format!("{{\"seen_ms\":{},\"jumped_ms\":null}}", seen.unwrap().as_millis());

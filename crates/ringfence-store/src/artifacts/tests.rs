@@ -1,4 +1,4 @@
-//! Stories and attacks on a real directory.
+//! Typical uses and attacks on a real directory.
 
 use super::*;
 pub(super) use crate::tests::{TestDir, namespace};
@@ -21,7 +21,7 @@ pub(super) const NOTHING: Retention = Retention {
     bytes: 0,
 };
 
-/// A store, and the directory that it is in.
+/// A store and its directory.
 pub(super) struct Scratch {
     pub(super) path: PathBuf,
     _around: TestDir,
@@ -44,7 +44,7 @@ impl Scratch {
         self.open(&Signer::in_memory().unwrap(), LARGE)
     }
 
-    /// Every file, relative to the store.
+    /// Returns all files, relative to the store.
     pub(super) fn files(&self) -> Vec<String> {
         fn walk(directory: &Path, files: &mut Vec<PathBuf>) {
             for entry in fs::read_dir(directory).unwrap() {
@@ -129,14 +129,14 @@ pub(super) fn is_damaged<T>(result: Result<T, ArtifactError>) -> bool {
     matches!(result, Err(ArtifactError::Damaged { .. }))
 }
 
-/// What was read-only is another file now, as after an editor or a restored backup.
+/// Replaces a read-only file, as an editor or a restored backup does.
 pub(super) fn overwrite(path: &Path, bytes: &[u8]) {
     fs::remove_file(path).unwrap();
     fs::write(path, bytes).unwrap();
 }
 
 #[test]
-fn what_is_published_is_read_again_and_kept_once() {
+fn published_artifact_is_read_back_and_stored_once() {
     let scratch = Scratch::new();
     let store = scratch.store();
     let key = store.signer.public_key();
@@ -162,7 +162,7 @@ fn what_is_published_is_read_again_and_kept_once() {
 }
 
 #[test]
-fn statements_are_what_the_documentation_says() {
+fn statements_match_the_documentation() {
     let statement = artifact_statement("ab", "n\0", 258, "ff");
     let expected = b"ringfence artifact v1\0\
         \0\0\0\0\0\0\0\x02ab\
@@ -201,7 +201,7 @@ fn statements_are_what_the_documentation_says() {
 
 /// claim: [ART-1]
 #[test]
-fn an_edited_manifest_is_damaged() {
+fn edited_manifest_is_reported_as_damaged() {
     let scratch = Scratch::new();
     let store = scratch.store();
     let key = store.signer.public_key();
@@ -245,16 +245,16 @@ fn an_edited_manifest_is_damaged() {
 }
 
 #[test]
-fn a_manifest_of_another_namespace_execution_or_key_is_not_taken() {
+fn manifest_of_another_namespace_execution_or_key_is_rejected() {
     let scratch = Scratch::new();
     let store = scratch.store();
     let mut manifest = publish(&store, "one", b"words");
     fs::copy(scratch.manifest("one"), scratch.manifest("two")).unwrap();
     assert!(is_damaged(read(&store, "two")), "the words of another execution");
 
-    let thief = Signer::in_memory().unwrap();
+    let other_key = Signer::in_memory().unwrap();
     let items = [item(&store, "out.txt", b"words")];
-    let forged = Manifest::sign(&thief, published("one", SystemTime::now()), &items);
+    let forged = Manifest::sign(&other_key, published("one", SystemTime::now()), &items);
     verify_manifest(&forged, None).unwrap();
     overwrite(&scratch.manifest("one"), &forged.to_json().unwrap());
     assert!(is_damaged(read(&store, "one")), "signed by another key");
@@ -266,7 +266,7 @@ fn a_manifest_of_another_namespace_execution_or_key_is_not_taken() {
 }
 
 #[test]
-fn half_a_manifest_and_an_endless_one_are_damaged() {
+fn truncated_and_oversized_manifests_are_reported_as_damaged() {
     let scratch = Scratch::new();
     let store = scratch.store();
     publish(&store, "one", b"words");
@@ -288,7 +288,7 @@ fn half_a_manifest_and_an_endless_one_are_damaged() {
 }
 
 #[test]
-fn a_replaced_blob_is_named_and_mended_by_the_same_content() {
+fn replaced_blob_is_reported_and_repaired_by_the_same_content() {
     let scratch = Scratch::new();
     let store = scratch.store();
     publish(&store, "one", b"words");
@@ -328,7 +328,7 @@ fn a_replaced_blob_is_named_and_mended_by_the_same_content() {
 
 /// claim: [ART-2]
 #[test]
-fn an_execution_id_is_never_a_path() {
+fn execution_id_cannot_be_a_path() {
     let scratch = Scratch::new();
     let store = scratch.store();
     let long = "x".repeat(65);
@@ -347,7 +347,7 @@ fn an_execution_id_is_never_a_path() {
 
 /// claim: [ART-2]
 #[test]
-fn names_are_labels_and_make_no_path() {
+fn artifact_names_are_not_used_as_paths() {
     let scratch = Scratch::new();
     let store = scratch.store();
     let names = [
@@ -373,7 +373,7 @@ fn names_are_labels_and_make_no_path() {
 }
 
 #[test]
-fn too_many_too_long_and_twice_are_refused_and_leave_nothing() {
+fn excessive_and_duplicate_items_are_refused_and_leave_nothing() {
     let scratch = Scratch::new();
     let store = scratch.store();
     let content = put(&store, b"words");
@@ -399,7 +399,7 @@ fn too_many_too_long_and_twice_are_refused_and_leave_nothing() {
     assert!(store.manifest("one", &namespace("ours")).unwrap().is_none());
     let most = numbered(2000);
     check_items(&most).unwrap();
-    // With names and media types that JSON makes six times longer, it is still a manifest.
+    // A manifest fits even if JSON makes its names and media types six times longer.
     let mut widest = most[0].clone();
     widest.name = "\u{1}".repeat(1024);
     widest.mime = "\u{1}".repeat(255);
@@ -414,7 +414,7 @@ fn too_many_too_long_and_twice_are_refused_and_leave_nothing() {
 
 /// claim: [ART-1]
 #[test]
-fn another_namespace_sees_what_it_would_see_of_nothing() {
+fn execution_of_another_namespace_looks_like_a_missing_one() {
     let scratch = Scratch::new();
     let store = scratch.store();
     publish(&store, "one", b"words");
@@ -428,7 +428,7 @@ fn another_namespace_sees_what_it_would_see_of_nothing() {
 }
 
 #[test]
-fn an_id_is_used_once() {
+fn execution_id_is_used_only_once() {
     let scratch = Scratch::new();
     let store = scratch.store();
     publish(&store, "one", b"words");

@@ -1,5 +1,5 @@
-//! Which of the servers that write into one record live: each holds the lock of a file beside it as long as it does,
-//! so that what a dead server has left open is known from what a live one still does.
+//! Liveness of the servers that write to one record. Each holds the lock of a file beside the database while it runs,
+//! so that operations left open by a dead server can be told from those of a running one.
 
 use crate::whole_file::{Directory, FileError, FileLock, is_plain_id};
 use rustix::fs::FlockOperation;
@@ -9,18 +9,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A server that lives. Dropped, it has ended.
-pub(super) struct Alive {
+/// The lock of a running server, released on drop.
+pub(super) struct LivenessLock {
     path: PathBuf,
-    /// Something that it began has no end on record, and the next server is to look for it.
-    pub(super) leaves_open: bool,
+    /// An operation that it began has no recorded end: the file remains, so that the next server looks for it.
+    pub(super) has_open_operations: bool,
     _lock: FileLock,
 }
 
-impl Alive {
-    /// None: the id is no name for a file, or another server lives under it; ids are made once, and a server that uses
-    /// one twice is as alive as the first.
-    pub(super) fn begin(database: &Path, server_id: &str) -> Result<Option<Self>, FileError> {
+impl LivenessLock {
+    /// `None` if the id is not a valid file name, or in use: of two servers with an id, the second counts as the first.
+    pub(super) fn acquire(database: &Path, server_id: &str) -> Result<Option<Self>, FileError> {
         if !is_plain_id(server_id) {
             return Ok(None);
         }
@@ -29,21 +28,21 @@ impl Alive {
         let lock = directory.lock(&name, FlockOperation::NonBlockingLockExclusive)?;
         Ok(lock.map(|_lock| Self {
             path,
-            leaves_open: false,
+            has_open_operations: false,
             _lock,
         }))
     }
 }
 
-impl Drop for Alive {
+impl Drop for LivenessLock {
     fn drop(&mut self) {
-        if !self.leaves_open {
+        if !self.has_open_operations {
             drop(fs::remove_file(&self.path));
         }
     }
 }
 
-/// Which servers live, and the files of those that have died. To be asked while none begins.
+/// Returns the ids of the running servers and the files of the dead ones. The caller must keep servers from starting.
 pub(super) fn servers(database: &Path) -> Result<(HashSet<String>, Vec<PathBuf>), FileError> {
     let (directory, _) = Directory::of_file(database)?;
     let stem = database.file_stem().unwrap_or_default().to_string_lossy();
@@ -54,7 +53,7 @@ pub(super) fn servers(database: &Path) -> Result<(HashSet<String>, Vec<PathBuf>)
             if let Ok(Some(_)) = directory.lock(&name, FlockOperation::NonBlockingLockExclusive) {
                 dead.push(database.with_file_name(&name));
             } else {
-                living.insert(id.to_owned()); // also what cannot be asked
+                living.insert(id.to_owned()); // also if the lock cannot be checked
             }
         }
     }

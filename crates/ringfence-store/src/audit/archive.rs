@@ -1,9 +1,10 @@
-//! Closing segments, and removing those that are too old or too much.
+//! Closing segments, and removing those over the limits of age and size.
 
 use super::{
     Action, AuditError, Head, Record,
-    chain::{self, Broken, Writer, damage},
-    entry::Fitted,
+    chain::{self, ChainError, Writer, damage},
+    entry::Encoded,
+    query,
     record::COLUMNS,
     segments::{self, Segment},
 };
@@ -15,38 +16,39 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// What is kept of the record. Zero: no such limit.
+/// Retention of the record. Zero: no such limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keep {
-    /// Of the database, before its oldest records are moved into a closed segment.
+    /// Size of the database above which its oldest records are moved into a closed segment.
     pub segment_bytes: u64,
-    /// Of all closed segments and the database.
+    /// Maximum size of all closed segments and the database.
     pub total_bytes: u64,
-    /// Of a closed segment's last record.
+    /// Maximum age of a closed segment's last record.
     pub age: Duration,
 }
 
-/// What a record takes beside its details, about.
+/// Approximate size of a record beside its details.
 const RECORD_BYTES: u64 = 600;
 
-/// Without the pages that are free to be used again.
+/// Returns the size of the database without its free pages.
 pub(super) fn used_bytes(connection: &Connection) -> rusqlite::Result<u64> {
     let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let pages = number("page_count")? - number("freelist_count")?;
     Ok((pages * number("page_size")?).max(0).cast_unsigned())
 }
 
-/// Closes a segment of all of it, or of its oldest three quarters but not much more than so many bytes.
-///
-/// In one transaction: the records are in a file on the disk before they go here. When this dies before the commit,
-/// that file begins where the database does, and is written anew the next time.
+/// Closes a segment of all records, or of the oldest three quarters but not much more than `oldest_bytes`. It ends
+/// before the first open operation, because only the database is searched for those of a dead server; but not if the
+/// database has twice `oldest_bytes`, so that one operation does not hold all of the record in it. One transaction: the
+/// records are in a file on the disk before they are deleted here. A crash before the commit leaves that file; the next
+/// call writes it anew.
 pub(super) fn archive(
     connection: &mut Connection,
     writer: &Writer,
     known: Head,
     database: &Path,
     oldest_bytes: Option<u64>,
-) -> Result<Option<(PathBuf, Head)>, Broken> {
+) -> Result<Option<(PathBuf, Head)>, ChainError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let head = chain::current(&transaction, writer, known)?;
     let sql = "SELECT min(seq) FROM record";
@@ -55,6 +57,16 @@ pub(super) fn archive(
         None => (head.seq, u64::MAX),
         Some(bytes_max) => (first + (head.seq - first) / 4 * 3, bytes_max),
     };
+    let is_too_large = oldest_bytes.is_some_and(|bytes_max| {
+        used_bytes(&transaction).is_ok_and(|used| used > bytes_max.saturating_mul(2))
+    });
+    let until = match query::first_open(&transaction, until)? {
+        Some(open) if !is_too_large => open - 1,
+        _ => until,
+    };
+    if oldest_bytes.is_some() && until < first + (head.seq - first) / 4 {
+        return Ok(None); // too little for a file
+    }
     for left in segments::list(database, u64::MAX)? {
         if left.first >= first {
             std::fs::remove_file(&left.path)?;
@@ -93,19 +105,19 @@ pub(super) fn archive(
         "last_hash": to_hex(&written.last.hash),
         "bytes": written.bytes,
     });
-    let archived = [Fitted::of_record(Action::AuditArchived, "", details)];
+    let archived = [Encoded::of_record(Action::AuditArchived, "", details)];
     let (head, _) = chain::extend(&transaction, writer, Some(head), &archived)?;
     transaction.execute("DELETE FROM record WHERE seq <= ?1", [written.last.seq])?;
     transaction.commit()?;
     Ok(Some((written.segment.path, head)))
 }
 
-/// Closed segments that are too old or too many, oldest first, each with what the record says of its removal.
+/// Returns the closed segments over the limits of age and size, oldest first, with the entries for their removal.
 pub(super) fn removals(
     connection: &Connection,
     database: &Path,
     keep: Keep,
-) -> Result<Vec<(Segment, Fitted)>, AuditError> {
+) -> Result<Vec<(Segment, Encoded)>, AuditError> {
     let failed = |error: std::io::Error| AuditError::of_io(database, "listing its segments", &error);
     let mut found = Vec::new();
     for segment in segments::list(database, u64::MAX).map_err(failed)? {
@@ -135,12 +147,12 @@ pub(super) fn removals(
             "file": segment.name(),
             "first_seq": segment.first,
             "last_seq": segment.last,
-            // None where it cannot be read.
+            // Null if the segment cannot be read.
             "last_hash": segment.last_record().map(|last| to_hex(&last.hash)),
             "bytes": bytes,
             "why": why,
         });
-        removals.push((segment, Fitted::of_record(Action::AuditRemoved, "", details)));
+        removals.push((segment, Encoded::of_record(Action::AuditRemoved, "", details)));
     }
     Ok(removals)
 }

@@ -1,6 +1,6 @@
-//! The end of the chain: reading it, and adding to it, within one transaction.
+//! The end of the chain: reading it and appending to it, within one transaction.
 
-use super::{Action, AuditError, Durability, Head, Receipt, Record, entry::Fitted, record::COLUMNS, schema};
+use super::{Action, AuditError, Durability, Head, Receipt, Record, entry::Encoded, record::COLUMNS, schema};
 use crate::{Signer, digest::to_hex};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use serde_json::{Map, Value};
@@ -11,12 +11,11 @@ use std::{
 
 const FORGET_RECORDS: u64 = 1_000;
 
-/// Stands in the details of a record that is the first in its file.
+/// Marks, in the details, a record that is the first in its file.
 pub(super) const BEGINS_FILE: &str = "begins_file";
-/// Stands there too: up to which record there are closed segments.
+/// The number of the last archived record, in the same details.
 pub(super) const ARCHIVED_UNTIL: &str = "archived_until";
 
-/// Who writes: what every record of this server has in common.
 pub(super) struct Writer {
     pub(super) signer: Signer,
     pub(super) public_key: [u8; 32],
@@ -25,8 +24,8 @@ pub(super) struct Writer {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Broken {
-    /// With the head, if its row could be read and this host's key signed it.
+pub(super) enum ChainError {
+    /// `head` is set if its row could be read and is signed with this host's key.
     #[error("{what}")]
     Damage { what: String, head: Option<Head> },
     #[error("schema {0}")]
@@ -37,8 +36,8 @@ pub(super) enum Broken {
     Io(#[from] std::io::Error),
 }
 
-impl Broken {
-    pub(super) fn told(self, path: &Path, step: &'static str) -> AuditError {
+impl ChainError {
+    pub(super) fn at(self, path: &Path, step: &'static str) -> AuditError {
         match self {
             Self::Damage { what, .. } => AuditError::damaged(path, what),
             Self::Newer(version) => AuditError::newer(path, version),
@@ -48,9 +47,8 @@ impl Broken {
     }
 }
 
-/// The head as it stands on disk, if the chain's end is whole: the head signed by this key, and the last record its
-/// own.
-pub(super) fn examine(connection: &Connection, public_key: &[u8; 32]) -> Result<Head, Broken> {
+/// Returns the head on disk, after checking that it and the last record agree and are signed with this key.
+pub(super) fn examine(connection: &Connection, public_key: &[u8; 32]) -> Result<Head, ChainError> {
     let Some((head, signature)) = read_head(connection)? else {
         return Err(damage("its head is missing", None));
     };
@@ -86,39 +84,39 @@ pub(super) fn hash_at(connection: &Connection, seq: u64) -> rusqlite::Result<Opt
     statement.query_row([seq], |row| row.get(0)).optional()
 }
 
-/// Makes the tables and the first record, which follows `after`.
+/// Creates the tables and the first record, which follows `after`.
 pub(super) fn begin(
     connection: &mut Connection,
     writer: &Writer,
     after: Option<Head>,
     mut details: Map<String, Value>,
-) -> Result<Head, Broken> {
+) -> Result<Head, ChainError> {
     details.insert(BEGINS_FILE.to_owned(), Value::from(true));
     schema::use_log(connection)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     schema::create(&transaction)?;
-    let began = [Fitted::of_record(Action::AuditBegan, "default", details.into())];
+    let began = [Encoded::of_record(Action::AuditBegan, "default", details.into())];
     let (head, _) = extend(&transaction, writer, after, &began)?;
     transaction.commit()?;
     Ok(head)
 }
 
-/// Tells in the chain itself, if it is so, that it does not hold what this process wrote last.
-pub(super) fn tell_break(
+/// Records a break in the chain itself, if it does not contain the last record that this process wrote.
+pub(super) fn record_break(
     connection: &mut Connection,
     writer: &Writer,
     head: Head,
     known: Head,
-) -> Result<Head, Broken> {
+) -> Result<Head, ChainError> {
     if has(connection, known)? {
         return Ok(head);
     }
     let details = reason("replaced", Some(known)).into();
-    let began = [Fitted::of_record(Action::AuditBegan, "default", details)];
+    let began = [Encoded::of_record(Action::AuditBegan, "default", details)];
     append(connection, writer, head, &began, None).map(|(head, _)| head)
 }
 
-/// Why a chain begins or goes on after a break, and the head that was there before it.
+/// Returns details that give the reason for a new chain or for a break, and the previous head.
 pub(super) fn reason(word: &str, before: Option<Head>) -> Map<String, Value> {
     let mut details = Map::from_iter([("reason".to_owned(), Value::from(word))]);
     if let Some(head) = before {
@@ -128,26 +126,26 @@ pub(super) fn reason(word: &str, before: Option<Head>) -> Map<String, Value> {
     details
 }
 
-/// One transaction: looks where the chain ends now, and goes on from there.
+/// Appends a batch at the current end, in one transaction. Keeps only about the last `kept` records, if given.
 pub(super) fn append(
     connection: &mut Connection,
     writer: &Writer,
     known: Head,
-    batch: &[Fitted],
+    batch: &[Encoded],
     kept: Option<u64>,
-) -> Result<(Head, Vec<Receipt>), Broken> {
+) -> Result<(Head, Vec<Receipt>), ChainError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let head = current(&transaction, writer, known)?;
     let extended = extend(&transaction, writer, Some(head), batch)?;
     if let Some(kept) = kept {
-        forget(&transaction, extended.0.seq.saturating_sub(kept), batch.len())?;
+        delete_oldest(&transaction, extended.0.seq.saturating_sub(kept), batch.len())?;
     }
     transaction.commit()?;
     Ok(extended)
 }
 
-pub(super) fn current(transaction: &Connection, writer: &Writer, known: Head) -> Result<Head, Broken> {
-    // ours, or checked before: its signature need not be checked again
+pub(super) fn current(transaction: &Connection, writer: &Writer, known: Head) -> Result<Head, ChainError> {
+    // written or checked by this process: its signature need not be checked again
     if let Some((head, _)) = read_head(transaction)?.filter(|(head, _)| *head == known) {
         check_tail(transaction, &head)?;
         return Ok(head);
@@ -160,7 +158,7 @@ pub(super) fn current(transaction: &Connection, writer: &Writer, known: Head) ->
     Ok(head)
 }
 
-/// Whether the chain holds this record, or a closed segment that follows it.
+/// Returns true if the database contains this record, or begins after it because it was archived.
 fn has(connection: &Connection, known: Head) -> rusqlite::Result<bool> {
     if hash_at(connection, known.seq)? == Some(known.hash) {
         return Ok(true);
@@ -169,8 +167,8 @@ fn has(connection: &Connection, known: Head) -> rusqlite::Result<bool> {
     Ok(first.is_some_and(|first| known.seq < first))
 }
 
-/// Lets the first records go, many at once: what is in memory is bounded, and is never verified.
-fn forget(connection: &Connection, until: u64, appended: usize) -> Result<(), Broken> {
+/// Deletes the oldest records, many at once. Only for a record in memory, which is bounded and never verified.
+fn delete_oldest(connection: &Connection, until: u64, appended: usize) -> Result<(), ChainError> {
     if until > 0 && until % FORGET_RECORDS < appended as u64 {
         let mut delete = connection.prepare_cached("DELETE FROM record WHERE seq <= ?1")?;
         delete.execute([until])?;
@@ -178,8 +176,7 @@ fn forget(connection: &Connection, until: u64, appended: usize) -> Result<(), Br
     Ok(())
 }
 
-/// Whether the head's record is there, and nothing behind it.
-fn check_tail(connection: &Connection, head: &Head) -> Result<(), Broken> {
+fn check_tail(connection: &Connection, head: &Head) -> Result<(), ChainError> {
     let sql = "SELECT seq, hash FROM record ORDER BY seq DESC LIMIT 1";
     let mut statement = connection.prepare_cached(sql)?;
     let last = statement.query_row([], |row| Ok((row.get::<_, u64>(0)?, row.get::<_, [u8; 32]>(1)?)));
@@ -197,7 +194,7 @@ pub(super) fn extend(
     transaction: &Transaction<'_>,
     writer: &Writer,
     mut head: Option<Head>,
-    batch: &[Fitted],
+    batch: &[Encoded],
 ) -> rusqlite::Result<(Head, Vec<Receipt>)> {
     let mut receipts = Vec::with_capacity(batch.len());
     let sql = format!("INSERT INTO record({COLUMNS}) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)");
@@ -230,12 +227,12 @@ pub(super) fn extend(
     Ok((head, receipts))
 }
 
-pub(super) fn damage(what: impl Into<String>, head: Option<Head>) -> Broken {
+pub(super) fn damage(what: impl Into<String>, head: Option<Head>) -> ChainError {
     let what = what.into();
-    Broken::Damage { what, head }
+    ChainError::Damage { what, head }
 }
 
-/// A clock before 1970 is recorded as it is.
+/// Returns microseconds since 1970; negative for a clock before 1970.
 pub(super) fn now_us() -> i64 {
     let us = |span: Duration| i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
     match SystemTime::now().duration_since(UNIX_EPOCH) {

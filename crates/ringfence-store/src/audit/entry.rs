@@ -1,10 +1,10 @@
-//! What a caller hands in to be recorded, and the closed lists of words for it.
+//! Entries to record, and their closed lists of words.
 
 use super::AuditError;
 use ringfence_types::closed_words;
 use serde_json::{Map, Value};
 
-/// The longest namespace, caller, execution id or server id, in bytes.
+/// Maximum length of a namespace, caller, execution id or server id, in bytes.
 pub(super) const NAME_BYTES_MAX: usize = 512;
 pub(super) const DETAILS_BYTES_MAX: usize = 64 << 10;
 
@@ -46,7 +46,7 @@ closed_words! {
         WebSearched = "web.searched",
         WebFetched = "web.fetched",
         WebBrowsed = "web.browsed",
-        /// A chain begins, or goes on after a break; the details give the reason.
+        /// A chain begins, or continues after a break; the details give the reason.
         AuditBegan = "audit.began",
         AuditArchived = "audit.archived",
         AuditRemoved = "audit.removed",
@@ -70,11 +70,11 @@ closed_words! {
 pub struct Entry {
     pub action: Action,
     pub outcome: Outcome,
-    /// 512 bytes at most, as are the next two.
+    /// At most 512 bytes, as are the next two.
     pub namespace: String,
     pub execution_id: Option<String>,
     pub caller: String,
-    /// 64 KiB of JSON text at most.
+    /// At most 64 KiB of JSON text.
     pub details: Map<String, Value>,
 }
 
@@ -84,15 +84,14 @@ pub struct Receipt {
     pub hash: [u8; 32],
 }
 
-/// An entry that fits, with its details as the text that is stored.
+/// An entry within the limits, with its details as the text to store.
 #[derive(Debug)]
-pub(super) struct Fitted {
+pub(super) struct Encoded {
     pub(super) entry: Entry,
     pub(super) details: String,
 }
 
-impl Fitted {
-    /// What the record says of itself.
+impl Encoded {
     pub(super) fn of_record(action: Action, namespace: &str, details: Value) -> Self {
         let entry = Entry {
             action,
@@ -108,7 +107,7 @@ impl Fitted {
 }
 
 impl Entry {
-    pub(super) fn fitted(mut self) -> Result<Fitted, AuditError> {
+    pub(super) fn encoded(mut self) -> Result<Encoded, AuditError> {
         within("namespace", &self.namespace, NAME_BYTES_MAX)?;
         let execution_id = self.execution_id.as_deref().unwrap_or_default();
         within("execution_id", execution_id, NAME_BYTES_MAX)?;
@@ -116,11 +115,10 @@ impl Entry {
         let details = Value::Object(std::mem::take(&mut self.details)).to_string();
         within("details", &details, DETAILS_BYTES_MAX)?;
         let entry = self;
-        Ok(Fitted { entry, details })
+        Ok(Encoded { entry, details })
     }
 }
 
-/// Refuses a text that is too long, and says by how much.
 pub(super) fn within(field: &'static str, text: &str, bytes_max: usize) -> Result<(), AuditError> {
     if text.len() <= bytes_max {
         return Ok(());
@@ -137,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_read_back_as_written() {
+    fn action_and_outcome_words_round_trip() {
         for &action in Action::ALL {
             assert_eq!(action.as_str().parse(), Ok(action));
         }
@@ -149,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_of_exactly_the_limit_fits_and_one_byte_more_does_not() {
+    fn entry_at_the_size_limit_is_accepted_and_one_byte_more_is_refused() {
         let entry = |caller: usize, details: usize| Entry {
             action: Action::ToolCalled,
             outcome: Outcome::Ok,
@@ -159,8 +157,8 @@ mod tests {
             details: Map::from_iter([("k".to_owned(), Value::from("d".repeat(details)))]),
         };
         let around = r#"{"k":""}"#.len();
-        assert!(entry(512, DETAILS_BYTES_MAX - around).fitted().is_ok());
-        let refused = entry(513, 0).fitted().unwrap_err();
+        assert!(entry(512, DETAILS_BYTES_MAX - around).encoded().is_ok());
+        let refused = entry(513, 0).encoded().unwrap_err();
         assert!(matches!(
             refused,
             AuditError::TooLarge {
@@ -169,7 +167,7 @@ mod tests {
                 bytes_max: 512
             }
         ));
-        let refused = entry(1, DETAILS_BYTES_MAX - around + 1).fitted().unwrap_err();
+        let refused = entry(1, DETAILS_BYTES_MAX - around + 1).encoded().unwrap_err();
         assert!(matches!(refused, AuditError::TooLarge { field: "details", .. }));
     }
 }

@@ -1,9 +1,9 @@
-//! Why an action is not recorded, or a record not read. Each says what to do about it.
+//! Errors of writing and reading the audit record. Each says what to do about it.
 
 use rusqlite::{ErrorCode, ffi::SQLITE_IOERR_SHMSIZE};
 use std::path::{Path, PathBuf};
 
-/// A fault of the audit record. Each entry of a batch that failed gets a clone.
+/// An error of the audit record. Each entry of a failed batch gets a clone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuditError {
     #[error("the audit record's queue is full; try again in a moment")]
@@ -24,12 +24,12 @@ pub enum AuditError {
     DiskFull(PathBuf),
     #[error("{0}: it cannot be written; check its mode, its directory's, and how it is mounted")]
     ReadOnly(PathBuf),
-    /// Held for longer than [`LOCKED_MS_MAX`](super::schema::LOCKED_MS_MAX).
+    /// Locked for longer than [`LOCKED_MS_MAX`](super::schema::LOCKED_MS_MAX).
     #[error("{0}: another process has held it locked for too long; find it with `fuser`")]
     Locked(PathBuf),
-    #[error("the directory {0} is not there any more; start the server again, which makes it anew")]
+    #[error("the directory {0} no longer exists; start the server again, which creates it")]
     Gone(PathBuf),
-    #[error("{path}: {what}; a server moves it aside when it meets the damage, or starts")]
+    #[error("{path}: {what}; a server moves it aside when it starts or finds the damage")]
     Damaged { path: PathBuf, what: String },
     /// The database, its `-wal` or its `-shm`.
     #[error("{0}: the file was deleted or replaced while it was open; the next entry begins anew there")]
@@ -61,13 +61,12 @@ impl AuditError {
         Self::Io { path, step, what }
     }
 
-    /// What SQLite's refusal means here.
     pub(super) fn of_sqlite(path: &Path, step: &'static str, error: &rusqlite::Error) -> Self {
         use rusqlite::Error as E;
         let path = path.to_owned();
         let what = error.to_string();
         match error.sqlite_error_code() {
-            // the index of its log could not be made longer
+            // the index of the log could not be extended
             _ if matches!(error, E::SqliteFailure(code, _) if code.extended_code == SQLITE_IOERR_SHMSIZE) => {
                 Self::DiskFull(path)
             }
@@ -76,7 +75,7 @@ impl AuditError {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Locked(path),
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Self::Damaged { path, what },
             Some(_) => Self::Io { path, step, what },
-            // a value of the wrong type, size or encoding where we wrote a right one
+            // a value of another type, size or encoding than was written
             None if matches!(
                 error,
                 E::FromSqlConversionFailure(..) | E::InvalidColumnType(..) | E::IntegralValueOutOfRange(..)

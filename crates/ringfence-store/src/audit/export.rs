@@ -1,4 +1,4 @@
-//! Writing the record out as lines of JSON, for other tools to read.
+//! Export of the record as lines of JSON, for other tools.
 
 use super::{AuditError, Query, Record, query};
 use std::{
@@ -9,13 +9,12 @@ use std::{
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// The record with all that is needed to check its hash and signature.
+    /// The record with everything needed to check its hash and signature.
     Json,
     Ocsf,
 }
 
-/// All records of a query, read page by page: `limit` is the size of a page here. Records that are appended meanwhile
-/// are among them.
+/// All records of a query, read page by page: `limit` is the page size here. Includes records appended meanwhile.
 #[derive(Debug)]
 pub struct Records {
     path: PathBuf,
@@ -25,7 +24,7 @@ pub struct Records {
 }
 
 impl Records {
-    /// Nothing is read before the first is asked for.
+    /// Reads nothing until the first record is requested.
     pub fn of(path: &Path, query: Query) -> Self {
         Self {
             path: path.to_owned(),
@@ -35,7 +34,7 @@ impl Records {
         }
     }
 
-    /// Files that could not be read, or not to their end, as far as has been read.
+    /// Returns the files that could not be read, or not to their end, among those read so far.
     pub fn damaged(&self) -> &[String] {
         &self.damaged
     }
@@ -44,7 +43,7 @@ impl Records {
 impl Iterator for Records {
     type Item = Result<Record, AuditError>;
 
-    /// After an error there is nothing more.
+    /// Ends after an error.
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if let Some(record) = self.page.next() {
@@ -65,7 +64,7 @@ impl Iterator for Records {
     }
 }
 
-/// Why an export ended early; what was written before is whole lines.
+/// The error that ended an export early. All lines before it are complete.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     #[error("{0}")]
@@ -74,7 +73,6 @@ pub enum ExportError {
     Write(io::Error),
 }
 
-/// Writes one line per record, and says how many.
 pub fn export(
     records: impl Iterator<Item = Result<Record, AuditError>>,
     format: Format,
@@ -104,7 +102,7 @@ mod tests {
     use serde_json::Value;
 
     #[test]
-    fn every_record_is_one_line_whatever_the_page() {
+    fn export_writes_one_line_per_record_for_any_page_size() {
         let directory = fixture::Directory::new();
         let audit = directory.open(Durability::Process);
         for number in 0..10 {
@@ -137,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn an_export_that_cannot_be_read_or_written_says_which() {
+    fn export_distinguishes_read_and_write_errors() {
         let directory = fixture::Directory::new();
         let records = || Records::of(&directory.database(), Query::default());
         let unread = export(records(), Format::Json, &mut io::sink());

@@ -1,12 +1,11 @@
-//! Where the record is kept: making the file, taking hold of it, moving a damaged one aside.
+//! The location of the record: creating and opening the file, and moving a damaged one aside.
 //!
-//! `audit.open.lock` beside the database is held while a server opens it or moves files, so that no other opens half of
-//! its files. Servers that have a file open which is moved see so before their next record, and open what is
-//! there then.
+//! `audit.open.lock` beside the database is held while a server opens or moves the files, so that none opens only some
+//! of them. A server whose open file is moved detects that before its next record, and opens the new one.
 
 use super::{
     AuditError, Head,
-    chain::{self, Broken, Writer},
+    chain::{self, ChainError, Writer},
     record::NO_HASH,
     schema::{self, Form, LOCKED_MS_MAX},
     segments::{self, Segment},
@@ -26,19 +25,18 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// Damaged files of one second, before moving aside is refused.
+/// Maximum damaged files within one second; moving another one aside fails.
 const ASIDE_NAMES_MAX: u32 = 100;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Storage {
-    /// A database file. Its directory exists, and is its owner's alone.
+    /// A database file. Its directory must exist and be closed to other users.
     File(PathBuf),
-    /// As long as the process.
     Memory,
 }
 
 impl Storage {
-    /// The same wherever this process may go afterwards.
+    /// Makes the path absolute, so that a later change of the working directory does not matter.
     pub(super) fn absolute(self) -> Result<Self, AuditError> {
         let Self::File(path) = self else { return Ok(self) };
         match std::path::absolute(&path) {
@@ -47,7 +45,7 @@ impl Storage {
         }
     }
 
-    pub(super) fn shown(&self) -> PathBuf {
+    pub(super) fn display_path(&self) -> PathBuf {
         match self {
             Self::File(path) => path.clone(),
             Self::Memory => PathBuf::from(":memory:"),
@@ -58,51 +56,50 @@ impl Storage {
 pub(super) struct OpenDatabase {
     pub(super) connection: Connection,
     /// None for a database in memory.
-    pub(super) hold: Option<Hold>,
+    pub(super) open_files: Option<OpenFiles>,
     pub(super) head: Head,
 }
 
-/// Why a database is opened; by default for the first time.
+/// The reason for opening a database; by default, the first time.
 #[derive(Default)]
 pub(super) struct Opening {
-    /// Up to where this process had written the file that it lost.
+    /// The last head that this process wrote or checked in the file that it lost.
     pub(super) known: Option<Head>,
-    /// Met in these files, which are moved aside unless another process has done so already.
+    /// Damage found in these files, which are moved aside unless another process has done so already.
     pub(super) damage: Option<(String, Files)>,
 }
 
-/// Of a database and of each file that SQLite keeps beside it.
-const ENDS: [&str; 3] = ["", "-wal", "-shm"];
+/// Suffixes of a database and of the files that SQLite keeps beside it.
+const SUFFIXES: [&str; 3] = ["", "-wal", "-shm"];
 
-/// The device and inode of each.
+/// Device and inode of each.
 pub(super) type Files = [(u64, u64); 3];
 
-pub(super) struct Hold {
+pub(super) struct OpenFiles {
     path: PathBuf,
     pub(super) files: Files,
 }
 
-impl Hold {
-    /// Whether the three names still lead to the files that are open.
+impl OpenFiles {
+    /// Returns true if the three names still lead to the open files.
     pub(super) fn is_in_place(&self) -> bool {
         identities(&self.path).is_ok_and(|now| now == self.files)
     }
 }
 
-/// Opens, makes or, when it is damaged, replaces the database.
 pub(super) fn open(
     location: &Storage,
     writer: &Writer,
     opening: Opening,
 ) -> Result<OpenDatabase, AuditError> {
     let Storage::File(path) = location else {
-        let failed = |broken: Broken| broken.told(&location.shown(), "making it in memory");
+        let failed = |broken: ChainError| broken.at(&location.display_path(), "making it in memory");
         let connected = schema::connect_writer(None, writer.durability);
         let mut connection = connected.map_err(|error| failed(error.into()))?;
         let head = chain::begin(&mut connection, writer, None, chain::reason("new", None)).map_err(failed)?;
         return Ok(OpenDatabase {
             connection,
-            hold: None,
+            open_files: None,
             head,
         });
     };
@@ -112,31 +109,31 @@ pub(super) fn open(
     let path = path.clone();
     Ok(OpenDatabase {
         connection,
-        hold: Some(Hold { path, files }),
+        open_files: Some(OpenFiles { path, files }),
         head,
     })
 }
 
 fn open_file(path: &Path, writer: &Writer, opening: &Opening) -> Result<(Connection, Head), AuditError> {
     make(path)?;
-    // Damage that was met in the very file that is there.
+    // Only damage found in the file that is still there counts.
     let is_there = |files: &Files| identities(path).is_ok_and(|now| now[0] == files[0]);
     let met = opening.damage.as_ref().filter(|(_, files)| is_there(files));
     let (what, head) = match met.map(|(what, _)| what.clone()) {
         Some(what) => (what, opening.known),
         None => match continue_chain(path, writer, opening) {
             Ok(continued) => return Ok(continued),
-            Err(Broken::Damage { what, head }) => (what, head.or(opening.known)),
-            Err(broken) => match broken.told(path, "opening it") {
+            Err(ChainError::Damage { what, head }) => (what, head.or(opening.known)),
+            Err(broken) => match broken.at(path, "opening it") {
                 AuditError::Damaged { what, .. } => (what, opening.known),
                 error => return Err(error),
             },
         },
     };
-    let to = move_aside(path, &ENDS)?;
+    let to = move_aside(path, &SUFFIXES)?;
     tracing::error!(%what, ?to, "the audit record was damaged; it is moved aside, and a new segment begins");
     make(path)?;
-    let failed = |broken: Broken| broken.told(path, "beginning a new segment");
+    let failed = |broken: ChainError| broken.at(path, "beginning a new segment");
     let connected = schema::connect_writer(Some(path), writer.durability);
     let mut connection = connected.map_err(|error| failed(error.into()))?;
     let mut details = chain::reason("damaged", head);
@@ -146,26 +143,23 @@ fn open_file(path: &Path, writer: &Writer, opening: &Opening) -> Result<(Connect
     Ok((connection, head))
 }
 
-/// The first record of a file. It follows the head that was there, as far as that is known, and the closed segments.
+/// Writes the first record of a file, after the previous head, if known, or the closed segments if they go further.
 fn begin_after(
     path: &Path,
     connection: &mut Connection,
     writer: &Writer,
     head: Option<Head>,
     mut details: Map<String, Value>,
-) -> Result<Head, Broken> {
+) -> Result<Head, ChainError> {
     let segments = segments::list(path, u64::MAX)?;
     let closed = segments.last();
     if let Some(closed) = closed {
         details.insert(chain::ARCHIVED_UNTIL.to_owned(), Value::from(closed.last));
     }
-    let of_closed = |closed: &Segment| match closed.last_record() {
-        Some(last) => last.head(),
-        None => Head {
-            seq: closed.last,
-            hash: NO_HASH,
-            time_us: 0,
-        },
+    let of_closed = |closed: &Segment| {
+        let (seq, hash, time_us) = (closed.last, NO_HASH, 0);
+        let lost = Head { seq, hash, time_us };
+        closed.last_record().map_or(lost, |last| last.head())
     };
     let after = match (head, closed) {
         (Some(head), Some(closed)) if head.seq < closed.last => Some(of_closed(closed)),
@@ -175,9 +169,9 @@ fn begin_after(
     chain::begin(connection, writer, after, details)
 }
 
-fn continue_chain(path: &Path, writer: &Writer, opening: &Opening) -> Result<(Connection, Head), Broken> {
+fn continue_chain(path: &Path, writer: &Writer, opening: &Opening) -> Result<(Connection, Head), ChainError> {
     let mut connection = schema::connect_writer(Some(path), writer.durability)?;
-    let found = look(&mut connection, &writer.public_key)?;
+    let found = examine_chain(&mut connection, &writer.public_key)?;
     let head = match (found, opening.known) {
         (None, known) => {
             let closed = segments::list(path, u64::MAX);
@@ -187,29 +181,29 @@ fn continue_chain(path: &Path, writer: &Writer, opening: &Opening) -> Result<(Co
             return Ok((connection, head));
         }
         (Some(head), None) => head,
-        (Some(head), Some(known)) => chain::tell_break(&mut connection, writer, head, known)?,
+        (Some(head), Some(known)) => chain::record_break(&mut connection, writer, head, known)?,
     };
     schema::use_log(&connection)?;
     Ok((connection, head))
 }
 
-/// The head, if there is a chain. In one transaction: between two reads another server may append.
-fn look(connection: &mut Connection, public_key: &[u8; 32]) -> Result<Option<Head>, Broken> {
-    let moment = connection.transaction()?;
-    match schema::form(&moment)? {
+/// Returns the head, if there is a chain. Reads in one transaction, since another server may append between two reads.
+fn examine_chain(connection: &mut Connection, public_key: &[u8; 32]) -> Result<Option<Head>, ChainError> {
+    let snapshot = connection.transaction()?;
+    match schema::form(&snapshot)? {
         Form::Empty => Ok(None),
-        Form::Newer(version) => Err(Broken::Newer(version)),
-        Form::Foreign(what) => Err(Broken::Damage { what, head: None }),
-        Form::Ours => chain::examine(&moment, public_key).map(Some),
+        Form::Newer(version) => Err(ChainError::Newer(version)),
+        Form::Foreign(what) => Err(ChainError::Damage { what, head: None }),
+        Form::Ours => chain::examine(&snapshot, public_key).map(Some),
     }
 }
 
-/// Held until it is dropped: no other server opens the database or moves its files.
+/// Locks the database: until this is dropped, no other server opens it or moves its files.
 pub(super) fn lock(database: &Path) -> Result<FileLock, AuditError> {
     let path = database.with_extension("open.lock");
-    let patience = Duration::from_millis(LOCKED_MS_MAX);
+    let timeout = Duration::from_millis(LOCKED_MS_MAX);
     let opened = Directory::of_file(&path);
-    let locked = opened.and_then(|(directory, name)| directory.lock_within(&name, patience));
+    let locked = opened.and_then(|(directory, name)| directory.lock_within(&name, timeout));
     locked.map_err(
         |FileError { error, .. }| match (error.kind(), database.parent()) {
             (io::ErrorKind::NotFound, Some(directory)) if !directory.exists() => {
@@ -221,22 +215,22 @@ pub(super) fn lock(database: &Path) -> Result<FileLock, AuditError> {
     )
 }
 
-/// Makes an empty file of mode 0600 if it is missing. An existing one is never opened here: to close it would drop
-/// the locks that SQLite holds on it elsewhere in this process (fcntl(2), "record locks").
+/// Creates an empty file of mode 0600. An existing one is closed to others by its mode and never opened: closing that
+/// would drop the locks that SQLite holds on it elsewhere in this process (fcntl(2), "record locks").
 fn make(path: &Path) -> Result<(), AuditError> {
     let failed = |error: &io::Error| AuditError::of_io(path, "making it", error);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match rustix::fs::open(path, flags, Mode::from_raw_mode(0o600)) {
         Ok(_) => {
-            // the log of a database that is gone must not be taken for the new one's
-            let strays = &ENDS[1..];
-            if strays.iter().any(|end| with_end(path, end).exists()) {
+            // the log of a missing database must not be used for the new one
+            let strays = &SUFFIXES[1..];
+            if strays.iter().any(|end| with_suffix(path, end).exists()) {
                 move_aside(path, strays)?;
             }
             Ok(())
         }
         Err(Errno::EXIST) => {
-            let found = schema::regular(path)?;
+            let found = schema::check_regular_file(path)?;
             if found.mode() & 0o077 != 0 {
                 let closed = fs::set_permissions(path, fs::Permissions::from_mode(0o600));
                 closed.map_err(|error| failed(&error))?;
@@ -247,12 +241,12 @@ fn make(path: &Path) -> Result<(), AuditError> {
     }
 }
 
-fn move_aside(path: &Path, ends: &[&str]) -> Result<PathBuf, AuditError> {
+fn move_aside(path: &Path, suffixes: &[&str]) -> Result<PathBuf, AuditError> {
     let to = free_name(path)?;
-    // The database first: a log without one is set aside by `make`, a database without its log would look older.
-    for end in ends {
-        let from = with_end(path, end);
-        match fs::rename(&from, with_end(&to, end)) {
+    // The database first: `make` moves a lone log aside, but a database without its log would look older.
+    for suffix in suffixes {
+        let from = with_suffix(path, suffix);
+        match fs::rename(&from, with_suffix(&to, suffix)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(AuditError::of_io(&from, "moving it aside", &error));
             }
@@ -262,14 +256,14 @@ fn move_aside(path: &Path, ends: &[&str]) -> Result<PathBuf, AuditError> {
     Ok(to)
 }
 
-/// `audit-<seconds>.damaged.db`, with a number if that is taken.
+/// Returns `audit-<seconds>.damaged.db`, with a number if that name is taken.
 fn free_name(path: &Path) -> Result<PathBuf, AuditError> {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let seconds = since.as_secs();
     let taken = |name: &PathBuf| {
-        ENDS.iter()
-            .any(|end| fs::symlink_metadata(with_end(name, end)).is_ok())
+        let is_there = |end: &&str| fs::symlink_metadata(with_suffix(name, end)).is_ok();
+        SUFFIXES.iter().any(is_there)
     };
     (0..ASIDE_NAMES_MAX)
         .map(|count| match count {
@@ -282,14 +276,14 @@ fn free_name(path: &Path) -> Result<PathBuf, AuditError> {
 
 fn identities(path: &Path) -> io::Result<Files> {
     let of = |end: &str| {
-        let found = fs::symlink_metadata(with_end(path, end))?;
+        let found = fs::symlink_metadata(with_suffix(path, end))?;
         io::Result::Ok((found.dev(), found.ino()))
     };
-    Ok([of(ENDS[0])?, of(ENDS[1])?, of(ENDS[2])?])
+    Ok([of(SUFFIXES[0])?, of(SUFFIXES[1])?, of(SUFFIXES[2])?])
 }
 
-pub(super) fn with_end(path: &Path, end: &str) -> PathBuf {
+pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
-    name.push(end);
+    name.push(suffix);
     name.into()
 }

@@ -1,10 +1,10 @@
-//! The audit record: who did what, in a SQLite file that tells when it was tampered with.
+//! The audit record: actions and their callers, in a tamper-evident SQLite file.
 //!
 //! One row per action. Each row holds the hash of the row before it and a signature of its own, and a single `head` row
-//! says where the chain ends. Several servers of one user append to one file: every batch reads the head inside its own
-//! `BEGIN IMMEDIATE`.
+//! marks the end of the chain. Several servers of one user append to one file: every batch reads the head inside its
+//! own `BEGIN IMMEDIATE`.
 //!
-//! # The exact form, to check it with other tools
+//! # The exact format, for verification with other tools
 //!
 //! `hash` is SHA-256 over these bytes in this order:
 //!
@@ -16,23 +16,23 @@
 //!
 //! `signature` is Ed25519 (RFC 8032) over `ringfence audit signature v1`, a NUL byte, and `hash`. The head's
 //! signature is Ed25519 over `ringfence audit head v1`, a NUL byte, `seq` (u64 LE), `time_us` (i64 LE) and `hash`.
-//! Sequence numbers start at 1 and have no holes.
+//! Sequence numbers start at 1 and have no gaps.
 //!
-//! # What it shows, and what it cannot
+//! # Guarantees and limits
 //!
-//! Without the key no user can edit, insert, reorder or delete a record, cut the tail or replace the head without
-//! [`verify`] naming the first record concerned. What no file can show by itself: that the whole of it is an older
-//! copy, or a new chain after the old one was deleted. Note a head elsewhere now and then and give it to [`verify`]
-//! as the expected one; a file that was set back does not hold it. A user who has the key can write any history.
+//! Without the key, no record can be edited, inserted, reordered or deleted, no tail cut and no head replaced without
+//! [`verify`] naming the first record concerned. A file cannot show by itself that all of it is an older copy, or a new
+//! chain after the old one was deleted: note a head elsewhere from time to time and pass it to [`verify`] as the
+//! expected one, which a file that was set back does not contain. A user who has the key can write any history.
 //!
 //! # Segments
 //!
 //! When the database has more than [`Keep::segment_bytes`], its oldest records become a closed segment (`segments`),
-//! and a record says which (`audit.archived`). Segments that are too old, or too large together, are removed, and a
-//! record says which (`audit.removed`). [`verify`] walks all of them and the database as one chain.
+//! and a record names it (`audit.archived`). Segments that are too old, or too large together, are removed, and a
+//! record names each (`audit.removed`). [`verify`] walks all of them and the database as one chain.
 //!
 //! A damaged file is never repaired and never overwritten: it is moved aside, when it is opened or as soon as the
-//! damage is met, and the chain goes on in a new one whose first record says so.
+//! damage is found, and the chain continues in a new file whose first record says so.
 
 mod alive;
 mod archive;
@@ -59,7 +59,7 @@ pub use query::{Actions, Page, Query, query};
 pub use record::{Head, Record};
 pub use schema::Durability;
 pub use verify::{Bad, Fault, Verdict, verify};
-pub use writer::{Audit, Lost, Room};
+pub use writer::{Audit, Lost, QueueReservation};
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 const OCSF_VERSION: &str = "1.3.0";
 
 impl Record {
-    /// The event. What the schema has no place for is under `unmapped`.
+    /// Returns the event. Fields that the schema lacks are under `unmapped`.
     pub fn to_ocsf(&self) -> Value {
         let (class_uid, activity_id, activity_name) = kind(self.action.parse().ok());
         let (class_name, category_uid, category_name) = match class_uid {
@@ -54,7 +54,7 @@ impl Record {
                 "signature": to_hex(&self.signature),
             },
         });
-        // What each class requires besides.
+        // Further fields that the class requires.
         match class_uid {
             1007 => {
                 let execution = self.execution_id.as_deref().unwrap_or("none");
@@ -92,7 +92,7 @@ impl Record {
         }
     }
 
-    /// Edited text that is not JSON is passed on as text.
+    /// Returns the details; an edited text that is not JSON becomes a string.
     fn details_value(&self) -> Value {
         serde_json::from_str(&self.details).unwrap_or_else(|_| Value::from(self.details.as_str()))
     }
@@ -102,8 +102,7 @@ fn product() -> Value {
     json!({"name": "Ringfence", "vendor_name": "Ringfence", "version": env!("CARGO_PKG_VERSION")})
 }
 
-/// Its class, its activity there and that one's name, by its group and its verb. A word of a later version is some call
-/// of the interface.
+/// Returns class, activity and its name, by group and verb of the action; a word of a later version is an API call.
 fn kind(action: Option<Action>) -> (u64, u64, &'static str) {
     const PROCESS: u64 = 1007;
     const APPLICATION: u64 = 6002;
@@ -147,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn each_action_has_its_class() {
+    fn every_action_has_its_class() {
         for &action in Action::ALL {
             let expect = match action.as_str() {
                 "execution.started" | "execution.refused" | "session.created" | "host.executed" => 100_701,
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_class_requires_is_there() {
+    fn event_has_all_fields_that_its_class_requires() {
         let required = |action: &str, names: &[&str]| {
             let event = event(action, "ok", "{}");
             let common = [
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_and_breaks_are_more_severe_than_the_rest() {
+    fn denials_and_chain_breaks_have_higher_severity() {
         let check = |action, outcome, details, severity: u64, status: u64| {
             let event = event(action, outcome, details);
             assert_eq!(

@@ -1,25 +1,25 @@
-//! The open record: the database that is written now, and what becomes of it when it is damaged, moved or full.
+//! The open record: the database in use, and its replacement when it is damaged, moved or full.
 
 use super::{
     AuditError, Head, Keep, Receipt, Storage, archive,
-    chain::{Broken, Writer, append},
-    entry::Fitted,
-    location::{self, Files, Hold, OpenDatabase, Opening},
+    chain::{ChainError, Writer, append},
+    entry::Encoded,
+    location::{self, Files, OpenDatabase, OpenFiles, Opening},
     schema::LOCKED_MS_MAX,
 };
 use rusqlite::Connection;
 use std::{path::PathBuf, time::Duration};
 
-/// Records that a record in memory keeps, about a kibibyte each; the first go.
+/// Records kept by a record in memory, about a kibibyte each; the oldest are deleted.
 const MEMORY_RECORDS_MAX: u64 = 200_000;
-/// Segments that are closed before callers have their turn again: a database of an earlier version may hold many.
+/// Segments closed in one call, before callers can write again; a database of an earlier version may hold many.
 const SEGMENTS_AT_ONCE: usize = 2;
 
 /// The open database with the head that this process last wrote or checked.
 pub(super) struct OpenChain {
     pub(super) location: Storage,
     writer: Writer,
-    /// None: the file was replaced; the next batch opens what is there now.
+    /// `None`: the file was replaced; the next batch opens the file that is there then.
     open: Option<OpenDatabase>,
     pub(super) head: Head,
     pub(super) keep: Keep,
@@ -38,8 +38,8 @@ impl OpenChain {
         })
     }
 
-    /// All of the batch, or an error and none of it. A file that turns out to be damaged is moved aside first.
-    pub(super) fn append(&mut self, batch: &[Fitted]) -> Result<Vec<Receipt>, AuditError> {
+    /// Appends all of the batch or none. A file found to be damaged is moved aside, and the batch goes into a new one.
+    pub(super) fn append(&mut self, batch: &[Encoded]) -> Result<Vec<Receipt>, AuditError> {
         match self.try_append(batch) {
             Err(AuditError::Damaged { what, .. }) => {
                 self.set_aside(what)?;
@@ -49,16 +49,16 @@ impl OpenChain {
         }
     }
 
-    /// Moves the open file aside, which is damaged, and goes on in a new one that says so.
+    /// Moves the damaged open file aside and continues in a new one, whose first record says so.
     pub(super) fn set_aside(&mut self, what: String) -> Result<(), AuditError> {
         let Some(open) = self.open.take() else {
             return Ok(());
         };
-        let Some(hold) = open.hold else {
-            return Err(AuditError::damaged(&self.location.shown(), what));
+        let Some(open_files) = open.open_files else {
+            return Err(AuditError::damaged(&self.location.display_path(), what));
         };
         drop(open.connection);
-        self.reopen(Some((what, hold.files)))
+        self.reopen(Some((what, open_files.files)))
     }
 
     fn reopen(&mut self, damage: Option<(String, Files)>) -> Result<(), AuditError> {
@@ -70,7 +70,7 @@ impl OpenChain {
         Ok(())
     }
 
-    /// Closes segments and removes what is too old or too much, where it is time to. What fails is tried again later.
+    /// Closes and removes segments over the limits. A later call tries again what failed.
     pub(super) fn tidy(&mut self) -> Result<(), AuditError> {
         let bytes_max = self.keep.segment_bytes;
         for _ in 0..SEGMENTS_AT_ONCE {
@@ -91,7 +91,7 @@ impl OpenChain {
         let archived = match (&self.location, &mut self.open) {
             (Storage::File(path), Some(open)) => {
                 archive::archive(&mut open.connection, &self.writer, self.head, path, oldest_bytes)
-                    .map_err(|broken| broken.told(path, "closing a segment of it"))
+                    .map_err(|broken| broken.at(path, "closing a segment of it"))
             }
             _ => Ok(None),
         };
@@ -105,7 +105,7 @@ impl OpenChain {
         }
     }
 
-    /// Removes closed segments that are too old or too many, oldest first; each is on record before it goes.
+    /// Removes closed segments over the limits of age and size, oldest first, each after its removal is on record.
     fn retain(&mut self) -> Result<(), AuditError> {
         let (Storage::File(path), Some(open)) = (&self.location, &self.open) else {
             return Ok(());
@@ -119,24 +119,24 @@ impl OpenChain {
         Ok(())
     }
 
-    fn try_append(&mut self, batch: &[Fitted]) -> Result<Vec<Receipt>, AuditError> {
+    fn try_append(&mut self, batch: &[Encoded]) -> Result<Vec<Receipt>, AuditError> {
         if self.open.is_none() {
             self.reopen(None)?;
         }
-        let path = self.location.shown();
+        let path = self.location.display_path();
         let Some(open) = &mut self.open else {
             return Err(AuditError::Replaced(path));
         };
-        let in_place = |hold: &Option<Hold>| hold.as_ref().is_none_or(Hold::is_in_place);
-        let appended = if in_place(&open.hold) {
+        let in_place = |files: &Option<OpenFiles>| files.as_ref().is_none_or(OpenFiles::is_in_place);
+        let appended = if in_place(&open.open_files) {
             let kept = matches!(self.location, Storage::Memory).then_some(MEMORY_RECORDS_MAX);
             append(&mut open.connection, &self.writer, self.head, batch, kept)
-                .map_err(|broken| broken.told(&path, "appending to it"))
+                .map_err(|broken| broken.at(&path, "appending to it"))
         } else {
             Err(AuditError::Replaced(path.clone()))
         };
-        // What was committed into a file that has just lost its name is lost too.
-        if !in_place(&open.hold) {
+        // A commit into a file that has just lost its name is lost too.
+        if !in_place(&open.open_files) {
             self.open = None;
             return Err(AuditError::Replaced(path));
         }
@@ -145,8 +145,8 @@ impl OpenChain {
         Ok(receipts)
     }
 
-    /// The same for one entry, without waiting for another process that writes. None: there is one.
-    pub(super) fn append_unless_locked(&mut self, entry: &Fitted) -> Option<Result<Receipt, AuditError>> {
+    /// Appends one entry, without waiting for another process that is writing; then it returns `None`.
+    pub(super) fn append_unless_locked(&mut self, entry: &Encoded) -> Option<Result<Receipt, AuditError>> {
         let waits = |chain: &Self, time| chain.connection().map(|connection| connection.busy_timeout(time));
         if !matches!(waits(self, Duration::ZERO), Some(Ok(()))) {
             return None;
@@ -156,7 +156,7 @@ impl OpenChain {
         match (appended, restored) {
             (Err(AuditError::Locked(_)), _) => None,
             (_, Some(Err(error))) => Some(Err(
-                Broken::from(error).told(&self.location.shown(), "waiting for others")
+                ChainError::from(error).at(&self.location.display_path(), "waiting for others")
             )),
             (appended, _) => {
                 Some(appended.and_then(|mut receipts| receipts.pop().ok_or(AuditError::Stopped)))
@@ -164,19 +164,17 @@ impl OpenChain {
         }
     }
 
-    /// Moves what was committed from the log into the database, without waiting for readers. It fails harmlessly: the
-    /// log is only longer then, and the next commit tries again. At the end (`TRUNCATE`) the log becomes empty.
+    /// Moves commits into the database. On failure the log is only longer, and the next commit tries again. `PASSIVE`
+    /// does not wait for readers; `TRUNCATE`, for the end, also empties the log.
     pub(super) fn checkpoint(&self, mode: &'static str) {
         let Some(open) = &self.open else { return };
-        let done = open
-            .connection
-            .query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(()));
+        let pragma = format!("PRAGMA wal_checkpoint({mode})");
+        let done = open.connection.query_row(&pragma, [], |_| Ok(()));
         if let Err(error) = done {
             tracing::warn!(%error, "the audit record's log was not moved into its database");
         }
     }
 
-    /// The open connection; none while a replaced file has not been opened again.
     pub(super) fn connection(&self) -> Option<&Connection> {
         self.open.as_ref().map(|open| &open.connection)
     }
@@ -192,7 +190,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn a_record_in_memory_lets_its_first_records_go_and_goes_on() {
+    fn in_memory_record_deletes_its_oldest_records() {
         let signer = Signer::in_memory().unwrap();
         let writer = Writer {
             public_key: signer.public_key(),
@@ -201,14 +199,14 @@ mod tests {
             durability: Durability::Process,
         };
         let mut chain = OpenChain::open(Storage::Memory, writer).unwrap();
-        let batch: Vec<Fitted> = (0..250)
-            .map(|number| fixture::entry(number).fitted().unwrap())
+        let batch: Vec<Encoded> = (0..250)
+            .map(|number| fixture::entry(number).encoded().unwrap())
             .collect();
         let open = chain.open.as_mut().unwrap();
         for _ in 0..9 {
             let appended = append(&mut open.connection, &chain.writer, chain.head, &batch, Some(500));
             chain.head = appended
-                .map_err(|broken| broken.told(Path::new("memory"), "append"))
+                .map_err(|broken| broken.at(Path::new("memory"), "append"))
                 .unwrap()
                 .0;
         }

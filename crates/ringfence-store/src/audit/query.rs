@@ -1,4 +1,4 @@
-//! Reading the record page by page, beside a live server or without one.
+//! Reading the record page by page, with or without a running server.
 
 use super::{
     Action, AuditError, Outcome, Record,
@@ -17,14 +17,13 @@ const PAGE_BYTES_MAX: usize = 16 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Actions {
     One(Action),
-    /// All whose word begins with this one's group: `execution.` for `execution.started`.
+    /// All actions of this one's group: `execution.` for `execution.started`.
     GroupOf(Action),
 }
 
 impl FromStr for Actions {
     type Err = UnknownWord;
 
-    /// `execution.started`, or `execution.` for the group.
     fn from_str(text: &str) -> Result<Self, UnknownWord> {
         let of_group = Action::ALL.iter().find(|action| group(**action) == text);
         of_group.map_or_else(
@@ -34,26 +33,25 @@ impl FromStr for Actions {
     }
 }
 
-/// What to read. Everything that is given must hold.
+/// The records to read. All given conditions must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
     pub namespace: Option<String>,
     pub actions: Option<Actions>,
-    /// With this outcome. Of `pending`, what has not ended since.
+    /// Only this outcome. For `pending`, only records of actions that have not ended since.
     pub outcome: Option<Outcome>,
     pub execution_id: Option<String>,
-    /// Not before this time, in microseconds since 1970.
+    /// At or after this time, in microseconds since 1970.
     pub since_us: Option<i64>,
     pub until_us: Option<i64>,
     pub before_seq: Option<u64>,
     pub after_seq: Option<u64>,
-    /// The records of one page: 1 to 10 000.
+    /// Records per page: 1 to 10 000.
     pub limit: usize,
     pub newest_first: bool,
 }
 
 impl Default for Query {
-    /// Everything, a hundred to a page, oldest first.
     fn default() -> Self {
         Self {
             namespace: None,
@@ -73,9 +71,9 @@ impl Default for Query {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     pub records: Vec<Record>,
-    /// The query of the next page; none when this is the last.
+    /// The query of the next page; `None` on the last page.
     pub next: Option<Query>,
-    /// Files of the record that could not be read, or not to their end, and why. The rest is here.
+    /// Files that could not be read, or not to their end, with the reason. All other records are included.
     pub damaged: Vec<String>,
 }
 
@@ -84,19 +82,19 @@ pub fn query(path: &Path, query: &Query) -> Result<Page, AuditError> {
     check(query)?;
     let connection = schema::connect_reader(path)?;
     let failed = |error: rusqlite::Error| AuditError::of_sqlite(path, "reading it", &error);
-    // Of one moment: what is closed meanwhile is still here.
-    let moment = connection.unchecked_transaction().map_err(failed)?;
+    // One snapshot: records that are archived meanwhile are still here.
+    let snapshot = connection.unchecked_transaction().map_err(failed)?;
     let sql = "SELECT min(seq) FROM record";
-    let first: Option<i64> = moment.query_row(sql, [], |row| row.get(0)).map_err(failed)?;
+    let first: Option<i64> = snapshot.query_row(sql, [], |row| row.get(0)).map_err(failed)?;
     let segments = segments::list(path, first.map_or(u64::MAX, i64::cast_unsigned));
     let segments = segments.map_err(|error| AuditError::of_io(path, "listing its segments", &error))?;
-    // None: the database.
+    // `None`: the database.
     let mut parts: Vec<Option<&Segment>> = segments.iter().map(Some).chain([None]).collect();
     if query.newest_first {
         parts.reverse();
     }
     let mut all = Page::default();
-    parts.retain(|part| part.is_none_or(|segment| query.reaches(segment)));
+    parts.retain(|part| part.is_none_or(|segment| query.may_match(segment)));
     for part in parts {
         if let (true, Some(last)) = (all.records.len() >= query.limit, all.records.last()) {
             all.next = Some(query.after(last.seq));
@@ -107,7 +105,7 @@ pub fn query(path: &Path, query: &Query) -> Result<Page, AuditError> {
             ..query.clone()
         };
         let page = match part {
-            None => page(&moment, path, &rest)?,
+            None => page(&snapshot, path, &rest)?,
             Some(segment) => closed_page(segment, &rest),
         };
         all.records.extend(page.records);
@@ -121,7 +119,7 @@ pub fn query(path: &Path, query: &Query) -> Result<Page, AuditError> {
     Ok(all)
 }
 
-/// All of a segment is read; it is not much larger than the largest page.
+/// Reads a page of a closed segment. All of it may be read; it is not much larger than the largest page.
 fn closed_page(segment: &Segment, query: &Query) -> Page {
     let mut page = Page::default();
     let mut found = VecDeque::new();
@@ -136,7 +134,7 @@ fn closed_page(segment: &Segment, query: &Query) -> Page {
             continue;
         }
         is_more = true;
-        // Of the newest, only the last are wanted; of the oldest, nothing after the first.
+        // Newest first: only the last records are wanted. Oldest first: none after the first ones.
         if query.newest_first {
             found.pop_front();
         } else {
@@ -186,15 +184,14 @@ fn read(connection: &Connection, query: &Query) -> rusqlite::Result<Page> {
 }
 
 impl Query {
-    /// Whether a closed segment may hold any. What is open has its beginning in the database, or died with its server,
-    /// which the next one has closed.
-    fn reaches(&self, segment: &Segment) -> bool {
+    /// Segments are not searched for `pending`: open operations stay in the database, unless that is too large.
+    fn may_match(&self, segment: &Segment) -> bool {
         self.outcome != Some(Outcome::Pending)
             && self.before_seq.is_none_or(|before| segment.first < before)
             && self.after_seq.is_none_or(|after| segment.last > after)
     }
 
-    /// The same as [`select`], for a record of a closed segment.
+    /// Applies the conditions of [`select`] to a record of a closed segment.
     fn matches(&self, record: &Record) -> bool {
         let is = |wanted: Option<&str>, found: Option<&str>| wanted.is_none() || wanted == found;
         let action = match self.actions {
@@ -238,7 +235,7 @@ fn select(query: &Query) -> (String, Vec<Box<dyn ToSql>>) {
         ("namespace = ?", query.namespace.clone().map(boxed)),
         ("action = ?", one.map(boxed)),
         ("action >= ?", of_group.map(boxed)),
-        // `/` follows `.`
+        // `/` is the character after `.`
         ("action < ?", of_group.map(|group| boxed(group.replace('.', "/")))),
         ("outcome = ?", outcome.map(|outcome| boxed(outcome.as_str()))),
         (STILL_OPEN, is_pending.then(|| boxed(true))),
@@ -257,18 +254,24 @@ fn select(query: &Query) -> (String, Vec<Box<dyn ToSql>>) {
         false => format!(" WHERE {}", terms.join(" AND ")),
     };
     let order = if query.newest_first { "DESC" } else { "ASC" };
-    // one more than the page, to know whether there is a next
+    // one more than the page, to detect a next page
     let limit = query.limit + 1;
     let sql = format!("SELECT {COLUMNS} FROM record{terms} ORDER BY seq {order} LIMIT {limit}");
     (sql, values)
 }
 
-/// Of what was begun, what has no later record of its group.
+/// Returns the number of the first record up to `until` that begins an operation without an end on record.
+pub(super) fn first_open(connection: &Connection, until: u64) -> rusqlite::Result<Option<u64>> {
+    let sql = format!("SELECT min(seq) FROM record WHERE seq <= ? AND outcome = 'pending' AND {STILL_OPEN}");
+    connection.query_row(&sql, (until, true), |row| row.get(0))
+}
+
+/// True for a record of an execution that has no later record of the same group.
 const STILL_OPEN: &str = "? = (execution_id IS NOT NULL AND NOT EXISTS(SELECT 1 FROM record AS later \
      WHERE later.execution_id = record.execution_id AND later.seq > record.seq \
      AND substr(later.action, 1, instr(later.action, '.')) = substr(record.action, 1, instr(record.action, '.'))))";
 
-/// The word up to and with its dot.
+/// Returns the word up to and including its dot.
 fn group(action: Action) -> &'static str {
     action.as_str().split_inclusive('.').next().unwrap_or_default()
 }
@@ -304,11 +307,11 @@ mod tests {
     }
 
     #[test]
-    fn each_term_of_a_query_takes_away_what_it_says() {
+    fn each_query_condition_filters_its_records() {
         let (directory, audit) = filled();
-        let check = |expect: usize, narrow: &dyn Fn(&mut Query)| {
+        let check = |expect: usize, filter: &dyn Fn(&mut Query)| {
             let mut query = Query::default();
-            narrow(&mut query);
+            filter(&mut query);
             let page = query_of(&directory, &query);
             assert_eq!(page, audit.query(&query).unwrap());
             assert_eq!(page.records.len(), expect, "{query:?}");
@@ -345,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_join_without_a_gap_in_both_directions() {
+    fn pages_join_without_gaps_in_both_directions() {
         let (directory, _audit) = filled();
         for newest_first in [false, true] {
             let mut next = Some(Query {
@@ -369,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_just_full_has_no_empty_one_behind_it() {
+    fn exactly_full_page_has_no_next_page() {
         let (directory, _audit) = filled();
         let page = query_of(
             &directory,
@@ -382,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_that_cannot_be_meant_are_refused() {
+    fn invalid_queries_are_refused() {
         let (directory, _audit) = filled();
         for limit in [0, PAGE_RECORDS_MAX + 1] {
             let refused = query(
@@ -408,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_large_records_ends_early_and_goes_on() {
+    fn page_of_large_records_ends_early_and_continues() {
         let audit = Audit::open(
             Storage::Memory,
             Durability::Process,
@@ -439,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn no_file_is_an_error_and_is_not_made() {
+    fn missing_file_is_an_error_and_is_not_created() {
         let directory = fixture::Directory::new();
         assert!(query(&directory.database(), &Query::default()).is_err());
         assert!(!directory.database().exists());

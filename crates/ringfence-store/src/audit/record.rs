@@ -1,6 +1,6 @@
-//! One record and the head: what is hashed and what is signed. The form is in the words at the top of `audit`.
+//! One record and the head: the bytes that are hashed and signed. The format is described at the top of `audit`.
 
-use super::entry::Fitted;
+use super::entry::Encoded;
 use crate::{
     Signer,
     digest::{from_hex, to_hex},
@@ -20,10 +20,10 @@ pub(super) const NO_HASH: [u8; 32] = [0; 32];
 pub(super) const COLUMNS: &str = "seq, time_us, server_id, action, outcome, namespace, execution_id, caller, details, \
      prev_hash, hash, signature";
 
-/// One record as stored. Reading one checks nothing: that is what [`super::verify`] does.
+/// One record as stored. Reading it checks nothing; [`super::verify`] does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// From 1, without holes.
+    /// From 1, without gaps.
     pub seq: u64,
     /// Microseconds since 1970, by the clock of the server.
     pub time_us: i64,
@@ -63,7 +63,6 @@ mod as_hex {
     }
 }
 
-/// Where a chain ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     pub seq: u64,
@@ -72,15 +71,14 @@ pub struct Head {
 }
 
 impl Record {
-    /// The record that follows `head`, hashed and signed.
     pub(super) fn next(
         head: Option<&Head>,
-        fitted: &Fitted,
+        encoded: &Encoded,
         server_id: &str,
         time_us: i64,
         signer: &Signer,
     ) -> Self {
-        let entry = &fitted.entry;
+        let entry = &encoded.entry;
         let mut record = Self {
             seq: head.map_or(0, |head| head.seq) + 1,
             time_us,
@@ -90,7 +88,7 @@ impl Record {
             namespace: entry.namespace.clone(),
             execution_id: entry.execution_id.clone(),
             caller: entry.caller.clone(),
-            details: fitted.details.clone(),
+            details: encoded.details.clone(),
             prev_hash: head.map_or(NO_HASH, |head| head.hash),
             hash: NO_HASH,
             signature: [0; 64],
@@ -150,13 +148,13 @@ impl Record {
         })
     }
 
-    /// One line of JSON, with the details as they are stored byte for byte.
+    /// Returns one line of JSON, with the details byte for byte as stored, if they are JSON on one line.
     pub fn to_json(&self) -> String {
-        // By way of a value, which puts the names in order.
+        // Through a `Value`, which sorts the names.
         let mut line = serde_json::to_value(self).unwrap_or_default().to_string();
         line.pop();
         line.push_str(",\"details\":");
-        // Text that somebody edited must break neither the line nor the object.
+        // Edited details must break neither the line nor the object.
         let one_line = !self.details.contains(['\n', '\r']);
         if one_line && serde_json::from_str::<serde::de::IgnoredAny>(&self.details).is_ok() {
             line.push_str(&self.details);
@@ -167,10 +165,9 @@ impl Record {
         line
     }
 
-    /// What [`Record::to_json`] wrote.
     pub(super) fn of_json(line: &str) -> Option<Self> {
         let mut record: Self = serde_json::from_str(line).ok()?;
-        // Byte for byte. Within a string the quotes of this would be escaped.
+        // Byte for byte. Inside a string, the quotes of this pattern would be escaped.
         let (_, details) = line.split_once(",\"details\":")?;
         let details = details.strip_suffix('}')?;
         record.details = match details.starts_with('"') {
@@ -218,9 +215,9 @@ mod tests {
         }
     }
 
-    /// Computed by another program (Python's hashlib) from the words at the top of `audit`.
+    /// Computed by another program (Python's hashlib) from the description at the top of `audit`.
     #[test]
-    fn the_hash_is_the_documented_one() {
+    fn hash_matches_the_documented_format() {
         assert_eq!(
             to_hex(&record().computed_hash()),
             "d6d480625b54b13c50e0f85eee1f5b33f3a0c5664c90ef1e651c320b4d3ac03a"
@@ -236,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn text_cannot_move_from_one_field_to_the_next() {
+    fn text_moved_between_fields_changes_the_hash() {
         let shifted = Record {
             server_id: "st".to_owned(),
             action: "ool.called".to_owned(),
@@ -251,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_json_holds_the_details_as_stored() {
+    fn json_line_contains_the_details_as_stored() {
         assert!(record().to_json().ends_with(r#","details":{"b":1.10,"a":2}}"#));
     }
 

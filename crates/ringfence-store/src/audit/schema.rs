@@ -1,4 +1,4 @@
-//! The database's form: its tables, how a connection to it is set up, and whether it is still ours.
+//! The database's schema: its tables, the setup of a connection, and the check that the schema is ours.
 
 use super::AuditError;
 use rusqlite::{Connection, OpenFlags, config::DbConfig};
@@ -6,24 +6,24 @@ use std::{fs, path::Path, time::Duration};
 
 const VERSION: i64 = 1;
 
-/// How long another process may hold the database before that is an error.
+/// Maximum time to wait while another process holds the database.
 pub(super) const LOCKED_MS_MAX: u64 = 5_000;
 
-/// Pages of the log at which a commit itself moves it into the database. The writer does so long before, when no
-/// caller waits; this is for many short-lived servers beside an idle one.
+/// Pages of the log at which a commit moves them into the database. The writer does so long before, when no caller
+/// waits; this is for many short-lived servers beside an idle one.
 const LOG_PAGES_MAX: u32 = 4_000;
 
-/// What a record that was reported as written survives.
+/// Failures that a record survives once it is reported as written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
     Process,
-    /// A loss of power too; every commit waits for the disk.
+    /// A power loss too; every commit waits for the disk.
     Power,
 }
 
 ringfence_types::closed_words!(Durability: Process = "process", Power = "power");
 
-/// SQLite keeps these texts as they are; any other text in their place is not our schema.
+/// SQLite keeps these texts as they are; a schema with other texts is not ours.
 const STATEMENTS: [&str; 5] = [
     "CREATE TABLE record(seq INTEGER PRIMARY KEY, time_us INTEGER NOT NULL, server_id TEXT NOT NULL, \
      action TEXT NOT NULL, outcome TEXT NOT NULL, namespace TEXT NOT NULL, execution_id TEXT, caller TEXT NOT NULL, \
@@ -40,7 +40,6 @@ pub(super) enum Form {
     Empty,
     Ours,
     Foreign(String),
-    /// Ours, of a later version.
     Newer(i64),
 }
 
@@ -71,7 +70,7 @@ pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "user_version", VERSION)
 }
 
-/// A connection that writes. The file exists already: nothing here makes one.
+/// Opens a connection for writing. The file must exist.
 pub(super) fn connect_writer(path: Option<&Path>, durability: Durability) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = match path {
@@ -85,13 +84,13 @@ pub(super) fn connect_writer(path: Option<&Path>, durability: Durability) -> rus
     };
     connection.pragma_update(None, "synchronous", synchronous)?;
     connection.pragma_update(None, "wal_autocheckpoint", LOG_PAGES_MAX)?;
-    // Closing waits for no disk. And a damaged database is moved as it was found, not with its log written into it.
+    // Closing does not wait for the disk, and a damaged database is moved as found, without its log written into it.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     connection.set_prepared_statement_cache_capacity(32);
     Ok(connection)
 }
 
-/// Commits go to a log beside the database, so that readers and the writer do not wait for each other.
+/// Enables the write-ahead log, so that readers and the writer do not wait for each other.
 pub(super) fn use_log(connection: &Connection) -> rusqlite::Result<()> {
     let mode: String = connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
     if matches!(mode.as_str(), "wal" | "memory") {
@@ -102,9 +101,9 @@ pub(super) fn use_log(connection: &Connection) -> rusqlite::Result<()> {
     Err(rusqlite::Error::SqliteFailure(code, Some(what)))
 }
 
-/// A connection that only reads, also beside a live server. It looks at the schema first.
+/// Opens a connection for reading, also beside a running server, and checks the schema first.
 pub(super) fn connect_reader(path: &Path) -> Result<Connection, AuditError> {
-    regular(path)?;
+    check_regular_file(path)?;
     let failed = |error: rusqlite::Error| AuditError::of_sqlite(path, "opening it to read", &error);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
@@ -117,8 +116,8 @@ pub(super) fn connect_reader(path: &Path) -> Result<Connection, AuditError> {
     }
 }
 
-/// The database is a plain file: a link or a pipe in its place is refused before SQLite follows it.
-pub(super) fn regular(path: &Path) -> Result<fs::Metadata, AuditError> {
+/// Refuses anything but a plain file, such as a link or a pipe, before SQLite opens it.
+pub(super) fn check_regular_file(path: &Path) -> Result<fs::Metadata, AuditError> {
     let found =
         fs::symlink_metadata(path).map_err(|error| AuditError::of_io(path, "looking at it", &error))?;
     match found.is_file() {
@@ -127,7 +126,7 @@ pub(super) fn regular(path: &Path) -> Result<fs::Metadata, AuditError> {
     }
 }
 
-/// A user who could write the file could have put functions and views into its schema; none of them is run.
+/// Prevents execution of functions, triggers and views that a user with write access may have put into the schema.
 fn harden(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(Duration::from_millis(LOCKED_MS_MAX))?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
@@ -142,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_schema_that_was_written_is_ours() {
+    fn changed_schema_is_rejected() {
         let connection = connect_writer(None, Durability::Process).unwrap();
         assert_eq!(form(&connection).unwrap(), Form::Empty);
         create(&connection).unwrap();

@@ -1,8 +1,7 @@
-//! Closed segments of the chain: the oldest records of the database, moved into a compressed file beside it that is
-//! never written again. Its lines are those of `audit export`; the chain goes on in the next segment, whose first
-//! record holds the hash of the last one here.
+//! Closed segments of the chain: the oldest records, in a compressed file beside the database that is never written
+//! again. Its lines are those of `audit export`; the next segment's first record holds the hash of the last one.
 //!
-//! `audit-<first>-<last>.jsonl.zst`: the numbers of its first and its last record, with twenty digits.
+//! File names are `audit-<first>-<last>.jsonl.zst`: the numbers of the first and the last record, in twenty digits.
 
 use super::Record;
 use crate::{tree::Timestamp, whole_file::Directory};
@@ -16,7 +15,7 @@ use std::{
 /// A record has at most 64 KiB of details and four names of 512 bytes, escaped.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 const END: &str = ".jsonl.zst";
-/// Of zstd: about a seventh of the size, at the speed of a disk.
+/// The zstd level: about a seventh of the size, at the speed of a disk.
 const LEVEL: i32 = 3;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +39,7 @@ impl Segment {
         Some(Self { path, first, last })
     }
 
-    /// Its records, oldest first. After an error there is nothing more.
+    /// Reads its records, oldest first. Ends after an error.
     pub(super) fn read(&self) -> impl Iterator<Item = io::Result<Record>> + use<> {
         let mut lines = Some(self.lines());
         std::iter::from_fn(move || {
@@ -59,7 +58,7 @@ impl Segment {
         Ok(BufReader::new(zstd::stream::read::Decoder::new(file)?))
     }
 
-    /// The last of its records, where all of it can be read and is what its name says.
+    /// Returns its last record, if all of it can be read and ends with the record that its name gives.
     pub(super) fn last_record(&self) -> Option<Record> {
         let mut last = None;
         for record in self.read() {
@@ -79,7 +78,7 @@ fn next_record(lines: &mut impl BufRead) -> io::Result<Option<Record>> {
     record.map(Some).ok_or_else(foreign)
 }
 
-/// The segments beside a database, oldest first. Those from `before` on are what a death has left of the making of one.
+/// Lists the segments beside a database, oldest first, without those from `before` on, which a crash left.
 pub(super) fn list(database: &Path, before: u64) -> io::Result<Vec<Segment>> {
     let stem = database.file_stem().unwrap_or_default().to_string_lossy();
     let names = Directory::of_file(database).and_then(|(directory, _)| directory.names());
@@ -96,7 +95,7 @@ pub(super) struct Written {
     pub(super) bytes: u64,
 }
 
-/// Writes the records that `next` gives into a segment, in its place and on the disk. None: there are none.
+/// Writes the records that `next` returns into a segment, in place and on the disk. `None` if there are no records.
 pub(super) fn write<E: From<io::Error>>(
     database: &Path,
     next: impl FnMut() -> Result<Option<Record>, E>,
@@ -106,14 +105,14 @@ pub(super) fn write<E: From<io::Error>>(
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
         _ => {}
     }
-    let written = write_by_way_of(&temporary, database, next);
+    let written = write_via(&temporary, database, next);
     if !matches!(written, Ok(Some(_))) {
         drop(fs::remove_file(&temporary));
     }
     written
 }
 
-fn write_by_way_of<E: From<io::Error>>(
+fn write_via<E: From<io::Error>>(
     temporary: &Path,
     database: &Path,
     mut next: impl FnMut() -> Result<Option<Record>, E>,
@@ -133,7 +132,7 @@ fn write_by_way_of<E: From<io::Error>>(
     };
     let file = out.finish()?.into_inner();
     let file = file.map_err(io::IntoInnerError::into_error)?;
-    // Its age is that of its last record.
+    // Its mtime is the time of its last record, in whole seconds.
     let time = Timestamp(last.time_us.div_euclid(1_000_000), 0);
     rustix::fs::futimens(&file, &time.to_set()).map_err(io::Error::from)?;
     file.sync_all()?;

@@ -1,4 +1,4 @@
-//! Walks the whole chain and names the first record that is not what was written.
+//! Verification: walks the whole chain and names the first record that is not what was written.
 
 use super::{
     Action, AuditError, Head, Record, chain,
@@ -13,28 +13,27 @@ use std::{io, num::NonZero, path::Path, thread};
 
 const CHUNK: usize = 512;
 const THREADS_MAX: usize = 8;
-/// Breaks whose numbers are kept.
 const BREAKS_MAX: usize = 100;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Good records before the first bad one.
     pub records: u64,
-    /// The number of the first record; none in a chain without any.
+    /// The number of the first record; `None` for an empty chain.
     pub first_seq: Option<u64>,
-    /// The head, if it is there and is true.
+    /// The head, if it exists and is not forged.
     pub head: Option<Head>,
     pub bad: Option<Bad>,
-    /// Records that are dated before the one in front of them: the clock was set back.
+    /// Records dated before the one in front of them, because the clock was set back.
     pub set_back: u64,
-    /// Records that tell of a break: a chain that follows a damaged or replaced file. The first hundred.
+    /// Records of a break, where the chain follows a damaged or replaced file. The first hundred.
     pub breaks: Vec<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("record {seq}: {what}")]
 pub struct Bad {
-    /// The record concerned; the one that ought to stand there if it is missing.
+    /// The number of the bad or missing record.
     pub seq: u64,
     pub what: Fault,
 }
@@ -43,7 +42,7 @@ pub struct Bad {
 pub enum Fault {
     #[error("it is missing")]
     Missing,
-    #[error("it stands where none can")]
+    #[error("its number is out of order")]
     Misplaced,
     #[error("it cannot be read: {0}")]
     Unreadable(String),
@@ -53,29 +52,28 @@ pub enum Fault {
     Unlinked,
     #[error("it is not signed with this key")]
     Forged,
-    #[error("it stands behind the head")]
+    #[error("it comes after the head")]
     BehindHead,
-    #[error("the head says it was written, and it is gone")]
+    #[error("the head says it was written, but it is missing")]
     Cut,
     #[error("the head is missing")]
     HeadMissing,
     #[error("the head is not signed with this key")]
     HeadForged,
-    #[error("the head is not this record's")]
+    #[error("the head does not match this record")]
     HeadDiffers,
     #[error("the expected head is not in the chain: the file is an older copy or a new one")]
     ExpectedMissing,
-    #[error("the expected head is another: this is another chain")]
+    #[error("the expected head differs: this is another chain")]
     ExpectedDiffers,
-    /// The records are right and the database's own checks fail: queries may hide records.
+    /// The records are valid, but the database's own checks fail: queries may miss records.
     #[error("the database is inconsistent: {0}")]
     Index(String),
 }
 
-/// Checks a record, its closed segments and its database, also beside a live server: the chain as it is at the
-/// beginning. `expected_head` is a number and hash noted earlier; a file that was set back to an older copy does not
-/// hold it. Without a key, only hashes and links are checked: a user who can write the file can make such a chain.
-/// `progress` is told how many records of how many are done.
+/// Verifies a record, its segments and its database, as of the start of the call, also beside a running server.
+/// `expected_head` is a number and hash noted earlier; a file that was set back lacks it. Without a key only hashes and
+/// links are checked, which a user with write access can forge. `progress` gets the records done and the total.
 pub fn verify(
     path: &Path,
     public_key: Option<&[u8; 32]>,
@@ -84,9 +82,9 @@ pub fn verify(
 ) -> Result<Verdict, AuditError> {
     let connection = schema::connect_reader(path)?;
     let failed = |error: rusqlite::Error| AuditError::of_sqlite(path, "verifying it", &error);
-    // Of one moment: what is closed meanwhile is still here.
-    let moment = connection.unchecked_transaction().map_err(failed)?;
-    let (head, first, last) = ends(&moment).map_err(failed)?;
+    // One snapshot: records that are archived meanwhile are still here.
+    let snapshot = connection.unchecked_transaction().map_err(failed)?;
+    let (head, first, last) = ends(&snapshot).map_err(failed)?;
     let mut walk = Walk::new(public_key, expected_head, head);
     let segments = segments::list(path, first)
         .map_err(|error| AuditError::of_io(path, "listing its segments", &error))?;
@@ -97,7 +95,7 @@ pub fn verify(
     walk.is_database = true;
     while walk.verdict.bad.is_none() {
         let after = if walk.has_rows { walk.seq } else { 0 };
-        let (chunk, unreadable) = chunk(&moment, after, last).map_err(failed)?;
+        let (chunk, unreadable) = chunk(&snapshot, after, last).map_err(failed)?;
         let is_last = chunk.is_empty();
         walk.chunk(&chunk);
         if let Some(error) = unreadable {
@@ -110,10 +108,10 @@ pub fn verify(
     }
     walk.end();
     if walk.verdict.bad.is_none() {
-        let said = moment.query_row("PRAGMA integrity_check(1)", [], |row| row.get::<_, String>(0));
-        let said = said.map_err(failed)?;
-        if said != "ok" {
-            walk.fail(walk.seq, Fault::Index(said));
+        let report = snapshot.query_row("PRAGMA integrity_check(1)", [], |row| row.get::<_, String>(0));
+        let report = report.map_err(failed)?;
+        if report != "ok" {
+            walk.fail(walk.seq, Fault::Index(report));
         }
     }
     Ok(walk.verdict)
@@ -131,10 +129,10 @@ fn ends(snapshot: &Connection) -> rusqlite::Result<(HeadRow, u64, i64)> {
     Ok((head, first, last.unwrap_or(0)))
 }
 
-/// With its signature, unchecked.
+/// The head with its signature, unchecked.
 type HeadRow = Result<(Head, [u8; 64]), Fault>;
 
-/// The next records, up to one that cannot be read. The first chunk takes also what stands before record 1.
+/// Returns the next records, up to one that cannot be read. The first chunk includes records before number 1.
 fn chunk(connection: &Connection, after: u64, last: i64) -> rusqlite::Result<(Vec<Record>, Option<String>)> {
     let sql = format!("SELECT {COLUMNS} FROM record WHERE seq > ?1 AND seq <= ?2 ORDER BY seq LIMIT {CHUNK}");
     let mut statement = connection.prepare_cached(&sql)?;
@@ -146,7 +144,7 @@ fn chunk(connection: &Connection, after: u64, last: i64) -> rusqlite::Result<(Ve
             Ok(Some(record)) => records.push(record),
             Ok(None) => return Ok((records, None)),
             Err(error) => match error.sqlite_error_code() {
-                // Of its contents.
+                // Invalid contents.
                 None | Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
                     return Ok((records, Some(error.to_string())));
                 }
@@ -161,17 +159,17 @@ struct Walk<'a> {
     expected: Option<(u64, [u8; 32])>,
     verdict: Verdict,
     /// The head is missing, unreadable or forged.
-    headless: Option<Fault>,
+    bad_head: Option<Fault>,
     seq: u64,
     hash: [u8; 32],
     time_us: i64,
     is_database: bool,
     has_rows: bool,
-    /// What came before the first record, which was removed; something later has to say so.
+    /// The records removed before the first one; a later record must account for them.
     removed: Option<Removed>,
 }
 
-/// The last record of what is not there any more; without a hash, whichever it was.
+/// The last removed record; without a hash, any record of this number.
 #[derive(Clone, Copy)]
 struct Removed {
     seq: u64,
@@ -183,7 +181,7 @@ impl<'a> Walk<'a> {
         let is_signed = |(head, signature): &(Head, [u8; 64])| {
             key.is_none_or(|key| crate::verify(key, &head.signed_bytes(), signature))
         };
-        let (head, headless) = match head {
+        let (head, bad_head) = match head {
             Ok(row) if is_signed(&row) => (Some(row.0), None),
             Ok(_) => (None, Some(Fault::HeadForged)),
             Err(fault) => (None, Some(fault)),
@@ -195,7 +193,7 @@ impl<'a> Walk<'a> {
                 head,
                 ..Verdict::default()
             },
-            headless,
+            bad_head,
             seq: 0,
             hash: NO_HASH,
             time_us: i64::MIN,
@@ -254,7 +252,7 @@ impl<'a> Walk<'a> {
             }
             self.verdict.first_seq = self.verdict.first_seq.or(Some(record.seq));
             self.verdict.set_back += u64::from(record.time_us < self.time_us);
-            if tells_break(record) && self.verdict.breaks.len() < BREAKS_MAX {
+            if is_break(record) && self.verdict.breaks.len() < BREAKS_MAX {
                 self.verdict.breaks.push(record.seq);
             }
             self.note_removal(record);
@@ -284,32 +282,30 @@ impl<'a> Walk<'a> {
         None
     }
 
-    /// Whether it may stand after what was seen: linked to it, as the first of a new file that says what it follows, or
-    /// as the first of all, where what was before has been removed.
+    /// Returns `Some` if the record may come next: linked to the last one; the first of a new file that says what it
+    /// follows; or the first of all, where those before it have been removed, which it then returns.
     fn follows(&self, record: &Record) -> Option<Option<Removed>> {
         if record.seq == self.seq + 1 && record.prev_hash == self.hash {
             return Some(None);
         }
         let begins_file = || {
-            let says = record.action == Action::AuditBegan.as_str();
-            says && record.detail(chain::BEGINS_FILE) == Some(Value::from(true))
+            let is_begin = record.action == Action::AuditBegan.as_str();
+            is_begin && record.detail(chain::BEGINS_FILE) == Some(Value::from(true))
         };
         if begins_file() {
             let archived = record.detail(chain::ARCHIVED_UNTIL).and_then(|seq| seq.as_u64());
             let (seq, hash) = (archived.unwrap_or(0), None);
             return match self.verdict.first_seq {
-                // All that was closed before it has been seen.
+                // All records archived before it have been seen.
                 Some(_) => (seq <= self.seq).then_some(None),
                 None => Some((seq > 0).then_some(Removed { seq, hash })),
             };
         }
-        (self.verdict.first_seq.is_none() && record.seq > 1).then_some(Some(Removed {
-            seq: record.seq - 1,
-            hash: Some(record.prev_hash),
-        }))
+        let (seq, hash) = (record.seq - 1, Some(record.prev_hash));
+        (self.verdict.first_seq.is_none() && record.seq > 1).then_some(Some(Removed { seq, hash }))
     }
 
-    /// A record that says what was removed answers for what is missing in front.
+    /// Clears `removed` if this record accounts for the missing records.
     fn note_removal(&mut self, record: &Record) {
         let Some(removed) = self.removed else { return };
         if record.action != Action::AuditRemoved.as_str() {
@@ -324,7 +320,6 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Against the head, and the one that was noted elsewhere.
     fn head_fault(&self, record: &Record) -> Option<Fault> {
         if self.verdict.head.is_some_and(|head| record.seq > head.seq) {
             return Some(Fault::BehindHead);
@@ -338,7 +333,7 @@ impl<'a> Walk<'a> {
         if self.removed.is_some() {
             self.fail(1, Fault::Missing);
         }
-        if let Some(fault) = self.headless.take() {
+        if let Some(fault) = self.bad_head.take() {
             self.fail(self.seq, fault);
         }
         if let Some(head) = self.verdict.head {
@@ -356,12 +351,12 @@ impl<'a> Walk<'a> {
     }
 }
 
-fn tells_break(record: &Record) -> bool {
+fn is_break(record: &Record) -> bool {
     let is_new = || record.detail("reason") == Some(Value::from("new"));
     record.action == Action::AuditBegan.as_str() && !is_new()
 }
 
-/// Checking signatures is nearly all of the work, and each stands for itself.
+/// Returns the index of the first bad signature. Checking them is nearly all of the work, so several threads share it.
 fn first_forged(key: &[u8; 32], records: &[Record]) -> Option<usize> {
     let threads = thread::available_parallelism().map_or(1, NonZero::get);
     let share = records.len().div_ceil(threads.min(THREADS_MAX)).max(1);
@@ -370,7 +365,7 @@ fn first_forged(key: &[u8; 32], records: &[Record]) -> Option<usize> {
         let parts = records.chunks(share);
         let shares: Vec<_> = parts.map(|part| scope.spawn(move || forged(part))).collect();
         let found = shares.into_iter().map(|part| part.join());
-        // a thread that panicked has vouched for nothing
+        // a thread that panicked counts as a bad first signature
         let first = |(at, first): (usize, thread::Result<_>)| Some(at * share + first.unwrap_or(Some(0))?);
         found.enumerate().filter_map(first).min()
     })

@@ -1,16 +1,15 @@
-//! The writer's thread and the queue before it. It takes everything that waits into one transaction, so that under
-//! load many entries share one commit. An entry that comes when the writer is idle is written by the caller, because
-//! two changes of thread take longer than a commit.
+//! The writer's thread and its queue. Each batch is one transaction, so that under load many entries share a commit. An
+//! entry for an idle writer is written by the caller, because two changes of thread take longer than a commit.
 //!
-//! Room in the queue is shared: a namespace gets at most as much as it leaves free, so that no flood from one namespace
-//! takes the room of another. A run reserves the room of its end before it begins.
+//! Slots in the queue are shared: a namespace gets at most as many as it leaves free, so that a flood from one
+//! namespace does not take the slots of another. A run reserves the slots for its records before it begins.
 
 use super::{
     AuditError, Durability, Entry, Head, Keep, Outcome, Page, Query, Receipt, Record, Storage,
-    alive::{self, Alive},
+    alive::{self, LivenessLock},
     chain::Writer,
-    entry::{Fitted, NAME_BYTES_MAX, within},
-    location::{self, with_end},
+    entry::{Encoded, NAME_BYTES_MAX, within},
+    location::{self, with_suffix},
     open_chain::OpenChain,
     query,
 };
@@ -27,39 +26,39 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-/// Entries that wait, and those for which room is reserved.
-pub(super) const PLACES_MAX: usize = 32 << 10;
+/// Maximum queued entries plus reserved slots.
+pub(super) const SLOTS_MAX: usize = 32 << 10;
 const BATCH_MAX: usize = 256;
 /// Records after which the log is moved into the database.
 const CHECKPOINT_RECORDS: usize = 256;
 
-type Done = Box<dyn FnOnce(Result<Receipt, AuditError>) + Send>;
+type Callback = Box<dyn FnOnce(Result<Receipt, AuditError>) + Send>;
 
-struct Waiting {
-    entry: Fitted,
-    done: Done,
+struct QueuedEntry {
+    entry: Encoded,
+    done: Callback,
 }
 
-impl Waiting {
+impl QueuedEntry {
     fn namespace(&self) -> &str {
         &self.entry.entry.namespace
     }
 }
 
-/// Room in the queue for entries of one namespace that are still to come. What is not used is given back.
-pub struct Room {
+/// Reserved queue slots for later entries of one namespace. Unused slots are released on drop.
+pub struct QueueReservation {
     queue: Arc<Queue>,
     namespace: String,
-    places: usize,
+    slots: usize,
 }
 
-impl Drop for Room {
+impl Drop for QueueReservation {
     fn drop(&mut self) {
-        self.queue.line().release(&self.namespace, self.places);
+        self.queue.state().release(&self.namespace, self.slots);
     }
 }
 
-/// What dead servers have left open. No other server looks for the same meanwhile.
+/// Open operations of dead servers. No other server looks for them while this exists.
 pub struct Lost {
     pub records: Vec<Record>,
     dead: Vec<PathBuf>,
@@ -67,14 +66,13 @@ pub struct Lost {
 }
 
 impl Lost {
-    /// Each of them has its end on record.
+    /// Removes the files of the dead servers. To be called once the end of each operation is on record.
     pub fn closed(self) {
         self.dead.iter().for_each(|file| drop(std::fs::remove_file(file)));
     }
 }
 
-/// The audit record, open to be written. Clones share one writer; when the last is dropped, what waits is written and
-/// the writer ends.
+/// The audit record, open for writing. Clones share one writer; the last one dropped writes queued entries and ends it.
 #[derive(Clone)]
 pub struct Audit {
     shared: Arc<Shared>,
@@ -86,13 +84,13 @@ struct Shared {
     thread: Option<JoinHandle<()>>,
     location: Storage,
     durability: Durability,
-    unmoved: Arc<AtomicUsize>,
-    /// None: in memory, or it has ended.
-    alive: Mutex<Option<Alive>>,
+    logged: Arc<AtomicUsize>,
+    /// `None`: in memory, without a liveness lock, or ended.
+    alive: Mutex<Option<LivenessLock>>,
 }
 
 impl Audit {
-    /// Opens the chain, or begins one. `server_id` stands in every record; 512 bytes at most.
+    /// Opens the chain, or begins one. `server_id` is part of every record; at most 512 bytes.
     pub fn open(
         location: Storage,
         durability: Durability,
@@ -112,89 +110,88 @@ impl Audit {
         let alive = match &location {
             Storage::File(path) => {
                 let _opening = location::lock(path)?;
-                Alive::begin(path, &id)
-                    .map_err(|error| AuditError::of_io(path, "saying that it is in use", &error.error))?
+                LivenessLock::acquire(path, &id)
+                    .map_err(|error| AuditError::of_io(path, "marking it as in use", &error.error))?
             }
             Storage::Memory => None,
         };
         let chain = Arc::new(Mutex::new(chain));
         let queue = Arc::new(Queue::default());
-        let closing = Closing(queue.clone());
-        let unmoved = Arc::new(AtomicUsize::new(0));
-        let (chain_of_thread, unmoved_of_thread) = (chain.clone(), unmoved.clone());
+        let close_on_drop = CloseOnDrop(queue.clone());
+        let logged = Arc::new(AtomicUsize::new(0));
+        let (chain_of_thread, logged_of_thread) = (chain.clone(), logged.clone());
         let thread = thread::Builder::new()
             .name("audit".to_owned())
-            .spawn(move || write(&closing.0, &chain_of_thread, &unmoved_of_thread))
-            .map_err(|error| AuditError::of_io(&location.shown(), "starting its writer", &error))?;
+            .spawn(move || write(&close_on_drop.0, &chain_of_thread, &logged_of_thread))
+            .map_err(|error| AuditError::of_io(&location.display_path(), "starting its writer", &error))?;
         let shared = Arc::new(Shared {
             queue,
             chain,
             thread: Some(thread),
             location,
             durability,
-            unmoved,
+            logged,
             alive: Mutex::new(alive),
         });
         Ok(Self { shared })
     }
 
-    /// Writes the entry here, or hands it to the writer. `done` is called once: here, when it is written or refused
-    /// at once, or after the commit on the writer's thread. It must be short; everybody's entries wait for it.
+    /// Writes the entry at once, or queues it. `done` is called once: here, if the entry is written or refused at once,
+    /// or after the commit on the writer's thread. It must be short, because all other entries wait for it.
     pub fn append(&self, entry: Entry, done: impl FnOnce(Result<Receipt, AuditError>) + Send + 'static) {
-        self.give(entry, Box::new(done), None);
+        self.submit(entry, Box::new(done), None);
     }
 
-    /// Reserves room for so many entries of a namespace. Errors: `Overloaded`.
-    pub fn reserve(&self, namespace: &str, places: usize) -> Result<Room, AuditError> {
+    /// Reserves queue slots for later entries of a namespace. Errors: `Overloaded`.
+    pub fn reserve(&self, namespace: &str, slots: usize) -> Result<QueueReservation, AuditError> {
         let queue = self.shared.queue.clone();
-        queue.line().take(namespace, places)?;
-        Ok(Room {
+        queue.state().take(namespace, slots)?;
+        Ok(QueueReservation {
             queue,
             namespace: namespace.to_owned(),
-            places,
+            slots,
         })
     }
 
-    /// As [`Audit::append`], in reserved room: the queue is never too full for it.
+    /// As [`Audit::append`], in a reserved slot, which a full queue still has; without one left, as an ordinary entry.
     pub fn append_reserved(
         &self,
-        room: &mut Room,
+        reservation: &mut QueueReservation,
         entry: Entry,
         done: impl FnOnce(Result<Receipt, AuditError>) + Send + 'static,
     ) {
-        self.give(entry, Box::new(done), Some(room));
+        self.submit(entry, Box::new(done), Some(reservation));
     }
 
-    fn give(&self, entry: Entry, done: Done, room: Option<&mut Room>) {
-        let entry = match entry.fitted() {
+    fn submit(&self, entry: Entry, done: Callback, reservation: Option<&mut QueueReservation>) {
+        let entry = match entry.encoded() {
             Ok(entry) => entry,
             Err(error) => return done(Err(error)),
         };
         match self.shared.write_at_once(&entry) {
             Some(written) => done(written),
-            None => self.shared.queue.push(Waiting { entry, done }, room),
+            None => self.shared.queue.push(QueuedEntry { entry, done }, reservation),
         }
     }
 
-    /// Hands the entry to the writer and waits for the commit.
     pub fn append_and_wait(&self, entry: Entry) -> Result<Receipt, AuditError> {
         if self.shared.is_writer() {
             return Err(AuditError::WouldWaitForItself);
         }
-        let (tell, told) = mpsc::sync_channel(1);
+        let (sender, receiver) = mpsc::sync_channel(1);
         self.append(entry, move |result| {
-            // the receiver waits below: it is there, and there is room for one
-            if tell.send(result).is_err() {
+            // the receiver waits below, and the channel holds one result
+            if sender.send(result).is_err() {
                 tracing::error!("the caller that waited for an audit entry is gone");
             }
         });
-        told.recv().unwrap_or(Err(AuditError::Stopped))
+        receiver.recv().unwrap_or(Err(AuditError::Stopped))
     }
 
-    /// A page of the record. A file is read beside the writer; a database in memory only between its commits.
+    /// Returns a page of the record. A file is read beside the writer; a database in memory only between its commits.
     pub fn query(&self, query: &Query) -> Result<Page, AuditError> {
         match &self.shared.location {
-            // Damage that is met by reading ends here, too: what is whole goes on.
+            // Damage found by reading also moves the file aside; the intact segments are then read.
             Storage::File(path) => query::query(path, query).or_else(|error| {
                 let AuditError::Damaged { what, .. } = error else {
                     return Err(error);
@@ -205,25 +202,25 @@ impl Audit {
             Storage::Memory => {
                 let chain = lock(&self.shared.chain);
                 let connection = chain.connection().ok_or(AuditError::Stopped)?;
-                query::page(connection, &self.shared.location.shown(), query)
+                query::page(connection, &self.shared.location.display_path(), query)
             }
         }
     }
 
-    /// Something that this server began may have no end on record. Its file stays, and the next one looks for it.
-    pub fn leaves_open(&self) {
+    /// Notes that an operation may have no recorded end: the file remains, and the next server looks for it.
+    pub fn note_open_operation(&self) {
         if let Some(alive) = &mut *lock(&self.shared.alive) {
-            alive.leaves_open = true;
+            alive.has_open_operations = true;
         }
     }
 
-    /// This server begins nothing any more.
+    /// Releases the liveness lock: this server begins no more operations.
     pub fn end(&self) {
         drop(lock(&self.shared.alive).take());
     }
 
-    /// What was begun by servers that have died since, and has no end on record. None: no server died.
-    /// A search takes the longer the more is on record, and no server begins meanwhile.
+    /// Returns open operations of servers that have died; `None` if none died. No server can start meanwhile, and the
+    /// search is long if the record is.
     pub fn lost(&self) -> Result<Option<Lost>, AuditError> {
         let Storage::File(path) = &self.shared.location else {
             return Ok(None);
@@ -254,42 +251,40 @@ impl Audit {
         }))
     }
 
-    /// How much of the record is kept. From the next batch on.
+    /// Sets the retention limits. They apply from the next batch on.
     pub fn set_keep(&self, keep: Keep) {
         lock(&self.shared.chain).keep = keep;
     }
 
-    /// Closes everything up to the head into a segment: its file. None: there is nothing, or it is in memory.
+    /// Closes a segment up to the head or the first open operation. `None` if there is nothing to close, or in memory.
     pub fn archive(&self) -> Result<Option<PathBuf>, AuditError> {
         lock(&self.shared.chain).archive(None)
     }
 
-    /// Closes segments and removes what is too old or too much now, as the writer does from time to time.
+    /// Closes segments and removes those over the limits now, as the writer does from time to time.
     pub fn tidy_now(&self) -> Result<(), AuditError> {
         lock(&self.shared.chain).tidy()
     }
 
-    /// Moves all that was committed into the database, where the log is longer than this. At the end of a server.
+    /// Moves all commits into the database, if the log is longer than `log_bytes_max`. For the end of a server.
     pub fn checkpoint(&self, log_bytes_max: u64) {
         if let Storage::File(path) = &self.shared.location
-            && std::fs::metadata(with_end(path, "-wal")).is_ok_and(|log| log.len() > log_bytes_max)
+            && std::fs::metadata(with_suffix(path, "-wal")).is_ok_and(|log| log.len() > log_bytes_max)
         {
             lock(&self.shared.chain).checkpoint("TRUNCATE");
         }
     }
 
-    /// Where the chain ended when this server last wrote or opened it. Worth noting elsewhere, for
-    /// [`super::verify`] to look for later.
+    /// Returns the end of the chain as this server last wrote or opened it, to note elsewhere for [`super::verify`].
     pub fn head(&self) -> Head {
         lock(&self.shared.chain).head
     }
 }
 
 impl Shared {
-    /// None: another thread or process writes, or the disk has to be waited for.
-    fn write_at_once(&self, entry: &Fitted) -> Option<Result<Receipt, AuditError>> {
-        if self.durability == Durability::Power || self.unmoved.load(Ordering::Relaxed) >= CHECKPOINT_RECORDS
-        {
+    /// Returns `None` if another thread or process is writing, or if the entry would have to wait for the disk.
+    fn write_at_once(&self, entry: &Encoded) -> Option<Result<Receipt, AuditError>> {
+        if self.durability == Durability::Power || self.logged.load(Ordering::Relaxed) >= CHECKPOINT_RECORDS {
             return None;
         }
         let mut chain = self.chain.try_lock().ok()?;
@@ -297,7 +292,7 @@ impl Shared {
             return None;
         }
         let written = chain.append_unless_locked(entry)?;
-        self.unmoved.fetch_add(1, Ordering::Relaxed);
+        self.logged.fetch_add(1, Ordering::Relaxed);
         Some(written)
     }
 
@@ -310,7 +305,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         self.queue.close();
-        // Dropped by a `done`: the thread ends by itself when it has written what waits.
+        // Dropped in a callback on the writer's thread, which ends by itself after writing the queued entries.
         if self.is_writer() {
             return;
         }
@@ -322,33 +317,32 @@ impl Drop for Shared {
     }
 }
 
-fn write(queue: &Queue, chain: &Mutex<OpenChain>, unmoved: &AtomicUsize) {
+fn write(queue: &Queue, chain: &Mutex<OpenChain>, logged: &AtomicUsize) {
     while let Some(batch) = queue.take() {
         let batch = batch.into_iter().map(|waiting| (waiting.entry, waiting.done));
-        let (entries, dones): (Vec<Fitted>, Vec<Done>) = batch.unzip();
+        let (entries, calls): (Vec<Encoded>, Vec<Callback>) = batch.unzip();
         let appended = lock(chain).append(&entries);
         match appended {
             Ok(receipts) => {
-                unmoved.fetch_add(receipts.len(), Ordering::Relaxed);
-                let each = dones.into_iter().zip(receipts);
+                logged.fetch_add(receipts.len(), Ordering::Relaxed);
+                let each = calls.into_iter().zip(receipts);
                 each.for_each(|(done, receipt)| call(done, Ok(receipt)));
             }
-            Err(error) => dones.into_iter().for_each(|done| call(done, Err(error.clone()))),
+            Err(error) => calls.into_iter().for_each(|done| call(done, Err(error.clone()))),
         }
-        // after the callers have their answers, so that no commit waits for it
-        if unmoved.load(Ordering::Relaxed) >= CHECKPOINT_RECORDS {
+        // after the callers have their results, so that no commit waits for it
+        if logged.load(Ordering::Relaxed) >= CHECKPOINT_RECORDS {
             let mut chain = lock(chain);
             if let Err(error) = chain.tidy() {
                 tracing::error!(%error, "the audit record could not be shortened");
             }
             chain.checkpoint("PASSIVE");
-            unmoved.store(0, Ordering::Relaxed);
+            logged.store(0, Ordering::Relaxed);
         }
     }
 }
 
-/// A callback that panics ends itself only.
-fn call(done: Done, result: Result<Receipt, AuditError>) {
+fn call(done: Callback, result: Result<Receipt, AuditError>) {
     if catch_unwind(AssertUnwindSafe(|| done(result))).is_err() {
         tracing::error!("a callback of the audit record panicked");
     }
@@ -360,37 +354,36 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[derive(Default)]
 struct Queue {
-    line: Mutex<Line>,
+    state: Mutex<QueueState>,
     more: Condvar,
 }
 
 #[derive(Default)]
-struct Line {
-    waiting: VecDeque<Waiting>,
+struct QueueState {
+    waiting: VecDeque<QueuedEntry>,
     closed: bool,
-    /// The writer sleeps; only the next entry pays for waking it.
+    /// The writer sleeps; only the next entry has to wake it.
     asleep: bool,
-    /// Places taken, by those who wait and by those who have reserved.
-    places: usize,
+    slots: usize,
     shares: HashMap<String, usize>,
 }
 
-impl Line {
-    /// A namespace has no more than what would then still be free: one alone gets half, two a third each.
-    fn take(&mut self, namespace: &str, places: usize) -> Result<(), AuditError> {
-        let own = self.shares.get(namespace).copied().unwrap_or(0) + places;
-        if own + self.places + places > PLACES_MAX {
+impl QueueState {
+    /// A namespace has no more slots than would then still be free: a single one gets half, two get a third each.
+    fn take(&mut self, namespace: &str, slots: usize) -> Result<(), AuditError> {
+        let own = self.shares.get(namespace).copied().unwrap_or(0) + slots;
+        if own + self.slots + slots > SLOTS_MAX {
             return Err(AuditError::Overloaded);
         }
-        self.places += places;
+        self.slots += slots;
         self.shares.insert(namespace.to_owned(), own);
         Ok(())
     }
 
-    fn release(&mut self, namespace: &str, places: usize) {
-        self.places = self.places.saturating_sub(places);
+    fn release(&mut self, namespace: &str, slots: usize) {
+        self.slots = self.slots.saturating_sub(slots);
         if let Some(own) = self.shares.get_mut(namespace) {
-            *own = own.saturating_sub(places);
+            *own = own.saturating_sub(slots);
             if *own == 0 {
                 self.shares.remove(namespace);
             }
@@ -399,71 +392,71 @@ impl Line {
 }
 
 impl Queue {
-    fn line(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the entry, in the room reserved for it or in its namespace's share, or tells it why not.
-    fn push(&self, waiting: Waiting, room: Option<&mut Room>) {
-        let mut line = self.line();
-        let reserved = room.filter(|room| room.places > 0 && room.namespace == waiting.namespace());
+    /// Queues the entry, in its reserved slot or in its namespace's share, or calls its callback with the error.
+    fn push(&self, waiting: QueuedEntry, reservation: Option<&mut QueueReservation>) {
+        let mut state = self.state();
+        let reserved = reservation.filter(|own| own.slots > 0 && own.namespace == waiting.namespace());
         let taken = match reserved {
-            _ if line.closed => Err(AuditError::Stopped),
-            Some(room) => {
-                room.places -= 1;
+            _ if state.closed => Err(AuditError::Stopped),
+            Some(reservation) => {
+                reservation.slots -= 1;
                 Ok(())
             }
-            None => line.take(waiting.namespace(), 1),
+            None => state.take(waiting.namespace(), 1),
         };
         if let Err(error) = taken {
-            drop(line);
+            drop(state);
             return (waiting.done)(Err(error));
         }
-        line.waiting.push_back(waiting);
-        let wake = std::mem::take(&mut line.asleep);
-        drop(line);
+        state.waiting.push_back(waiting);
+        let wake = std::mem::take(&mut state.asleep);
+        drop(state);
         if wake {
             self.more.notify_one();
         }
     }
 
-    /// Everything that waits, up to one batch. None: closed and empty.
-    fn take(&self) -> Option<Vec<Waiting>> {
-        let mut line = self.line();
-        while line.waiting.is_empty() {
-            if line.closed {
+    /// Waits for entries and takes up to one batch. `None` if the queue is closed and empty.
+    fn take(&self) -> Option<Vec<QueuedEntry>> {
+        let mut state = self.state();
+        while state.waiting.is_empty() {
+            if state.closed {
                 return None;
             }
-            line.asleep = true;
-            line = self.more.wait(line).unwrap_or_else(PoisonError::into_inner);
+            state.asleep = true;
+            state = self.more.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        line.asleep = false;
-        let count = line.waiting.len().min(BATCH_MAX);
-        let batch: Vec<Waiting> = line.waiting.drain(..count).collect();
+        state.asleep = false;
+        let count = state.waiting.len().min(BATCH_MAX);
+        let batch: Vec<QueuedEntry> = state.waiting.drain(..count).collect();
         for waiting in &batch {
-            line.release(waiting.namespace(), 1);
+            state.release(waiting.namespace(), 1);
         }
         Some(batch)
     }
 
     fn is_idle(&self) -> bool {
-        let line = self.line();
-        line.waiting.is_empty() && !line.closed
+        let state = self.state();
+        state.waiting.is_empty() && !state.closed
     }
 
     fn close(&self) {
-        self.line().closed = true;
+        self.state().closed = true;
         self.more.notify_all();
     }
 }
 
 /// Held by the thread: however it ends, no caller waits for it afterwards.
-struct Closing(Arc<Queue>);
+struct CloseOnDrop(Arc<Queue>);
 
-impl Drop for Closing {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.close();
-        let left = std::mem::take(&mut self.0.line().waiting);
+        let left = std::mem::take(&mut self.0.state().waiting);
         left.into_iter()
             .for_each(|waiting| call(waiting.done, Err(AuditError::Stopped)));
     }

@@ -1,5 +1,4 @@
-//! Contents cut into chunks where the content itself says so (FastCDC), so that an insertion moves few cuts, and a
-//! chunk as it lies in a pack: compressed where that is worth it.
+//! Content-defined chunks (FastCDC), of which an insertion changes few, and their encoding in a pack.
 
 use fastcdc::v2020::StreamCDC;
 use serde::{Deserialize, Serialize};
@@ -8,10 +7,10 @@ use std::io::{self, Read};
 const CHUNK_BYTES_MIN: usize = 16 << 10;
 const CHUNK_BYTES_AVERAGE: usize = 64 << 10;
 pub(crate) const CHUNK_BYTES_MAX: usize = 256 << 10;
-/// Of zstd. 3 takes a third more time on text for a few percent.
+/// The zstd level. Level 3 takes a third more time on text and saves a few percent.
 const LEVEL: i32 = 1;
 
-/// BLAKE3 of a chunk's bytes.
+/// BLAKE3 hash of a chunk's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct ChunkId(pub(crate) [u8; 32]);
 
@@ -27,10 +26,8 @@ pub(crate) enum Encoding {
     Zstd,
 }
 
-/// Compresses; its tables are used again for each chunk.
 pub(crate) struct Encoder(zstd::bulk::Compressor<'static>);
 
-/// The chunks of what the reader has.
 pub(crate) fn cut(reader: impl Read) -> impl Iterator<Item = io::Result<Vec<u8>>> {
     let chunks = StreamCDC::new(reader, CHUNK_BYTES_MIN, CHUNK_BYTES_AVERAGE, CHUNK_BYTES_MAX);
     chunks.map(|chunk| Ok(chunk?.data))
@@ -41,14 +38,14 @@ impl Encoder {
         Ok(Self(zstd::bulk::Compressor::new(LEVEL)?))
     }
 
-    /// None: it does not get smaller by a sixteenth, and lies raw.
+    /// Returns `None` if compression does not save more than a sixteenth; the chunk is then stored raw.
     pub(crate) fn encode(&mut self, bytes: &[u8]) -> io::Result<Option<Vec<u8>>> {
         let packed = self.0.compress(bytes)?;
         Ok((packed.len() < bytes.len() - bytes.len() / 16).then_some(packed))
     }
 }
 
-/// The chunk, or what is wrong. Never more than the longest chunk.
+/// Returns the chunk, or what is wrong with it. Decompresses to no more than the longest chunk.
 pub(crate) fn decode(id: ChunkId, encoding: Encoding, stored: Vec<u8>) -> Result<Vec<u8>, &'static str> {
     let bytes = match encoding {
         Encoding::Raw => stored,
@@ -59,7 +56,7 @@ pub(crate) fn decode(id: ChunkId, encoding: Encoding, stored: Vec<u8>) -> Result
     if ChunkId::of(&bytes) == id {
         Ok(bytes)
     } else {
-        Err("is not what its digest says")
+        Err("does not match its digest")
     }
 }
 
@@ -67,7 +64,7 @@ pub(crate) fn decode(id: ChunkId, encoding: Encoding, stored: Vec<u8>) -> Result
 mod tests {
     use super::*;
 
-    /// Bytes without a pattern, the same each time.
+    /// Pseudo-random bytes, the same for each seed.
     fn noise(length: usize, seed: u64) -> Vec<u8> {
         let mut bytes = vec![0; length];
         blake3::Hasher::new()
@@ -82,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_the_content_and_an_insertion_moves_few_cuts() {
+    fn chunks_join_to_the_content_and_an_insertion_changes_few() {
         for length in [
             0,
             1,
@@ -107,7 +104,7 @@ mod tests {
         let (before, after) = (chunks(&bytes), chunks(&longer));
         let moved = after.iter().filter(|chunk| !before.contains(chunk)).count();
         assert!((1..=3).contains(&moved), "{moved} of {}", after.len());
-        // The control: blocks of one size would all move behind the insertion.
+        // The control: with blocks of fixed size, all blocks after the insertion change.
         let (before, after) = (
             bytes.chunks(CHUNK_BYTES_AVERAGE),
             longer.chunks(CHUNK_BYTES_AVERAGE),
@@ -116,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_lies_raw_and_a_flipped_bit_or_a_bomb_is_found() {
+    fn noise_is_stored_raw_and_flipped_bits_and_bombs_are_detected() {
         let mut encoder = Encoder::new().unwrap();
         assert!(encoder.encode(&noise(100_000, 9)).unwrap().is_none());
         let text = b"words ".repeat(10_000);

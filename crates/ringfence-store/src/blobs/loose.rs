@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! blobs/ab/<64 hex>     contents, mode 0400; `ab` are the first two digits
-//! incoming/<32 hex>     what is being written, and pins: second links to contents that nothing names yet
+//! incoming/<32 hex>     files being written, and pins: hard links to contents that nothing names yet
 //! ```
 
 use crate::{
@@ -25,7 +25,7 @@ pub(crate) struct LooseBlobs {
     pub(crate) incoming: Directory,
 }
 
-/// A content being written. Dropped, it is gone; after a crash it is swept.
+/// A content being written. It is removed on drop, or by a sweep after a crash.
 #[derive(Debug)]
 pub(crate) struct Draft {
     pub(crate) file: File,
@@ -39,7 +39,7 @@ struct Pin {
     name: String,
 }
 
-/// A content in the store. While this or a clone of it lives, up to an hour, no sweep removes it.
+/// A content in the store. If it is pinned, no sweep removes it while this or a clone exists, for up to an hour.
 #[derive(Clone, Debug)]
 pub struct Content {
     pub sha256: [u8; 32],
@@ -49,10 +49,8 @@ pub struct Content {
 
 impl LooseBlobs {
     pub(crate) fn open(root: &Directory) -> Result<Self, FileError> {
-        Ok(Self {
-            blobs: root.subdirectory("blobs")?,
-            incoming: root.subdirectory("incoming")?,
-        })
+        let (blobs, incoming) = (root.subdirectory("blobs")?, root.subdirectory("incoming")?);
+        Ok(Self { blobs, incoming })
     }
 
     pub(crate) fn draft(self: &Arc<Self>) -> Result<Draft, FileError> {
@@ -63,14 +61,14 @@ impl LooseBlobs {
         Ok(Draft { file, pin })
     }
 
-    /// Puts what was written in place and pins it. The same content, if it is there and intact, is kept: then the
-    /// second result is false. No sweep may run meanwhile.
+    /// Moves a draft into place and pins it. If an intact copy of the content is there, that copy is kept. The second
+    /// result is true if there was no file of this digest. The caller must keep sweeps out.
     pub(crate) fn put(self: &Arc<Self>, draft: Draft, hashed: Hashed) -> Result<(Content, bool), FileError> {
         let hex = to_hex(&hashed.sha256);
         let fan = self.blobs.subdirectory(fan_name(&hex))?;
         let mut content = Content::unpinned(hashed.sha256, hashed.bytes);
         let put = || -> io::Result<(Pin, bool)> {
-            // A pin's time is the file's time.
+            // The age of a pin is that of the file it links to.
             draft.file.set_modified(SystemTime::now())?;
             match draft.link_to(fan.as_fd(), &hex) {
                 Ok(()) => return Ok((draft.pin, true)),
@@ -95,7 +93,7 @@ impl LooseBlobs {
         Ok((content, is_new))
     }
 
-    /// The content of this digest, if it is a regular file.
+    /// Opens the content of this digest, if it is a regular file.
     pub(crate) fn find(&self, hex: &str) -> Result<Option<File>, FileError> {
         match self.blobs.find(fan_name(hex))? {
             Some(fan) => fan.open(hex, OFlags::RDONLY),
@@ -103,7 +101,7 @@ impl LooseBlobs {
         }
     }
 
-    /// Whether the content is there, and of its size.
+    /// Returns true if the content is there and has its size.
     pub(crate) fn has(&self, content: &Content) -> Result<bool, FileError> {
         let file = self.find(&to_hex(&content.sha256))?;
         let metadata = file.and_then(|file| file.metadata().ok());
@@ -132,7 +130,7 @@ impl LooseBlobs {
 }
 
 impl Draft {
-    /// One more name; `AlreadyExists` when it is taken.
+    /// Adds a hard link; fails with `AlreadyExists` if the name is taken.
     pub(crate) fn link_to(&self, directory: BorrowedFd<'_>, name: &str) -> io::Result<()> {
         let Pin { blobs, name: own } = &self.pin;
         let (incoming, flags) = (&blobs.incoming, AtFlags::empty());
@@ -140,10 +138,10 @@ impl Draft {
     }
 
     fn replace(&self, directory: BorrowedFd<'_>, name: &str) -> io::Result<()> {
-        let beside = Pin::unlinked(&self.pin.blobs)?;
-        self.link_to(beside.blobs.incoming.as_fd(), &beside.name)?;
-        let incoming = &beside.blobs.incoming;
-        Ok(rustix::fs::renameat(incoming, &beside.name, directory, name)?)
+        let temporary = Pin::unlinked(&self.pin.blobs)?;
+        self.link_to(temporary.blobs.incoming.as_fd(), &temporary.name)?;
+        let incoming = &temporary.blobs.incoming;
+        Ok(rustix::fs::renameat(incoming, &temporary.name, directory, name)?)
     }
 }
 
@@ -158,7 +156,7 @@ impl Write for Draft {
 }
 
 impl Pin {
-    /// The name alone; nothing lies there yet.
+    /// Chooses a name; no file has it yet.
     fn unlinked(blobs: &Arc<LooseBlobs>) -> io::Result<Self> {
         let (blobs, name) = (Arc::clone(blobs), random_hex::<16>()?);
         Ok(Self { blobs, name })
@@ -182,7 +180,7 @@ impl Content {
         }
     }
 
-    /// Whether the bytes of this file are the content; leaves it at its beginning.
+    /// Returns true if the file holds exactly this content; leaves the file at its beginning.
     pub(crate) fn is_in(&self, mut file: &File) -> io::Result<bool> {
         if file.metadata()?.len() != self.size_bytes {
             return Ok(false);

@@ -1,5 +1,4 @@
-//! Contents, each stored once under its digest: as a file of its own ([`loose`]), or many small ones in a pack
-//! ([`pack`]).
+//! Contents, each stored once under its digest: in a file of its own ([`loose`]), or as chunks in a pack ([`pack`]).
 
 pub(crate) mod chunk;
 pub(crate) mod loose;

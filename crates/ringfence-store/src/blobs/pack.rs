@@ -1,13 +1,13 @@
 //! Packs: files of many chunks, written once. Each chunk has a header of its own, so that the index at the end of a
-//! pack can be made anew from what is before it.
+//! pack can be rebuilt from the chunks before it.
 //!
 //! ```text
 //! pack   = "ringfence pack 1\n" chunk* index
-//! chunk  = form (1 byte) size (4) stored size (4) BLAKE3 (32) stored bytes
-//! index  = [ BLAKE3 (32) offset of the stored bytes (8) form (1) size (4) stored size (4) ]*
-//!          BLAKE3 of the index so far (32) how many (4) "rfpkend\n"
+//! chunk  = encoding (1 byte) size (4) stored size (4) BLAKE3 (32) stored bytes
+//! index  = [ BLAKE3 (32) offset of the stored bytes (8) encoding (1) size (4) stored size (4) ]*
+//!          BLAKE3 of the index so far (32) count (4) "rfpkend\n"
 //! ```
-//! Numbers are little-endian. Nothing here is signed: a chunk is asked for by the digest that a signed manifest names.
+//! Numbers are little-endian. Nothing here is signed: a chunk is read by the digest that a signed manifest names.
 
 use super::chunk::{self, CHUNK_BYTES_MAX, ChunkId, Encoding};
 use crate::whole_file::{Directory, FileError, UNFINISHED, random_hex};
@@ -25,14 +25,14 @@ const HEADER_BYTES: usize = 41;
 const RECORD_BYTES: usize = 49;
 const FOOTER_BYTES: usize = 44;
 const SUFFIX: &str = ".pack";
-/// A pack that has so many is closed and the next is begun.
+/// Size at which a pack is closed and the next one is begun.
 const PACK_BYTES: u64 = 64 << 20;
-/// A pack holds a little more than the bound above; what is larger is not one of them.
+/// A pack is only a little larger than the limit above. A file over this maximum is not a pack: its index is not used.
 const PACK_BYTES_MAX: u64 = 256 << 20;
 const OPEN_MAX: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Spot {
+pub(crate) struct ChunkLocation {
     pub(crate) pack: u32,
     offset: u64,
     encoding: Encoding,
@@ -40,11 +40,11 @@ pub(crate) struct Spot {
     pub(crate) stored: u32,
 }
 
-/// All chunks of a namespace. Read from the ends of the packs.
+/// All chunks of a namespace, read from the ends of the packs.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     pub(crate) packs: Vec<PackFile>,
-    spots: HashMap<ChunkId, Spot>,
+    locations: HashMap<ChunkId, ChunkLocation>,
 }
 
 #[derive(Debug)]
@@ -54,15 +54,14 @@ pub(crate) struct PackFile {
     pub(crate) chunks: Vec<ChunkId>,
 }
 
-/// Reads chunks; a few packs stay open.
 pub(crate) struct PackReader<'a> {
     packs: &'a Directory,
     index: &'a Index,
     open: HashMap<u32, File>,
 }
 
-/// Adds chunks. What is not finished is removed when this is dropped; packs that are closed stay for a collection,
-/// since another snapshot may name their chunks already.
+/// Writes chunks into new packs. An unfinished pack is removed on drop; closed packs are left for a collection, since
+/// another snapshot may already name their chunks.
 pub(crate) struct PackWriter<'a> {
     packs: &'a Directory,
     pack: Option<Unfinished<'a>>,
@@ -90,7 +89,7 @@ impl Index {
             let Some(file) = packs.open(&name, OFlags::RDONLY)? else {
                 continue;
             };
-            let read = || -> io::Result<(u64, Vec<(ChunkId, Spot)>)> {
+            let read = || -> io::Result<(u64, Vec<(ChunkId, ChunkLocation)>)> {
                 let bytes = file.metadata()?.len();
                 if let Some(listed) = read_index(&file, bytes, number)? {
                     return Ok((bytes, listed));
@@ -103,9 +102,9 @@ impl Index {
             };
             let (bytes, found) = read().map_err(packs.failed("read", &name))?;
             let mut chunks = Vec::with_capacity(found.len());
-            for (id, spot) in found {
-                // Of a chunk that lies in two packs, the first counts.
-                index.spots.entry(id).or_insert(spot);
+            for (id, location) in found {
+                // The first of two copies of a chunk is used.
+                index.locations.entry(id).or_insert(location);
                 chunks.push(id);
             }
             index.packs.push(PackFile { name, bytes, chunks });
@@ -113,8 +112,8 @@ impl Index {
         Ok(index)
     }
 
-    pub(crate) fn get(&self, id: ChunkId) -> Option<Spot> {
-        self.spots.get(&id).copied()
+    pub(crate) fn get(&self, id: ChunkId) -> Option<ChunkLocation> {
+        self.locations.get(&id).copied()
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -122,8 +121,8 @@ impl Index {
     }
 }
 
-/// None when it is not what was written.
-fn read_index(file: &File, bytes: u64, pack: u32) -> io::Result<Option<Vec<(ChunkId, Spot)>>> {
+/// Returns `None` if the index is not what was written.
+fn read_index(file: &File, bytes: u64, pack: u32) -> io::Result<Option<Vec<(ChunkId, ChunkLocation)>>> {
     let Some(footer_at) = bytes.checked_sub(FOOTER_BYTES as u64) else {
         return Ok(None);
     };
@@ -145,14 +144,14 @@ fn read_index(file: &File, bytes: u64, pack: u32) -> io::Result<Option<Vec<(Chun
     Ok(records.iter().map(|record| parse_record(record, pack)).collect())
 }
 
-fn parse_record(record: &[u8; RECORD_BYTES], pack: u32) -> Option<(ChunkId, Spot)> {
+fn parse_record(record: &[u8; RECORD_BYTES], pack: u32) -> Option<(ChunkId, ChunkLocation)> {
     let (id, rest) = record.split_first_chunk::<32>()?;
     let (offset, rest) = rest.split_at(8);
-    let spot = parse_sizes(rest, pack, number(offset))?;
-    Some((ChunkId(*id), spot))
+    let location = parse_sizes(rest, pack, number(offset))?;
+    Some((ChunkId(*id), location))
 }
 
-fn parse_sizes(bytes: &[u8], pack: u32, offset: u64) -> Option<Spot> {
+fn parse_sizes(bytes: &[u8], pack: u32, offset: u64) -> Option<ChunkLocation> {
     let encoding = match bytes.first()? {
         0 => Encoding::Raw,
         1 => Encoding::Zstd,
@@ -161,7 +160,7 @@ fn parse_sizes(bytes: &[u8], pack: u32, offset: u64) -> Option<Spot> {
     let size = u32::try_from(number(bytes.get(1..5)?)).ok()?;
     let stored = u32::try_from(number(bytes.get(5..9)?)).ok()?;
     let possible = size as usize <= CHUNK_BYTES_MAX && stored <= size;
-    possible.then_some(Spot {
+    possible.then_some(ChunkLocation {
         pack,
         offset,
         encoding,
@@ -175,54 +174,51 @@ fn number(bytes: &[u8]) -> u64 {
     from_high.fold(0, |sum, byte| sum << 8 | u64::from(*byte))
 }
 
-/// What the headers say, up to the first that makes no sense.
-fn scan(file: &File, bytes: u64, pack: u32) -> io::Result<Vec<(ChunkId, Spot)>> {
+/// Reads the headers of the chunks, up to the first invalid one.
+fn scan(file: &File, bytes: u64, pack: u32) -> io::Result<Vec<(ChunkId, ChunkLocation)>> {
     let mut found = Vec::new();
     let mut at = START.len() as u64;
     while at + HEADER_BYTES as u64 <= bytes {
         let mut header = [0; HEADER_BYTES];
         file.read_exact_at(&mut header, at)?;
         let offset = at + HEADER_BYTES as u64;
-        let (Some(spot), Some(id)) = (parse_sizes(&header, pack, offset), header.last_chunk::<32>()) else {
+        let (Some(chunk), Some(id)) = (parse_sizes(&header, pack, offset), header.last_chunk::<32>()) else {
             break;
         };
-        at = offset + u64::from(spot.stored);
+        at = offset + u64::from(chunk.stored);
         if at > bytes {
             break;
         }
-        found.push((ChunkId(*id), spot));
+        found.push((ChunkId(*id), chunk));
     }
     Ok(found)
 }
 
 impl<'a> PackReader<'a> {
     pub(crate) fn new(packs: &'a Directory, index: &'a Index) -> Self {
-        Self {
-            packs,
-            index,
-            open: HashMap::new(),
-        }
+        let open = HashMap::new();
+        Self { packs, index, open }
     }
 
     pub(crate) fn chunk(&mut self, id: ChunkId) -> Result<Vec<u8>, PackError> {
-        let spot = self.index.get(id).ok_or(PackError::Damaged("is missing"))?;
-        let stored = self.stored(spot)?;
-        chunk::decode(id, spot.encoding, stored).map_err(PackError::Damaged)
+        let location = self.index.get(id).ok_or(PackError::Damaged("is missing"))?;
+        let stored = self.stored(location)?;
+        chunk::decode(id, location.encoding, stored).map_err(PackError::Damaged)
     }
 
-    fn stored(&mut self, spot: Spot) -> Result<Vec<u8>, PackError> {
-        let name = &self.index.packs[spot.pack as usize].name;
-        if !self.open.contains_key(&spot.pack) {
+    fn stored(&mut self, location: ChunkLocation) -> Result<Vec<u8>, PackError> {
+        let name = &self.index.packs[location.pack as usize].name;
+        if !self.open.contains_key(&location.pack) {
             let file = self.packs.open(name, OFlags::RDONLY)?;
             if self.open.len() == OPEN_MAX {
                 self.open.clear();
             }
             let file = file.ok_or(PackError::Damaged("is in a pack that is gone"))?;
-            self.open.insert(spot.pack, file);
+            self.open.insert(location.pack, file);
         }
-        let file = &self.open[&spot.pack];
-        let mut stored = vec![0; spot.stored as usize];
-        match file.read_exact_at(&mut stored, spot.offset) {
+        let file = &self.open[&location.pack];
+        let mut stored = vec![0; location.stored as usize];
+        match file.read_exact_at(&mut stored, location.offset) {
             Ok(()) => Ok(stored),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 Err(PackError::Damaged("is in a pack that is cut short"))
@@ -231,11 +227,11 @@ impl<'a> PackReader<'a> {
         }
     }
 
-    /// The chunk into another pack, as it lies.
+    /// Copies a chunk into another pack as stored; a missing one is skipped.
     pub(crate) fn copy(&mut self, id: ChunkId, writer: &mut PackWriter<'_>) -> Result<(), PackError> {
-        if let Some(spot) = self.index.get(id) {
-            let stored = self.stored(spot)?;
-            writer.add(id, spot.encoding, spot.size, &stored)?;
+        if let Some(location) = self.index.get(id) {
+            let stored = self.stored(location)?;
+            writer.add(id, location.encoding, location.size, &stored)?;
         }
         Ok(())
     }
@@ -284,7 +280,7 @@ impl<'a> PackWriter<'a> {
         Ok(())
     }
 
-    /// Everything is on the disk when this returns: so many bytes.
+    /// Closes the last pack and returns the total size. Everything is on the disk when this returns.
     pub(crate) fn finish(mut self) -> Result<u64, FileError> {
         if let Some(pack) = self.pack.take() {
             self.close(pack)?;

@@ -1,4 +1,4 @@
-//! Locks between all servers of a user, whose files go when they are not needed any more.
+//! Locks between all servers of a user. Their files are removed when they are no longer needed.
 
 use super::{LOCKS, LayerError, Layers, SetName};
 use crate::whole_file::{FileError, FileLock};
@@ -11,8 +11,8 @@ const PLACES: &str = "places";
 pub(super) struct LayerLock {
     lock: FileLock,
     path: PathBuf,
-    /// The file stays: its time says when a layer was used last.
-    stays: bool,
+    /// The file is kept: its mtime is the last use of a layer.
+    keeps_file: bool,
 }
 
 #[derive(Debug)]
@@ -35,9 +35,9 @@ impl LayerLock {
 }
 
 impl Drop for LayerLock {
-    /// The file is removed while the lock is held, so that a process that has opened it meanwhile sees that it is gone.
+    /// Removes the file while the lock is held, so that a process that has opened it meanwhile sees that it is gone.
     fn drop(&mut self) {
-        if !self.stays
+        if !self.keeps_file
             && let Err(error) = fs::remove_file(&self.path)
         {
             tracing::warn!(%error, "a lock of the layers was not removed");
@@ -46,20 +46,20 @@ impl Drop for LayerLock {
 }
 
 impl Layers {
-    /// The right to make the layer of a set; `None`: it is being made elsewhere.
+    /// Locks a set in order to build its layer. `None` if it is being built elsewhere.
     pub fn begin(&self, set: &SetName) -> Result<Option<SetLock>, LayerError> {
-        let lock = self.alone(set.as_str())?;
+        let lock = self.try_lock_exclusive(set.as_str())?;
         let set = set.clone();
         Ok(lock.map(|_lock| SetLock { set, _lock }))
     }
 
-    /// Alone with a name; `None`: it is in use. The file goes with the lock.
-    pub(super) fn alone(&self, name: &str) -> Result<Option<LayerLock>, FileError> {
+    /// Locks a layer or a set exclusively. `None` if it is in use. The file is removed with the lock.
+    pub(super) fn try_lock_exclusive(&self, name: &str) -> Result<Option<LayerLock>, FileError> {
         self.lock(name, FlockOperation::NonBlockingLockExclusive)
     }
 
-    /// Beside others who use a layer; `None`: it is being removed.
-    pub(super) fn beside_others(&self, name: &str) -> Result<Option<LayerLock>, FileError> {
+    /// Locks a layer together with its other users. `None` if it is being removed.
+    pub(super) fn try_lock_shared(&self, name: &str) -> Result<Option<LayerLock>, FileError> {
         self.lock(name, FlockOperation::NonBlockingLockShared)
     }
 
@@ -68,19 +68,19 @@ impl Layers {
         Ok(lock.map(|lock| LayerLock {
             lock,
             path: self.place(LOCKS, name),
-            stays: operation == FlockOperation::NonBlockingLockShared,
+            keeps_file: operation == FlockOperation::NonBlockingLockShared,
         }))
     }
 
-    /// Nothing else puts layers in their places, or removes them. Waits; the holder writes a few files.
-    pub(super) fn places(&self) -> Result<FileLock, FileError> {
+    /// Excludes all other moves of layers into place and removals. Waits for the holder.
+    pub(super) fn lock_places(&self) -> Result<FileLock, FileError> {
         self.locks.lock_waiting(PLACES, FlockOperation::LockExclusive)
     }
 
-    pub(super) fn forget_locks(&self) -> Result<(), LayerError> {
+    pub(super) fn remove_stale_locks(&self) -> Result<(), LayerError> {
         for name in self.names(LOCKS)? {
             if name != PLACES && !self.place(super::LAYERS, &name).exists() {
-                drop(self.alone(&name)?);
+                drop(self.try_lock_exclusive(&name)?);
             }
         }
         Ok(())

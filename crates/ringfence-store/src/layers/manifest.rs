@@ -1,4 +1,4 @@
-//! What a layer holds and what a set of requirements has become, each a signed text: a line with the signature in
+//! The contents of a layer and the layer of a set of requirements, each as a signed text: a line with the signature in
 //! base64 (Ed25519, over a label and all that follows), then JSON.
 
 use super::LayerError;
@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use std::{io::Read, path::Path};
 
 const LABEL: &[u8] = b"ringfence packages v1\0";
-/// The longest signed text: 200,000 entries of some 300 bytes.
+/// Maximum length of a signed text: 200,000 entries of about 300 bytes.
 const TEXT_BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ pub(super) enum LayerEntry {
         executable: bool,
         sha256: String,
     },
-    /// Below the layer in any case.
+    /// A link whose text leads to a target inside the layer.
     Link {
         path: String,
         target: String,
@@ -55,7 +55,7 @@ impl LayerManifest {
         Self { entries }
     }
 
-    /// The digest of all that it says, which is the layer's name.
+    /// Returns the layer's name: the digest of all entries.
     pub(super) fn name(&self) -> String {
         let fields = self.entries.iter().flat_map(|entry| match entry {
             LayerEntry::Directory { path } => vec!["d".into(), path.clone()],
@@ -88,16 +88,16 @@ impl LayerManifest {
 pub struct Package {
     pub name: String,
     pub version: String,
-    /// Of the archive that was downloaded, in hexadecimal; npm's registries tell SHA-512 instead.
+    /// SHA-256 of the downloaded archive, in hexadecimal; npm registries give SHA-512 instead.
     pub sha256: Option<String>,
-    /// The same as the registry says it (`sha512-...`).
+    /// The digest as the registry writes it (`sha512-...`).
     pub integrity: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Resolved {
-    /// The set: as the record of another set, this text would be a forgery.
+    /// The set, so that this text cannot pass as the record of another set.
     pub(super) set: String,
     pub(super) layer: String,
     pub(super) packages: Vec<Package>,

@@ -1,16 +1,15 @@
-//! Layers of packages: directories of files that were installed once, are never written again, and are shown to any
-//! number of sandboxes. A layer is named by the digest of everything in it. A set of requirements is named by the
-//! digest of its text, and a signed record says which layer it has become.
+//! Package layers: directories of files, installed once, never written again, and shared by any number of sandboxes. A
+//! layer is named by the digest of its contents, a set of requirements by that of its text; a signed record joins them.
 //!
 //! ```text
-//! layers/<layer>/          the files, modes 0755 and 0644, of this user
+//! layers/<layer>/          the files, modes 0755 and 0644, owned by this user
 //! manifests/<layer>        signed: every file with its size, mode and SHA-256
-//! sets/<set>               signed: the layer, and what was downloaded for it
-//! locks/<layer>            shared by the users of the layer; its time is that of the last use
-//! locks/<set>              held while the set is made, and gone with that
-//! locks/places             held while layers are put in their places or removed
-//! making/                  what is not a layer yet
-//! clock.json               the last time that was seen
+//! sets/<set>               signed: the layer, and the packages downloaded for it
+//! locks/<layer>            shared by the users of the layer; its mtime is the last use
+//! locks/<set>              held while the set is installed, then removed
+//! locks/places             held while layers are moved into place or removed
+//! making/                  layers being built
+//! clock.json               the last time seen
 //! ```
 
 mod lock;
@@ -20,14 +19,14 @@ mod tree;
 
 pub use lock::SetLock;
 pub use manifest::Package;
-pub use sweep::{LayersKept, LayersSwept};
+pub use sweep::{LayerRetention, LayersSwept};
 
 use crate::{
     Signer,
     digest::to_hex,
     make_own_directory, signer,
     tree::TreeError,
-    whole_file::{Directory, FileError, Taken},
+    whole_file::{Directory, FileError, IfExists},
 };
 use lock::LayerLock;
 use manifest::{LayerManifest, Resolved};
@@ -50,22 +49,19 @@ const MAKING: &str = "making";
 pub enum LayerError {
     #[error("the layers of packages: {0}")]
     Io(#[from] FileError),
-    /// What an installer has left cannot be a layer.
-    #[error("what was installed cannot be kept: {0}")]
+    #[error("the installed files cannot be kept: {0}")]
     Refused(String),
     #[error("the packages have more than {bytes_max} bytes")]
     TooLarge { bytes_max: u64 },
-    /// `name` is a layer or the record of a set.
+    /// The name of a layer, or of the record of a set.
     #[error("the layer {name} is not what was signed: {what}")]
     Damaged { name: String, what: String },
 }
 
 impl LayerError {
     fn damaged(name: &str, what: impl Into<String>) -> Self {
-        Self::Damaged {
-            name: name.to_owned(),
-            what: what.into(),
-        }
+        let (name, what) = (name.to_owned(), what.into());
+        Self::Damaged { name, what }
     }
 }
 
@@ -83,7 +79,7 @@ pub struct Layers {
     directory: PathBuf,
     locks: Directory,
     signer: Signer,
-    /// Layers that this process has read to the last byte, with their stamps since.
+    /// Layers that this process has verified byte by byte, with their stamps at that time.
     checked: Mutex<HashMap<String, [u8; 32]>>,
 }
 
@@ -91,7 +87,7 @@ pub struct Layers {
 pub struct SetName(String);
 
 impl SetName {
-    /// Of everything that decides what the set becomes.
+    /// Hashes everything that decides the contents of the set.
     pub fn of(parts: &[&str]) -> Self {
         let statement = signer::statement(b"ringfence set v1\0", parts);
         Self(to_hex(&Sha256::digest(statement)))
@@ -103,7 +99,7 @@ impl SetName {
     }
 }
 
-/// A layer that is what was signed, and that no sweep removes while this lives.
+/// A verified layer, which no sweep removes while this exists.
 #[derive(Debug)]
 pub struct Layer {
     name: String,
@@ -112,7 +108,7 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// Its directory's name: 64 hexadecimal digits.
+    /// The name of its directory: 64 hexadecimal digits.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -138,12 +134,12 @@ impl Layers {
         })
     }
 
-    /// Where they lie, of a store in this directory.
+    /// Returns the directory of the layers of a store.
     pub fn below(directory: &Path) -> PathBuf {
         directory.join(LAYERS)
     }
 
-    /// The layer that a set has become, once it is seen to be what was signed.
+    /// Returns the layer of a set, verified. `None` if it has none, or a sweep has removed it or is removing it.
     pub fn find(&self, set: &SetName) -> Result<Option<Layer>, LayerError> {
         let record = self.place(SETS, set.as_str());
         let Some(resolved) = manifest::read::<Resolved>(&self.signer, &record)? else {
@@ -152,8 +148,8 @@ impl Layers {
         if resolved.set != set.0 {
             return Err(LayerError::damaged(&set.0, "it is the record of another set"));
         }
-        // Locked first, so that it is not removed meanwhile.
-        let in_use = self.beside_others(&resolved.layer)?;
+        // Locked before the check, so that no sweep removes it meanwhile.
+        let in_use = self.try_lock_shared(&resolved.layer)?;
         let Some(in_use) = in_use else { return Ok(None) };
         if !self.place(MANIFESTS, &resolved.layer).exists() {
             return Ok(None); // swept away
@@ -167,10 +163,10 @@ impl Layers {
         }))
     }
 
-    /// Every byte the first time, and from then on whether anything has been touched since.
+    /// Verifies every byte the first time, and again if the stamps have changed since.
     fn check(&self, name: &str) -> Result<(), LayerError> {
         let path = self.place(LAYERS, name);
-        let now = tree::stamps(name, &path).map_err(|error| as_damage(name, error))?;
+        let now = tree::stamps(name, &path).map_err(|error| damage_of(name, error))?;
         if self.checked().get(name) == Some(&now) {
             return Ok(());
         }
@@ -179,7 +175,7 @@ impl Layers {
         if manifest.name() != name {
             return Err(LayerError::damaged(name, "its manifest is another layer's"));
         }
-        tree::check(name, &path, &manifest).map_err(|error| as_damage(name, error))?;
+        tree::check(name, &path, &manifest).map_err(|error| damage_of(name, error))?;
         self.checked().insert(name.to_owned(), now);
         Ok(())
     }
@@ -198,14 +194,14 @@ impl Layers {
         let set = making.set();
         let making = self.place(MAKING, set.as_str());
         remove(&making)?;
-        let manifest = tree::take_in(installed, &making, bytes_max).inspect_err(|_| drop(remove(&making)))?;
+        let manifest = tree::import(installed, &making, bytes_max).inspect_err(|_| drop(remove(&making)))?;
         let name = manifest.name();
         if self.place(MANIFESTS, &name).exists() {
-            // Every byte, before others have to wait; `install` says what is wrong with it.
+            // Verifies every byte before others have to wait; `install` reports the error.
             drop(self.check(&name));
         }
-        // Until it is found, which keeps it: no sweep comes between.
-        let _places = self.places()?;
+        // Held until `find` has locked the layer, so that no sweep comes between.
+        let _places = self.lock_places()?;
         self.install(&name, &making, &manifest)?;
         let resolved = Resolved {
             set: set.as_str().to_owned(),
@@ -217,23 +213,23 @@ impl Layers {
             .ok_or_else(|| LayerError::damaged(&resolved.layer, "it has gone at once"))
     }
 
-    /// Puts it in its place, unless the same is there.
+    /// Moves a layer into place, unless an intact copy is there.
     fn install(&self, name: &str, making: &Path, manifest: &LayerManifest) -> Result<(), LayerError> {
         let path = self.place(LAYERS, name);
         if self.place(MANIFESTS, name).exists() {
             match self.check(name) {
                 Ok(()) => return remove(making),
                 Err(LayerError::Damaged { .. }) => {}
-                // It may be intact, and in use.
+                // The layer may be intact, and in use.
                 Err(error) => return Err(error),
             }
         }
-        // A changed layer is not used any more.
+        // A damaged layer is not used any more.
         self.checked().remove(name);
         remove(&path)?;
         fs::rename(making, &path).map_err(FileError::at("put in place", &path))?;
         self.write(MANIFESTS, name, &manifest::signed(&self.signer, manifest)?)?;
-        // Its bytes were seen on their way here.
+        // Its bytes were hashed while they were copied.
         let now = tree::stamps(name, &path)?;
         self.checked().insert(name.to_owned(), now);
         Ok(())
@@ -249,12 +245,12 @@ impl Layers {
 
     fn write(&self, part: &str, name: &str, text: &[u8]) -> Result<(), LayerError> {
         let (directory, name) = Directory::of_file(&self.place(part, name))?;
-        Ok(directory.write_unsynced(&name, text, Taken::Replaced)?)
+        Ok(directory.write_unsynced(&name, text, IfExists::Replace)?)
     }
 }
 
-/// What no intact layer has, and what only damage can have closed. Any other error says nothing about the layer.
-fn as_damage(name: &str, error: LayerError) -> LayerError {
+/// `Damaged` for errors that no intact layer causes: refused contents, missing or inaccessible entries. Others stay.
+fn damage_of(name: &str, error: LayerError) -> LayerError {
     use io::ErrorKind::{NotFound, PermissionDenied};
     match error {
         LayerError::Refused(what) => LayerError::damaged(name, what),
@@ -267,7 +263,6 @@ fn as_damage(name: &str, error: LayerError) -> LayerError {
     }
 }
 
-/// Removes a file or a directory with all that is in it, if there is one.
 fn remove(path: &Path) -> Result<(), LayerError> {
     let removed = match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => fs::remove_dir_all(path),

@@ -1,5 +1,5 @@
-//! Removes layers that have not been used for long, and the oldest when all together are too large. One that is in
-//! use by any process stays. While the clock has jumped ([`clock`]) none is too old.
+//! Removes layers that have not been used for long, and the least recently used ones if all are too large. A layer in
+//! use by any process is kept; after a clock jump ([`clock`]) none is removed for its age.
 
 use super::{
     LAYERS, LOCKS, LayerError, Layers, MAKING, MANIFESTS, SETS, manifest,
@@ -13,7 +13,7 @@ use std::{
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LayersKept {
+pub struct LayerRetention {
     pub age: Duration,
     pub bytes: u64,
 }
@@ -21,26 +21,24 @@ pub struct LayersKept {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LayersSwept {
     pub removed: usize,
-    /// Bytes of those that stay.
+    /// Bytes of the remaining layers.
     pub bytes: u64,
 }
 
 impl Layers {
-    pub fn sweep(&self, kept: LayersKept) -> Result<LayersSwept, LayerError> {
-        let _places = self.places()?;
+    pub fn sweep(&self, kept: LayerRetention) -> Result<LayersSwept, LayerError> {
+        let _places = self.lock_places()?;
         let mut layers = Vec::new();
         for name in self.names(LAYERS)? {
             let used = fs::metadata(self.place(LOCKS, &name)).and_then(|lock| lock.modified());
             let manifest = manifest::read::<LayerManifest>(&self.signer, &self.place(MANIFESTS, &name));
-            // One without a manifest was never put in place to the end.
+            // A layer without a manifest was not completely installed.
             let bytes = manifest.ok().flatten().map_or(0, |manifest| manifest.bytes());
             layers.push((used.unwrap_or(SystemTime::UNIX_EPOCH), bytes, name));
         }
         layers.sort();
-        let mut swept = LayersSwept {
-            removed: 0,
-            bytes: layers.iter().map(|(_, bytes, _)| bytes).sum(),
-        };
+        let bytes = layers.iter().map(|(_, bytes, _)| bytes).sum();
+        let mut swept = LayersSwept { removed: 0, bytes };
         let now = clock::for_retention(&self.directory.join(LAYERS), SystemTime::now());
         for (used, bytes, name) in layers {
             let age = now.and_then(|now| now.duration_since(used).ok());
@@ -50,24 +48,24 @@ impl Layers {
                 swept.bytes -= bytes;
             }
         }
-        self.forget_sets()?;
-        self.forget_unfinished()?;
-        self.forget_locks()?;
+        self.remove_stale_sets()?;
+        self.remove_leftovers()?;
+        self.remove_stale_locks()?;
         Ok(swept)
     }
 
     fn remove_layer(&self, name: &str) -> Result<bool, LayerError> {
-        let Some(_alone) = self.alone(name)? else {
+        let Some(_lock) = self.try_lock_exclusive(name)? else {
             return Ok(false);
         };
-        // The manifest first: a layer without one does not count.
+        // The manifest first: a layer without one is not valid.
         remove(&self.place(MANIFESTS, name))?;
         remove(&self.place(LAYERS, name))?;
         self.checked().remove(name);
         Ok(true)
     }
 
-    fn forget_sets(&self) -> Result<(), LayerError> {
+    fn remove_stale_sets(&self) -> Result<(), LayerError> {
         for name in self.names(SETS)? {
             let path = self.place(SETS, &name);
             let resolved = manifest::read::<Resolved>(&self.signer, &path).ok().flatten();
@@ -78,17 +76,16 @@ impl Layers {
         Ok(())
     }
 
-    /// What killed servers have left: a set is made under its lock, and texts are written by the holder of the places,
-    /// as this is.
-    fn forget_unfinished(&self) -> Result<(), LayerError> {
+    /// Removes leftovers of killed servers. A set is built under its lock, texts are written by the holder of `places`.
+    fn remove_leftovers(&self) -> Result<(), LayerError> {
         for part in [SETS, MANIFESTS] {
             for name in self.names(part)?.iter().filter(|name| name.ends_with(UNFINISHED)) {
                 remove(&self.place(part, name))?;
             }
         }
         for name in self.names(MAKING)? {
-            // Texts of earlier versions have a dot in their names.
-            if name.contains('.') || self.alone(&name)?.is_some() {
+            // Earlier versions wrote texts here, with a dot in their names.
+            if name.contains('.') || self.try_lock_exclusive(&name)?.is_some() {
                 remove(&self.place(MAKING, &name))?;
             }
         }

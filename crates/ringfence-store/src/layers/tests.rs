@@ -1,4 +1,4 @@
-//! What is kept is what was installed, whoever touches it afterwards, and nothing that an installer leaves leads out.
+//! A layer is what was installed: later changes are detected, and links of an installer that lead out are refused.
 
 use super::*;
 use crate::tests::TestDir;
@@ -37,7 +37,7 @@ impl Scratch {
     }
 
     fn put(&self, layers: &Layers, set: &SetName) -> Result<Layer, LayerError> {
-        // For a moment whoever sweeps has the lock, to see whether anybody needs it.
+        // A sweep holds the lock for a moment, to check if it is in use.
         let mut begun = (0..10_000).map(|_| layers.begin(set));
         let lock = begun.find_map(Result::transpose).unwrap()?;
         let package = Package {
@@ -55,7 +55,7 @@ fn set() -> SetName {
 }
 
 #[test]
-fn a_set_is_found_again_by_another_server_and_its_modes_are_ours() {
+fn set_is_found_by_another_server_with_normalized_modes() {
     let place = Scratch::new();
     let layers = place.layers();
     assert!(layers.find(&set()).unwrap().is_none());
@@ -72,7 +72,7 @@ fn a_set_is_found_again_by_another_server_and_its_modes_are_ours() {
 }
 
 #[test]
-fn two_sets_of_the_same_content_share_a_layer() {
+fn sets_with_the_same_content_share_a_layer() {
     let place = Scratch::new();
     let layers = place.layers();
     let one = place.put(&layers, &set()).unwrap();
@@ -81,7 +81,7 @@ fn two_sets_of_the_same_content_share_a_layer() {
 }
 
 #[test]
-fn one_makes_a_set_and_others_wait() {
+fn set_is_locked_while_it_is_installed() {
     let place = Scratch::new();
     let (here, there) = (place.layers(), place.layers());
     let making = here.begin(&set()).unwrap();
@@ -92,7 +92,7 @@ fn one_makes_a_set_and_others_wait() {
 
 /// claim: [PKG-4]
 #[test]
-fn a_byte_that_has_changed_is_noticed_by_a_new_server_and_by_one_that_has_used_it() {
+fn changed_byte_in_layer_is_detected_by_new_and_running_servers() {
     let place = Scratch::new();
     let layers = place.layers();
     let made = place.put(&layers, &set()).unwrap();
@@ -113,7 +113,7 @@ fn a_byte_that_has_changed_is_noticed_by_a_new_server_and_by_one_that_has_used_i
         assert!(matches!(&error, LayerError::Damaged { .. }), "{error}");
         assert!(error.to_string().contains("__init__.py"), "{error}");
     }
-    // Made anew, it is what it was.
+    // Installed again, it has its original contents.
     layers.forget(&set()).unwrap();
     drop(made);
     place.put(&layers, &set()).unwrap();
@@ -122,7 +122,7 @@ fn a_byte_that_has_changed_is_noticed_by_a_new_server_and_by_one_that_has_used_i
 
 /// claim: [PKG-4]
 #[test]
-fn files_that_are_added_removed_or_made_executable_are_noticed_and_so_are_forged_records() {
+fn changed_files_in_layer_and_forged_records_are_detected() {
     let check = |name: &str, tamper: &dyn Fn(&Layers, &Path)| {
         let place = Scratch::new();
         let made = place.put(&place.layers(), &set()).unwrap();
@@ -161,7 +161,7 @@ fn files_that_are_added_removed_or_made_executable_are_noticed_and_so_are_forged
 }
 
 #[test]
-fn what_an_installer_leaves_leads_nowhere_and_is_bounded() {
+fn escaping_links_and_oversized_installer_output_are_refused() {
     let check = |name: &str, leave: &dyn Fn(&Path), expect: &str| {
         let place = Scratch::new();
         leave(&place.0.join("from"));
@@ -182,6 +182,15 @@ fn what_an_installer_leaves_leads_nowhere_and_is_bounded() {
     check(
         "climbing",
         &|from| symlink("../../x", from.join("python/x")).unwrap(),
+        "leads out",
+    );
+    // Each target is inside by its text; through the first link the second one leads above the layer.
+    check(
+        "chained",
+        &|from| {
+            symlink("..", from.join("python/up")).unwrap();
+            symlink("up/../..", from.join("python/x")).unwrap();
+        },
         "leads out",
     );
     check(
@@ -205,7 +214,7 @@ fn what_an_installer_leaves_leads_nowhere_and_is_bounded() {
 }
 
 #[test]
-fn a_layer_goes_when_it_is_old_or_too_much_and_never_while_it_is_used() {
+fn layer_over_the_limits_is_swept_but_not_while_in_use() {
     let place = Scratch::new();
     let layers = place.layers();
     let made = place.put(&layers, &set()).unwrap();
@@ -213,26 +222,29 @@ fn a_layer_goes_when_it_is_old_or_too_much_and_never_while_it_is_used() {
     assert_eq!(other.sweep(EVERYTHING).unwrap().removed, 0);
     assert!(other.find(&set()).unwrap().is_some());
     drop(made);
-    let generous = LayersKept {
+    let generous = LayerRetention {
         age: Duration::from_secs(60),
         bytes: 1 << 20,
     };
     assert_eq!(other.sweep(generous).unwrap().removed, 0);
     assert_eq!(
-        other.sweep(LayersKept { bytes: 1, ..generous }).unwrap().removed,
+        other
+            .sweep(LayerRetention { bytes: 1, ..generous })
+            .unwrap()
+            .removed,
         1
     );
     assert!(layers.find(&set()).unwrap().is_none());
     assert_eq!(fs::read_dir(place.0.join("kept/sets")).unwrap().count(), 0);
 }
 
-const EVERYTHING: LayersKept = LayersKept {
+const EVERYTHING: LayerRetention = LayerRetention {
     age: Duration::ZERO,
     bytes: 0,
 };
 
 #[test]
-fn a_layer_that_is_put_in_place_is_not_swept_away_before_anybody_has_it() {
+fn new_layer_is_not_swept_before_it_is_locked() {
     let place = Scratch::new();
     let (here, there) = (place.layers(), place.layers());
     let is_done = std::sync::atomic::AtomicBool::new(false);
@@ -259,13 +271,13 @@ fn a_layer_that_is_put_in_place_is_not_swept_away_before_anybody_has_it() {
         let put = putting.join();
         is_done.store(true, order);
         put.unwrap();
-        // The control: it was swept all the while.
+        // The control: sweeps removed layers meanwhile.
         assert!(sweeping.join().unwrap() > 0);
     });
 }
 
 #[test]
-fn no_lock_of_a_set_stays_and_that_of_a_layer_goes_with_it() {
+fn lock_files_are_removed_with_their_set_or_layer() {
     let place = Scratch::new();
     let layers = place.layers();
     let locks = || {
@@ -279,7 +291,7 @@ fn no_lock_of_a_set_stays_and_that_of_a_layer_goes_with_it() {
     drop(making);
     let made = place.put(&layers, &set()).unwrap();
     assert_eq!(locks(), [made.name()]);
-    // Of a server that was killed, and of one that lives.
+    // Locks of a killed server and of a running one.
     let left = SetName::of(&["python", "left"]);
     fs::write(layers.place(LOCKS, left.as_str()), "").unwrap();
     let making = layers.begin(&failed).unwrap();
@@ -292,7 +304,7 @@ fn no_lock_of_a_set_stays_and_that_of_a_layer_goes_with_it() {
 }
 
 #[test]
-fn a_clock_that_has_jumped_removes_no_layer_for_its_age() {
+fn clock_jump_removes_no_layer_for_its_age() {
     let place = Scratch::new();
     let layers = place.layers();
     drop(place.put(&layers, &set()).unwrap());
@@ -301,17 +313,17 @@ fn a_clock_that_has_jumped_removes_no_layer_for_its_age() {
         r#"{"seen_ms":1,"jumped_ms":null}"#,
     )
     .unwrap();
-    let old = LayersKept {
+    let old = LayerRetention {
         bytes: u64::MAX,
         ..EVERYTHING
     };
     assert_eq!(layers.sweep(old).unwrap().removed, 0);
-    // Size counts all the same.
+    // The size limit still applies.
     assert_eq!(layers.sweep(EVERYTHING).unwrap().removed, 1);
 }
 
 #[test]
-fn a_lock_that_comes_and_goes_is_held_by_one_at_a_time() {
+fn removed_and_recreated_lock_is_held_by_one_at_a_time() {
     let place = Scratch::new();
     let layers = place.layers();
     let holders = std::sync::atomic::AtomicUsize::new(0);
@@ -326,7 +338,7 @@ fn a_lock_that_comes_and_goes_is_held_by_one_at_a_time() {
                     };
                     assert_eq!(holders.fetch_add(1, order), 0);
                     held += 1;
-                    // The others run meanwhile.
+                    // Lets the other threads run.
                     (0..20).for_each(|_| std::thread::yield_now());
                     holders.fetch_sub(1, order);
                 }
@@ -336,7 +348,7 @@ fn a_lock_that_comes_and_goes_is_held_by_one_at_a_time() {
 }
 
 #[test]
-fn what_a_killed_server_was_making_goes_and_what_is_being_made_stays() {
+fn leftovers_of_killed_server_are_swept_but_live_builds_are_not() {
     let place = Scratch::new();
     let layers = place.layers();
     let (left, live) = (SetName::of(&["left"]), SetName::of(&["live"]));
@@ -347,7 +359,7 @@ fn what_a_killed_server_was_making_goes_and_what_is_being_made_stays() {
     }
     let text = layers.place(MAKING, &format!("{}.{SETS}", left.as_str()));
     fs::write(&text, "half").unwrap();
-    let kept = LayersKept {
+    let kept = LayerRetention {
         age: Duration::from_secs(3600),
         bytes: u64::MAX,
     };
@@ -359,7 +371,7 @@ fn what_a_killed_server_was_making_goes_and_what_is_being_made_stays() {
 }
 
 #[test]
-fn a_layer_that_cannot_be_read_at_the_moment_is_not_taken_for_damaged_and_stays() {
+fn temporarily_unreadable_layer_is_not_treated_as_damaged() {
     let place = Scratch::new();
     let made = place.put(&place.layers(), &set()).unwrap();
     let layers = place.layers();
@@ -368,7 +380,7 @@ fn a_layer_that_cannot_be_read_at_the_moment_is_not_taken_for_damaged_and_stays(
         .join("bin/tool");
     let inode = || fs::metadata(&file).unwrap().ino();
     let before = inode();
-    // A read that fails with EISDIR, whoever reads.
+    // A read that fails with EISDIR for every user.
     let (manifest, aside) = (layers.place(MANIFESTS, made.name()), place.0.join("aside"));
     fs::rename(&manifest, &aside).unwrap();
     fs::create_dir(&manifest).unwrap();
@@ -380,18 +392,18 @@ fn a_layer_that_cannot_be_read_at_the_moment_is_not_taken_for_damaged_and_stays(
     fs::remove_dir(&manifest).unwrap();
     fs::rename(&aside, &manifest).unwrap();
     assert!(layers.find(&set()).unwrap().is_some());
-    // The control: real damage is mended.
+    // The control: real damage is repaired.
     fs::write(&file, "evil").unwrap();
     place.put(&layers, &SetName::of(&["python", "other"])).unwrap();
     assert_eq!(fs::read_to_string(&file).unwrap(), "#!/bin/sh\n");
 }
 
 #[test]
-fn what_was_just_taken_in_is_not_read_again() {
+fn newly_installed_layer_is_not_verified_again() {
     let place = Scratch::new();
     let layers = place.layers();
     let making = layers.place(MAKING, set().as_str());
-    let manifest = tree::take_in(place.from().as_fd(), &making, 1 << 20).unwrap();
+    let manifest = tree::import(place.from().as_fd(), &making, 1 << 20).unwrap();
     layers.install(&manifest.name(), &making, &manifest).unwrap();
     let now = tree::stamps("", &layers.place(LAYERS, &manifest.name())).unwrap();
     assert_eq!(layers.checked().get(&manifest.name()), Some(&now));

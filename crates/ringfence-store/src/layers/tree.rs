@@ -1,5 +1,5 @@
-//! A directory that an installer has left, copied into a layer, and a layer compared with its manifest. No link is
-//! followed: neither on the way in, where the names are a stranger's, nor later.
+//! Copies the directory of an installer into a layer, and compares a layer with its manifest. No link is followed:
+//! neither when copying, where the names are untrusted, nor later.
 
 use super::{
     LayerError,
@@ -31,11 +31,11 @@ const BOUNDS: Bounds = Bounds {
 };
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
 
-/// Copies what lies in `from` into the new directory `to`, at most `bytes_max` of content.
-pub(super) fn take_in(from: BorrowedFd<'_>, to: &Path, bytes_max: u64) -> Result<LayerManifest, LayerError> {
+/// Copies the entries of `from` into the new directory `to`, at most `bytes_max` of content.
+pub(super) fn import(from: BorrowedFd<'_>, to: &Path, bytes_max: u64) -> Result<LayerManifest, LayerError> {
     std::fs::create_dir(to).map_err(FileError::at("make", to))?;
     let target = File::open(to).map_err(FileError::at("open", to))?;
-    rustix::fs::fchmod(&target, DIRECTORY_MODE).map_err(FileError::at("close to writers", to))?;
+    rustix::fs::fchmod(&target, DIRECTORY_MODE).map_err(FileError::at("set the mode of", to))?;
     let mut copy = Copy {
         from,
         to: target.as_fd(),
@@ -62,7 +62,7 @@ impl Copy<'_> {
         match &entry.kind {
             EntryKind::Directory => {
                 rustix::fs::mkdirat(&parent, name, DIRECTORY_MODE).map_err(failed)?;
-                // Whatever the umask has left of it.
+                // Restores the bits that the umask removed.
                 rustix::fs::chmodat(&parent, name, DIRECTORY_MODE, AtFlags::empty()).map_err(failed)?;
             }
             EntryKind::Link(target) => {
@@ -99,7 +99,6 @@ fn is_executable(entry: &TreeEntry) -> bool {
     entry.mode & 0o111 != 0
 }
 
-/// What a manifest says of an entry; of a file with what its content was hashed to.
 fn describe(entry: &TreeEntry, hashed: Option<Hashed>) -> Result<LayerEntry, LayerError> {
     let path = text(&entry.path)?;
     match (&entry.kind, hashed) {
@@ -122,18 +121,15 @@ fn text(path: &Path) -> Result<String, LayerError> {
     text.ok_or_else(|| LayerError::Refused(format!("the name {path:?} is not UTF-8")))
 }
 
-/// Whether a relative link at `path` leads to something below the layer, by its letters.
+/// Returns true if a link at `path` is relative and leads to a target inside the layer. `..` may only stand at the
+/// beginning, where the directories above are not links; after a name it could be the parent of another link's target.
 fn stays_below(path: &Path, target: &Path) -> bool {
-    let mut depth = path.components().count() - 1;
-    for part in target.components() {
-        match part {
-            Component::Normal(_) => depth += 1,
-            Component::CurDir => {}
-            Component::ParentDir if depth > 0 => depth -= 1,
-            Component::ParentDir | Component::RootDir | Component::Prefix(_) => return false,
-        }
-    }
-    true
+    let depth = path.components().count() - 1;
+    let mut parts = target.components().peekable();
+    let above =
+        std::iter::from_fn(|| parts.next_if(|part| matches!(part, Component::CurDir | Component::ParentDir)));
+    let above = above.filter(|part| *part == Component::ParentDir).count();
+    above <= depth && parts.all(|part| matches!(part, Component::CurDir | Component::Normal(_)))
 }
 
 fn open(name: &str, path: &Path) -> Result<File, LayerError> {
@@ -147,7 +143,7 @@ fn open(name: &str, path: &Path) -> Result<File, LayerError> {
 pub(super) fn check(name: &str, path: &Path, manifest: &LayerManifest) -> Result<(), LayerError> {
     let root = open(name, path)?;
     let entries = tree::walk(root.as_fd(), BOUNDS)?;
-    let now: Result<_, LayerError> = entries.iter().map(|entry| look(root.as_fd(), entry)).collect();
+    let now: Result<_, LayerError> = entries.iter().map(|entry| read(root.as_fd(), entry)).collect();
     let now = LayerManifest::of(now?);
     let mut pairs = now.entries.iter().zip(&manifest.entries);
     match pairs.find(|(now, then)| now != then) {
@@ -159,7 +155,7 @@ pub(super) fn check(name: &str, path: &Path, manifest: &LayerManifest) -> Result
     }
 }
 
-fn look(root: BorrowedFd<'_>, entry: &TreeEntry) -> Result<LayerEntry, LayerError> {
+fn read(root: BorrowedFd<'_>, entry: &TreeEntry) -> Result<LayerEntry, LayerError> {
     let mut hashed = None;
     if entry.kind == EntryKind::File {
         let (file, _) = tree::open_regular(root, &entry.path)?;
@@ -168,7 +164,7 @@ fn look(root: BorrowedFd<'_>, entry: &TreeEntry) -> Result<LayerEntry, LayerErro
     describe(entry, hashed)
 }
 
-/// What everything in a layer looks like from outside, as one digest: equal, nothing has been touched.
+/// Returns one digest of the path, size, ctime, inode and mode of every entry; if unchanged, none has been touched.
 pub(super) fn stamps(name: &str, path: &Path) -> Result<[u8; 32], LayerError> {
     let root = open(name, path)?;
     let mut hash = Sha256::new();

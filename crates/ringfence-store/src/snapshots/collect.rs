@@ -1,6 +1,5 @@
-//! Collection: manifests that the list does not name, chunks that no manifest names, and what a crash left half
-//! written. It runs alone. A manifest that cannot be read stops it before it removes anything: what it needs is
-//! unknown.
+//! Garbage collection of manifests that the list does not name, chunks that no manifest names, and half written files.
+//! It runs alone. A manifest that cannot be read stops it before it removes anything: its chunks are unknown.
 
 use super::{Snapshot, SnapshotError, SnapshotStore, layout::NamespaceDir, list};
 use crate::{
@@ -15,41 +14,40 @@ use std::collections::HashSet;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// A snapshot was made or read at this moment, so nothing was done; try again later.
+    /// True if nothing was done, because a snapshot was being created or read; try again later.
     pub busy: bool,
     pub packs: u64,
     pub bytes: u64,
 }
 
 impl SnapshotStore {
-    /// Removes what no snapshot of the namespace needs. When one is made or read at this moment, nothing is done
-    /// and [`Collected::busy`] says so.
+    /// Removes what no snapshot of the namespace needs. While one is created or read, it only sets [`Collected::busy`].
     pub fn collect(&self, namespace: &Namespace) -> Result<Collected, SnapshotError> {
         match self.layout.find(namespace)? {
-            Some(place) => self.collect_in(&place),
+            Some(dir) => self.collect_in(&dir),
             None => Ok(Collected::default()),
         }
     }
 
-    pub(super) fn collect_in(&self, place: &NamespaceDir) -> Result<Collected, SnapshotError> {
+    pub(super) fn collect_in(&self, dir: &NamespaceDir) -> Result<Collected, SnapshotError> {
         let mut collected = Collected::default();
-        let Some(_lock) = place.lock_alone()? else {
+        let Some(_lock) = dir.lock_alone()? else {
             collected.busy = true;
             return Ok(collected);
         };
-        let before = place.stored_bytes()?;
-        let list = list::read(place, &self.signer.public_key())?;
+        let before = dir.stored_bytes()?;
+        let list = list::read(dir, &self.signer.public_key())?;
         let mut needed = HashSet::new();
         for listed in &list {
-            let snapshot = Snapshot::read(place, listed.id, &listed.digest, &self.signer.public_key())?;
+            let snapshot = Snapshot::read(dir, listed.id, &listed.digest, &self.signer.public_key())?;
             needed.extend(snapshot.files().flat_map(|(_, content)| &content.chunks));
         }
         let named: HashSet<String> = list.iter().map(|listed| listed.id.to_string()).collect();
-        remove(&place.manifests, |name| !named.contains(name))?;
-        remove(&place.packs, |name| name.ends_with(UNFINISHED))?;
-        remove(&place.root, |name| name.ends_with(UNFINISHED))?;
-        collected.packs = sweep(&place.packs, needed)?;
-        collected.bytes = before.saturating_sub(place.stored_bytes()?);
+        remove(&dir.manifests, |name| !named.contains(name))?;
+        remove(&dir.packs, |name| name.ends_with(UNFINISHED))?;
+        remove(&dir.root, |name| name.ends_with(UNFINISHED))?;
+        collected.packs = sweep(&dir.packs, needed)?;
+        collected.bytes = before.saturating_sub(dir.stored_bytes()?);
         Ok(collected)
     }
 }
@@ -60,7 +58,7 @@ fn remove(directory: &Directory, unwanted: impl Fn(&str) -> bool) -> Result<(), 
     files.iter().try_for_each(|(name, _)| directory.remove(name))
 }
 
-/// A pack of which less than half is needed is written anew, with only that.
+/// Replaces each pack of which less than half is needed by one with only the needed chunks.
 fn sweep(packs: &Directory, mut needed: HashSet<ChunkId>) -> Result<u64, SnapshotError> {
     let index = Index::read(packs)?;
     let mut reader = PackReader::new(packs, &index);
@@ -68,12 +66,12 @@ fn sweep(packs: &Directory, mut needed: HashSet<ChunkId>) -> Result<u64, Snapsho
     let mut unneeded: Vec<&PackFile> = Vec::new();
     for (number, pack) in index.packs.iter().enumerate() {
         let here = |id: &ChunkId| {
-            let spot = index.get(*id);
-            // Of a chunk that lies in two packs, one is needed.
-            spot.filter(|spot| spot.pack as usize == number && needed.contains(id))
+            let location = index.get(*id);
+            // Of a chunk in two packs, only the indexed copy is needed.
+            location.filter(|location| location.pack as usize == number && needed.contains(id))
         };
         let live = pack.chunks.iter().filter_map(here);
-        let live_bytes: u64 = live.map(|spot| u64::from(spot.stored)).sum();
+        let live_bytes: u64 = live.map(|location| u64::from(location.stored)).sum();
         if live_bytes * 2 >= pack.bytes {
             continue;
         }
@@ -83,7 +81,7 @@ fn sweep(packs: &Directory, mut needed: HashSet<ChunkId>) -> Result<u64, Snapsho
         unneeded.push(pack);
     }
     needed.clear();
-    // On the disk before the packs go that they were in.
+    // The copies must be on the disk before their old packs are removed.
     writer.finish()?;
     for pack in &unneeded {
         packs.remove(&pack.name)?;

@@ -1,4 +1,4 @@
-//! Reading files of a workspace into chunks, while a program may still write to them.
+//! Reads files of a workspace into chunks, while a program may still write to them.
 
 use super::{
     SnapshotEntry, SnapshotError, SnapshotKind, SnapshotLimits,
@@ -28,20 +28,19 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// The kernel's stamps are this coarse at most, several times over: a file changed so shortly before it was read could
-/// be changed again without a new stamp.
+/// Several times the kernel's coarsest timestamp step: a file changed within it could change again without a trace.
 const SETTLED: Duration = Duration::from_millis(50);
 const PIECES_MAX: usize = 100_000;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// Takes contents and writes the chunks that are new.
+/// Cuts files into chunks and writes those that are new.
 pub(super) struct FileChunker<'a> {
     index: &'a Index,
     writer: PackWriter<'a>,
     added: HashSet<ChunkId>,
     encoder: Encoder,
     limits: SnapshotLimits,
-    /// What the other namespaces take.
+    /// Disk space of the other namespaces.
     others: u64,
     bytes: u64,
     new_bytes: u64,
@@ -49,25 +48,25 @@ pub(super) struct FileChunker<'a> {
 
 pub(super) enum Read {
     Whole(SnapshotEntry),
-    /// It was written to meanwhile, or replaced.
+    /// The file was written to while it was read, or replaced.
     Changed,
     Gone,
-    /// Its owner took away the right to read it.
+    /// The owner may not read the file.
     Unreadable,
 }
 
 impl<'a> FileChunker<'a> {
     pub(super) fn new(
-        place: &'a NamespaceDir,
+        dir: &'a NamespaceDir,
         index: &'a Index,
         limits: SnapshotLimits,
         others: u64,
     ) -> Result<Self, SnapshotError> {
         Ok(Self {
             index,
-            writer: PackWriter::new(&place.packs),
+            writer: PackWriter::new(&dir.packs),
             added: HashSet::new(),
-            encoder: Encoder::new().map_err(SnapshotError::io("begin to compress", &place.packs.path))?,
+            encoder: Encoder::new().map_err(SnapshotError::io("begin to compress", &dir.packs.path))?,
             limits,
             others,
             bytes: 0,
@@ -80,7 +79,7 @@ impl<'a> FileChunker<'a> {
         chunks.iter().all(has)
     }
 
-    /// Files grow while others are read, so the bound is held here once more.
+    /// Checks the limit of bytes again: files may grow while others are read.
     pub(super) fn count(&mut self, bytes: u64) -> Result<(), SnapshotError> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > self.limits.bytes {
@@ -89,7 +88,7 @@ impl<'a> FileChunker<'a> {
         Ok(())
     }
 
-    /// Everything is on the disk. Gives the bytes that were new, and what they take.
+    /// Returns, once everything is on the disk, the number of new bytes and their disk space.
     pub(super) fn finish(self) -> Result<(u64, u64), SnapshotError> {
         Ok((self.new_bytes, self.writer.finish()?))
     }
@@ -108,13 +107,13 @@ impl<'a> FileChunker<'a> {
             return Err(self.limits.too_large());
         }
         let data = pieces(&file, &before, path)?;
-        let mut reading = Reading::new(&file, size, &data);
+        let mut reader = DataReader::new(&file, size, &data);
         let mut chunks = Vec::new();
-        for bytes in cut(&mut reading) {
+        for bytes in cut(&mut reader) {
             let bytes = bytes.map_err(SnapshotError::io("read", path))?;
             chunks.push(self.add(&bytes)?);
         }
-        let sha256 = reading.finish();
+        let sha256 = reader.finish();
         let after = rustix::fs::fstat(&file).map_err(SnapshotError::io("look at", path))?;
         let Some(sha256) = sha256.filter(|_| untouched(&before, &after)) else {
             return Ok(Read::Changed);
@@ -146,7 +145,7 @@ impl<'a> FileChunker<'a> {
             Some(packed) => (Encoding::Zstd, packed.as_slice()),
             None => (Encoding::Raw, bytes),
         };
-        // No chunk has more than 256 KiB.
+        // A chunk has at most 256 KiB.
         let size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         self.writer.add(id, encoding, size, stored)?;
         self.new_bytes += bytes.len() as u64;
@@ -156,7 +155,7 @@ impl<'a> FileChunker<'a> {
     }
 }
 
-/// Where there is data. A file without holes is one piece.
+/// The offset and length of each piece of data between the holes of a file; one piece if it has no holes.
 fn pieces(file: &File, stat: &Stat, path: &Path) -> Result<Vec<(u64, u64)>, SnapshotError> {
     let size = size_of(stat);
     if size == 0 {
@@ -177,7 +176,7 @@ fn pieces(file: &File, stat: &Stat, path: &Path) -> Result<Vec<(u64, u64)>, Snap
         let end = rustix::fs::seek(file, SeekFrom::Hole(start)).map_err(failed())?;
         let end = end.min(size);
         if end <= start {
-            // Cut short at this moment; the reading will notice.
+            // The file was truncated just now; the read will notice.
             break;
         }
         if found.len() == PIECES_MAX {
@@ -190,8 +189,8 @@ fn pieces(file: &File, stat: &Stat, path: &Path) -> Result<Vec<(u64, u64)>, Snap
     Ok(found)
 }
 
-/// Gives a file's data, and on the way hashes its holes too.
-struct Reading<'a> {
+/// A reader of a file's data, which also hashes the holes as zeros.
+struct DataReader<'a> {
     file: &'a File,
     size: u64,
     data: &'a [(u64, u64)],
@@ -200,7 +199,7 @@ struct Reading<'a> {
     sha256: Sha256,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> DataReader<'a> {
     fn new(file: &'a File, size: u64, data: &'a [(u64, u64)]) -> Self {
         Self {
             file,
@@ -220,7 +219,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// None: the file ended before its end.
+    /// Returns the digest; None if the file ended before all of its data was read.
     fn finish(mut self) -> Option<[u8; 32]> {
         if self.piece < self.data.len() {
             return None;
@@ -230,7 +229,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-impl io::Read for Reading<'_> {
+impl io::Read for DataReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let Some((start, length)) = self.data.get(self.piece).copied() else {
             return Ok(0);
@@ -248,13 +247,13 @@ impl io::Read for Reading<'_> {
     }
 }
 
-/// SHA-256 of a file as it is. None: it changed meanwhile.
+/// Returns the SHA-256 of a file; None if the file changed meanwhile.
 pub(super) fn hash(file: &File, stat: &Stat, path: &Path) -> Result<Option<[u8; 32]>, SnapshotError> {
     let data = pieces(file, stat, path)?;
-    let mut reading = Reading::new(file, size_of(stat), &data);
-    io::copy(&mut reading, &mut io::sink()).map_err(SnapshotError::io("read", path))?;
+    let mut reader = DataReader::new(file, size_of(stat), &data);
+    io::copy(&mut reader, &mut io::sink()).map_err(SnapshotError::io("read", path))?;
     let after = rustix::fs::fstat(file).map_err(SnapshotError::io("look at", path))?;
-    Ok(reading.finish().filter(|_| untouched(stat, &after)))
+    Ok(reader.finish().filter(|_| untouched(stat, &after)))
 }
 
 fn untouched(before: &Stat, after: &Stat) -> bool {

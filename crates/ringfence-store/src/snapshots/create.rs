@@ -1,5 +1,4 @@
-//! Making a snapshot. What the namespace's last snapshot of the same workspace knows, and was not touched since, is not
-//! read again.
+//! Creation of snapshots. A file unchanged since the namespace's last snapshot of the workspace is not read again.
 
 use super::{
     About, Created, DESCRIPTION_BYTES_MAX, LeftOut, LeftOutReason, ListedSnapshot, Snapshot, SnapshotEntry,
@@ -21,13 +20,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A file that is written to while it is read is read again, so often altogether.
+/// Attempts at reading a file that is written to while it is read.
 const ATTEMPTS_MAX: usize = 3;
 
 impl SnapshotStore {
-    /// Saves the workspace. An interrupted restore of it is resumed first. What a failure has written is collected.
-    /// Errors: `TooMany`, `TooLarge`, `Full`, `StoreFull`, `Changed` for a file that is written to all the time,
-    /// `Linked`, `Refused`.
+    /// Saves the workspace, after resuming an interrupted restore. Chunks of a failed snapshot are collected if
+    /// possible. Errors: `TooMany`, `TooLarge`, `Full`, `StoreFull`, `Linked`, `Refused`; `Changed` if a file never
+    /// settles.
     pub fn create(&self, root: BorrowedFd<'_>, about: About) -> Result<Created, SnapshotError> {
         check(&about)?;
         self.resume(root)?;
@@ -41,7 +40,6 @@ impl SnapshotStore {
         if self.stored_bytes(&namespace)? >= before {
             return first;
         }
-        // The collection has made room.
         self.try_create(root, about)
             .inspect_err(|_| self.clean_up(&namespace))
     }
@@ -55,29 +53,29 @@ impl SnapshotStore {
     }
 
     fn try_create(&self, root: BorrowedFd<'_>, about: About) -> Result<Created, SnapshotError> {
-        let place = self.layout.make(&about.namespace)?;
-        // Until the list names the new snapshot, no collection may take its chunks.
-        let _lock = place.lock_shared()?;
-        let list = list::read(&place, &self.signer.public_key())?;
+        let dir = self.layout.make(&about.namespace)?;
+        // No collection may remove the chunks of the new snapshot before the list names it.
+        let _lock = dir.lock_shared()?;
+        let list = list::read(&dir, &self.signer.public_key())?;
         check_count(&list, self.limits)?;
-        let base = base(self, &place, &about, &list);
-        let index = Index::read(&place.packs)?;
+        let base = base(self, &dir, &about, &list);
+        let index = Index::read(&dir.packs)?;
         let entries = walk(root, self.limits)?;
         let others = self.layout.stored_bytes_beside(&about.namespace)?;
         let known = base.iter().flat_map(|snapshot| &snapshot.entries);
-        let mut taking = Taking {
+        let mut capture = Capture {
             root,
             limits: self.limits,
             base: known.map(|entry| (entry.path.as_path(), entry)).collect(),
-            contents: FileChunker::new(&place, &index, self.limits, others)?,
+            contents: FileChunker::new(&dir, &index, self.limits, others)?,
             left_out: Vec::new(),
         };
         let mut saved = Vec::with_capacity(entries.len());
         for entry in &entries {
-            saved.extend(taking.take(entry)?);
+            saved.extend(capture.entry(entry)?);
         }
-        let left_out = std::mem::take(&mut taking.left_out);
-        let (new_bytes, stored_bytes) = taking.contents.finish()?;
+        let left_out = std::mem::take(&mut capture.left_out);
+        let (new_bytes, stored_bytes) = capture.contents.finish()?;
         let stat = rustix::fs::fstat(root).map_err(SnapshotError::io("look at", "."))?;
         let snapshot = Snapshot {
             id: SnapshotId(uuid::Uuid::now_v7()),
@@ -89,7 +87,7 @@ impl SnapshotStore {
             root_mode: stat.st_mode & MODE_MASK,
             entries: saved,
         };
-        let (listed, manifest_bytes) = publish(self, &place, &snapshot)?;
+        let (listed, manifest_bytes) = publish(self, &dir, &snapshot)?;
         Ok(Created {
             id: listed.id,
             files: listed.files,
@@ -120,13 +118,10 @@ fn check_count(list: &list::List, limits: SnapshotLimits) -> Result<(), Snapshot
     has_room.ok_or(SnapshotError::too_many(what, limits.snapshots))
 }
 
-/// Everything that is there, before anything is read: too much of it costs nothing.
+/// Lists the workspace and checks the limits before any file is read.
 fn walk(root: BorrowedFd<'_>, limits: SnapshotLimits) -> Result<Vec<TreeEntry>, SnapshotError> {
-    let bounds = Bounds {
-        entries: limits.entries,
-        depth: DEPTH_MAX,
-    };
-    let entries = tree::walk(root, bounds)?;
+    let (entries, depth) = (limits.entries, DEPTH_MAX);
+    let entries = tree::walk(root, Bounds { entries, depth })?;
     let files = || entries.iter().filter(|entry| entry.kind == EntryKind::File);
     let bytes = files().fold(0, |sum: u64, entry| sum.saturating_add(entry.size));
     if bytes > limits.bytes {
@@ -136,7 +131,7 @@ fn walk(root: BorrowedFd<'_>, limits: SnapshotLimits) -> Result<Vec<TreeEntry>, 
     for entry in files().filter(|entry| entry.links > 1) {
         *names.entry((entry.stamp.device, entry.stamp.inode)).or_default() += 1;
     }
-    // A file whose names are all in the workspace becomes one copy for each.
+    // A file whose hard links are all in the workspace is saved once for each.
     let outside = files().find(|entry| {
         let inside = names.get(&(entry.stamp.device, entry.stamp.inode));
         inside.is_some_and(|inside| entry.links > *inside)
@@ -147,17 +142,17 @@ fn walk(root: BorrowedFd<'_>, limits: SnapshotLimits) -> Result<Vec<TreeEntry>, 
     }
 }
 
-/// The last snapshot of the same workspace. If it is damaged, everything is read.
-fn base(store: &SnapshotStore, place: &NamespaceDir, about: &About, list: &list::List) -> Option<Snapshot> {
+/// Reads the last snapshot of the same workspace; None without one or if it is damaged: then every file is read.
+fn base(store: &SnapshotStore, dir: &NamespaceDir, about: &About, list: &list::List) -> Option<Snapshot> {
     let last = list.iter().rev().find(|listed| listed.source == about.source)?;
-    Snapshot::read(place, last.id, &last.digest, &store.signer.public_key())
+    Snapshot::read(dir, last.id, &last.digest, &store.signer.public_key())
         .inspect_err(
             |error| tracing::warn!(%error, "the last snapshot cannot be read; everything is read anew"),
         )
         .ok()
 }
 
-struct Taking<'a> {
+struct Capture<'a> {
     root: BorrowedFd<'a>,
     limits: SnapshotLimits,
     base: HashMap<&'a Path, &'a SnapshotEntry>,
@@ -165,9 +160,9 @@ struct Taking<'a> {
     left_out: Vec<LeftOut>,
 }
 
-impl Taking<'_> {
-    /// None: it is left out, or gone.
-    fn take(&mut self, entry: &TreeEntry) -> Result<Option<SnapshotEntry>, SnapshotError> {
+impl Capture<'_> {
+    /// Returns None if the entry is left out or no longer exists.
+    fn entry(&mut self, entry: &TreeEntry) -> Result<Option<SnapshotEntry>, SnapshotError> {
         let kind = match &entry.kind {
             EntryKind::File => match self.known(entry).cloned() {
                 Some(content) => {
@@ -211,7 +206,7 @@ impl Taking<'_> {
         Err(SnapshotError::changed(path))
     }
 
-    /// What the base knows of it, if it was not touched since and the chunks are all there.
+    /// Returns the base's content of an entry, if the entry has not changed since and all its chunks are stored.
     fn known(&self, entry: &TreeEntry) -> Option<&FileContent> {
         let before = self.base.get(entry.path.as_path())?;
         let SnapshotKind::File(content) = &before.kind else {
@@ -225,13 +220,13 @@ impl Taking<'_> {
     }
 }
 
-/// The manifest, then the list that names it: from then on there is a snapshot.
+/// Writes the manifest, then the list that names it; the snapshot exists from then on.
 fn publish(
     store: &SnapshotStore,
-    place: &NamespaceDir,
+    dir: &NamespaceDir,
     snapshot: &Snapshot,
 ) -> Result<(ListedSnapshot, u64), SnapshotError> {
-    let (digest, manifest_bytes) = snapshot.write(place, &store.signer)?;
+    let (digest, manifest_bytes) = snapshot.write(dir, &store.signer)?;
     let sizes = snapshot.files().map(|(_, content)| content.size);
     let listed = ListedSnapshot {
         id: snapshot.id,
@@ -243,25 +238,25 @@ fn publish(
         bytes: sizes.sum(),
         digest,
     };
-    if let Err(error) = name_it(store, place, snapshot, &listed) {
-        place.manifests.remove(&snapshot.id.to_string())?;
+    if let Err(error) = add_to_list(store, dir, snapshot, &listed) {
+        dir.manifests.remove(&snapshot.id.to_string())?;
         return Err(error);
     }
     Ok((listed, manifest_bytes))
 }
 
-fn name_it(
+fn add_to_list(
     store: &SnapshotStore,
-    place: &NamespaceDir,
+    dir: &NamespaceDir,
     snapshot: &Snapshot,
     listed: &ListedSnapshot,
 ) -> Result<(), SnapshotError> {
-    let _lock = place.lock_list()?;
-    let mut list = list::read(place, &store.signer.public_key())?;
-    // Others may have added since the first look.
+    let _lock = dir.lock_list()?;
+    let mut list = list::read(dir, &store.signer.public_key())?;
+    // Other processes may have added snapshots since the first check.
     check_count(&list, store.limits)?;
     let others = store.layout.stored_bytes_beside(&snapshot.namespace)?;
-    store.limits.check_room(place.stored_bytes()?, others)?;
+    store.limits.check_room(dir.stored_bytes()?, others)?;
     list.push(listed.clone());
-    list::write(place, &store.signer, &list)
+    list::write(dir, &store.signer, &list)
 }

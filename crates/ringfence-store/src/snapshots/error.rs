@@ -1,10 +1,10 @@
-//! Why the store of snapshots did not do it.
+//! Errors of the store of snapshots.
 
 use super::SnapshotId;
 use crate::{blobs::pack::PackError, tree::TreeError, whole_file::FileError};
 use std::{io, path::PathBuf};
 
-/// Why not. No snapshot is lost by any of these.
+/// A failed operation of the store. No snapshot is lost by any of these.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     #[error("snapshots: {0}")]
@@ -13,7 +13,7 @@ pub enum SnapshotError {
     NotFound(SnapshotId),
     #[error("the snapshot has no file {0:?}")]
     NoFile(PathBuf),
-    /// What the store holds is not what was signed.
+    /// The stored data are not what was signed.
     #[error("damaged: {what}")]
     Damaged { what: String },
     #[error("more than {limit} {what}")]
@@ -24,15 +24,15 @@ pub enum SnapshotError {
     Full { limit: u64 },
     #[error("all snapshots of all namespaces: more than {limit} bytes")]
     StoreFull { limit: u64 },
-    #[error("{path:?} changes while it is worked on")]
+    #[error("{path:?} changed during the operation")]
     Changed { path: PathBuf },
-    #[error("{path:?} has another name outside of the workspace")]
+    #[error("{path:?} has a hard link outside the workspace")]
     Linked { path: PathBuf },
-    #[error("another restore works on this workspace")]
+    #[error("another restore of this workspace is running")]
     Busy,
     #[error("an interrupted restore needs the snapshot {0}; resume it first")]
     InUse(SnapshotId),
-    /// Its snapshot is damaged or gone. See [`super::SnapshotStore::settle`].
+    /// The snapshot is damaged or no longer exists. See [`super::SnapshotStore::settle`].
     #[error("the interrupted restore of the snapshot {id} cannot be completed: {error}")]
     Unfinished {
         id: SnapshotId,
@@ -69,7 +69,7 @@ impl SnapshotError {
         Self::Damaged { what: what.into() }
     }
 
-    /// The file system has no room. The old state is as it was.
+    /// True if the file system is full or a disk quota is exceeded.
     pub fn is_no_space(&self) -> bool {
         let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
         matches!(self, Self::Io(FileError { error, .. }) if full.contains(&error.kind()))

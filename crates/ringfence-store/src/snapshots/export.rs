@@ -1,4 +1,4 @@
-//! A snapshot as one JSON document, in the form that callers know: text as text, everything else as base64.
+//! A snapshot as one JSON document: text as text, everything else as base64.
 
 use super::{FileContent, Snapshot, SnapshotEntry, SnapshotError, SnapshotId, SnapshotKind, SnapshotStore};
 use crate::{
@@ -11,38 +11,38 @@ use serde_json::{Map, Value, json};
 use std::{os::unix::ffi::OsStrExt, path::Path};
 
 impl SnapshotStore {
-    /// The content of a file, each chunk checked. Errors: `NoFile`, `TooLarge`, `Damaged`; `NotFound` when the snapshot
-    /// was deleted since.
+    /// Reads a file's content, each chunk checked. Errors: `NoFile`, `TooLarge`, `Damaged`, `NotFound` if deleted
+    /// since.
     pub fn read(&self, snapshot: &Snapshot, path: &Path, bytes_max: u64) -> Result<Vec<u8>, SnapshotError> {
-        let place = self.place(snapshot.id, &snapshot.namespace)?;
-        let _lock = place.lock_shared()?;
-        self.listed(&place, snapshot.id)?;
-        let index = Index::read(&place.packs)?;
+        let dir = self.namespace_dir(snapshot.id, &snapshot.namespace)?;
+        let _lock = dir.lock_shared()?;
+        self.listed(&dir, snapshot.id)?;
+        let index = Index::read(&dir.packs)?;
         let entry = snapshot.entry(path).map(|entry| &entry.kind);
         let Some(SnapshotKind::File(file)) = entry else {
             return Err(SnapshotError::NoFile(path.to_owned()));
         };
-        content(&mut PackReader::new(&place.packs, &index), file, path, bytes_max)
+        content(&mut PackReader::new(&dir.packs, &index), file, path, bytes_max)
     }
 
-    /// The whole snapshot as one document. Contents are UTF-8 text (`content`) or base64 (`content_b64`). More than
-    /// `bytes_max` bytes of content are refused before any is read.
+    /// Returns the whole snapshot as one document. Contents are UTF-8 text (`content`) or base64 (`content_b64`). More
+    /// than `bytes_max` bytes of content are refused before any is read.
     pub fn export(
         &self,
         id: SnapshotId,
         namespace: &Namespace,
         bytes_max: u64,
     ) -> Result<Value, SnapshotError> {
-        let place = self.place(id, namespace)?;
-        let _lock = place.lock_shared()?;
-        let snapshot = self.find(&place, id)?;
-        let index = Index::read(&place.packs)?;
-        let mut reader = PackReader::new(&place.packs, &index);
+        let dir = self.namespace_dir(id, namespace)?;
+        let _lock = dir.lock_shared()?;
+        let snapshot = self.find(&dir, id)?;
+        let index = Index::read(&dir.packs)?;
+        let mut reader = PackReader::new(&dir.packs, &index);
         export(&mut reader, &snapshot, bytes_max)
     }
 }
 
-/// All bytes of a file, holes as zeros.
+/// Reads all bytes of a file, holes as zeros.
 fn content(
     reader: &mut PackReader<'_>,
     content: &FileContent,
@@ -65,7 +65,7 @@ fn content(
     Ok(bytes)
 }
 
-/// Gives the data of a file with its offsets, each chunk checked first.
+/// Calls `each` with the data of a file and its offsets; each chunk is checked first.
 pub(super) fn each_piece(
     reader: &mut PackReader<'_>,
     content: &FileContent,
@@ -110,7 +110,7 @@ pub(super) fn each_piece(
 ///  "directories": {path: {"mtime", "mtime_ns", "mode"}}, "links": {path: {"target", "mtime", "mtime_ns"}},
 ///  "other_names": [{"path_b64", "kind", ...}]}
 /// ```
-/// Names that are no UTF-8 are in `other_names`, so that no two entries have one key.
+/// Names that are not UTF-8 are in `other_names`, so that no two entries have the same key.
 fn export(reader: &mut PackReader<'_>, snapshot: &Snapshot, bytes_max: u64) -> Result<Value, SnapshotError> {
     let sizes = snapshot.files().map(|(_, content)| content.size);
     if sizes.fold(0, u64::saturating_add) > bytes_max {
@@ -152,7 +152,7 @@ fn describe(reader: &mut PackReader<'_>, entry: &SnapshotEntry) -> Result<Map<St
     let mut fields = Map::new();
     let mut put = |name: &str, value: Value| fields.insert(name.to_owned(), value);
     put("mtime", json!(seconds as f64 + f64::from(nanoseconds) / 1e9));
-    // A double has not room enough for nanoseconds.
+    // A double is not precise enough for nanoseconds.
     let whole = seconds.saturating_mul(1_000_000_000);
     put("mtime_ns", whole.saturating_add(nanoseconds.into()).into());
     match &entry.kind {

@@ -1,5 +1,5 @@
-//! The directories of the store and their locks: one directory for each namespace, so that nothing of one is observable
-//! in another, and one for the journals of restores.
+//! The directories of the store and their locks: one directory per namespace, so that no namespace can observe another,
+//! and one for the journals of restores.
 
 use super::SnapshotError;
 use crate::whole_file::{Directory, FileError, FileLock, size_of};
@@ -7,7 +7,7 @@ use ringfence_types::Namespace;
 use rustix::fs::FlockOperation;
 use std::path::PathBuf;
 
-/// Shared: no collection runs. Exclusive: nothing is added or read.
+/// Held shared, no collection runs; held exclusively, no snapshot is created or read.
 const LOCK: &str = "lock";
 const LIST_LOCK: &str = "list.lock";
 
@@ -34,13 +34,11 @@ impl SnapshotsDir {
         })
     }
 
-    /// The namespace's directory, which is made if it is missing. A namespace is a name without `/` that does not
-    /// begin with a dot.
+    /// Opens a namespace's directory, creating it if missing. Its name has no `/` and does not begin with a dot.
     pub(super) fn make(&self, namespace: &Namespace) -> Result<NamespaceDir, FileError> {
         NamespaceDir::open(namespace, self.namespaces.subdirectory(namespace.as_str())?)
     }
 
-    /// None when it never had a snapshot.
     pub(super) fn find(&self, namespace: &Namespace) -> Result<Option<NamespaceDir>, FileError> {
         let found = self.namespaces.find(namespace.as_str())?;
         found.map(|root| NamespaceDir::open(namespace, root)).transpose()
@@ -81,7 +79,7 @@ impl NamespaceDir {
         self.root.lock_waiting(LOCK, FlockOperation::LockShared)
     }
 
-    /// Waits while the list is changed elsewhere, which is short.
+    /// Waits while another process or thread changes the list, which is short.
     pub(super) fn lock_list(&self) -> Result<FileLock, FileError> {
         self.root.lock_waiting(LIST_LOCK, FlockOperation::LockExclusive)
     }

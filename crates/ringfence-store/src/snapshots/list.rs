@@ -1,16 +1,14 @@
-//! Signed, compressed texts, which the store believes only with the host's signature over them; and the list of a
-//! namespace's snapshots, which is one.
+//! Compressed texts that the store accepts only with the host's signature; one is the list of a namespace's snapshots.
 //!
-//! The file of a text is the signature (64 bytes, Ed25519) and one frame of zstd. Signed is a statement like those of
-//! artifacts: a line of ASCII that ends in a NUL, then fields, each its length (8 bytes, big-endian) and its bytes:
-//! namespace, name, BLAKE3 of the frame.
+//! The file of a text is the signature (64 bytes, Ed25519) and one zstd frame. The signature is over a statement like
+//! those of artifacts: a line of ASCII that ends in a NUL, then fields, each its length (8 bytes, big-endian) and its
+//! bytes: namespace, name, BLAKE3 of the frame.
 //!
-//! The list: A manifest counts only when the list names it with its digest, so that
-//! none can be slipped in, exchanged or left out; only an older list with its own files can be put back, which a host
-//! alone cannot see.
+//! A manifest is valid only if the list has its digest, so that manifests cannot be added, exchanged or removed. An
+//! older list with its own files can be put back; a host cannot detect that by itself.
 
 use super::{SnapshotError, SnapshotId, Source, layout::NamespaceDir};
-use crate::{Signer, signer, whole_file::Taken};
+use crate::{Signer, signer, whole_file::IfExists};
 use ringfence_types::Namespace;
 use serde::{Deserialize, Serialize};
 use std::io::Read;
@@ -30,7 +28,7 @@ pub struct ListedSnapshot {
     pub source: Source,
     pub files: u64,
     pub entries: u64,
-    /// Of all files, holes included.
+    /// Total size of the files, holes included.
     pub bytes: u64,
     /// BLAKE3 of the manifest's file.
     pub(super) digest: String,
@@ -38,36 +36,36 @@ pub struct ListedSnapshot {
 
 pub(super) type List = Vec<ListedSnapshot>;
 
-/// Says that there has been a list.
+/// A file that records that a list has been written.
 const BEGUN: &str = "list.begun";
 
-/// Oldest first.
-pub(super) fn read(place: &NamespaceDir, public_key: &[u8; 32]) -> Result<List, SnapshotError> {
+/// Reads the list, oldest snapshot first.
+pub(super) fn read(dir: &NamespaceDir, public_key: &[u8; 32]) -> Result<List, SnapshotError> {
     let damaged = |what: &str| SnapshotError::damaged(format!("the list of snapshots {what}"));
-    let Some(sealed) = place.root.read(NAME, LIST_BYTES_MAX)? else {
-        // Only where there never was one is it empty: else a collection would take all that the lost list named.
-        return match place.root.stat(BEGUN)? {
+    let Some(sealed) = dir.root.read(NAME, LIST_BYTES_MAX)? else {
+        // A lost list is an error, not an empty list: else a collection would remove everything that it named.
+        return match dir.root.stat(BEGUN)? {
             None => Ok(List::new()),
             Some(_) => Err(damaged("is missing")),
         };
     };
-    let text = Seal::of(LABEL, &place.namespace, NAME)
+    let text = Seal::of(LABEL, &dir.namespace, NAME)
         .open(public_key, &sealed, LIST_BYTES_MAX)
         .map_err(damaged)?;
     serde_json::from_slice(&text).map_err(|error| damaged(&error.to_string()))
 }
 
-pub(super) fn write(place: &NamespaceDir, signer: &Signer, list: &List) -> Result<(), SnapshotError> {
+pub(super) fn write(dir: &NamespaceDir, signer: &Signer, list: &List) -> Result<(), SnapshotError> {
     let text = serde_json::to_vec(list).map_err(|error| SnapshotError::Refused(error.to_string()))?;
-    let sealed = Seal::of(LABEL, &place.namespace, NAME).close(signer, &text)?;
-    place.root.write(NAME, &sealed, Taken::Replaced)?;
-    if place.root.stat(BEGUN)?.is_none() {
-        place.root.write(BEGUN, b"", Taken::Replaced)?;
+    let sealed = Seal::of(LABEL, &dir.namespace, NAME).close(signer, &text)?;
+    dir.root.write(NAME, &sealed, IfExists::Replace)?;
+    if dir.root.stat(BEGUN)?.is_none() {
+        dir.root.write(BEGUN, b"", IfExists::Replace)?;
     }
     Ok(())
 }
 
-/// What a sealed text is of: two kinds, two namespaces or two names never have the same signature.
+/// The identity of a sealed text. Texts of different kinds, namespaces or names never have the same signature.
 #[derive(Clone, Copy)]
 pub(super) struct Seal<'a> {
     label: &'static [u8],
@@ -92,7 +90,7 @@ impl<'a> Seal<'a> {
         Ok(sealed)
     }
 
-    /// The text, its signature checked before anything is made of it. At most so many bytes.
+    /// Checks the signature, then decompresses the text, which may have at most `bytes_max` bytes.
     pub(super) fn open(
         self,
         public_key: &[u8; 32],

@@ -1,5 +1,4 @@
-//! What a snapshot is: every entry of a workspace, with all that a restore needs to make it again and to see what is
-//! unchanged.
+//! The manifest of a snapshot: every entry, with all that a restore needs to recreate it or to find it unchanged.
 
 use super::{SnapshotError, SnapshotId, Source, layout::NamespaceDir, list::Seal};
 use crate::{
@@ -7,7 +6,7 @@ use crate::{
     blobs::chunk::ChunkId,
     digest::to_hex,
     tree::{self, Stamp},
-    whole_file::Taken,
+    whole_file::IfExists,
 };
 use ringfence_types::Namespace;
 use serde::{Deserialize, Serialize};
@@ -19,7 +18,7 @@ use std::{
 pub(super) const MANIFEST_BYTES_MAX: u64 = 256 << 20;
 const LABEL: &[u8] = b"ringfence snapshot v1\0";
 pub(super) const DEPTH_MAX: usize = 100;
-/// What is kept of permissions: never set-id.
+/// The permission bits that are kept: never set-id.
 pub(super) const MODE_MASK: u32 = 0o1777;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,18 +29,18 @@ pub struct Snapshot {
     pub description: String,
     pub created_unix_ms: u64,
     pub source: Source,
-    /// Of the workspace's own directory: seconds, nanoseconds.
+    /// Modification time of the workspace's own directory: seconds, nanoseconds.
     pub root_mtime: tree::Timestamp,
-    /// Of the same, as the mode of an entry.
+    /// Mode of the workspace's own directory, masked like that of an entry.
     pub root_mode: u32,
-    /// Directories before what is in them; names in the order of their bytes.
+    /// Directories before their entries; names in the order of their bytes.
     pub entries: Vec<SnapshotEntry>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SnapshotEntry {
-    /// Below the workspace. Any bytes; in JSON as text, or as `{"base64": ...}` where it is not UTF-8.
+    /// Path below the workspace, of any bytes; in JSON text, or `{"base64": ...}` if it is not UTF-8.
     #[serde(with = "as_text")]
     pub path: PathBuf,
     pub mode: u32,
@@ -54,7 +53,7 @@ pub struct SnapshotEntry {
 pub enum SnapshotKind {
     File(FileContent),
     Directory,
-    /// A symbolic link. Kept as it is written, wherever it points: it is never followed from outside.
+    /// The target of a symbolic link, kept as it is written even if it points outside: the store never follows it.
     Link(#[serde(with = "as_text")] PathBuf),
 }
 
@@ -62,14 +61,14 @@ pub enum SnapshotKind {
 #[serde(deny_unknown_fields)]
 pub struct FileContent {
     pub size: u64,
-    /// Of all bytes, holes as zeros. 64 lower-case hexadecimal digits.
+    /// Digest of all bytes, holes as zeros: 64 lower-case hexadecimal digits.
     pub sha256: String,
-    /// Where there is data: offset and length. The rest is holes.
+    /// Offset and length of each piece of data. The rest is holes.
     pub data: Vec<(u64, u64)>,
-    /// The data, one piece after the other, in chunks.
+    /// The chunks of the data, all pieces concatenated.
     #[serde(with = "as_base64")]
     pub(super) chunks: Vec<ChunkId>,
-    /// None: it had just been written, so that a later change might not show.
+    /// Stamp of the file; None if the file had just been written, because a later change might not show in its stamp.
     pub(super) seen: Option<Stamp>,
 }
 
@@ -87,12 +86,8 @@ impl Snapshot {
         })
     }
 
-    /// On the disk when this returns. Gives the BLAKE3 of the file, for the list, and its size.
-    pub(super) fn write(
-        &self,
-        place: &NamespaceDir,
-        signer: &Signer,
-    ) -> Result<(String, u64), SnapshotError> {
+    /// Writes the manifest to the disk. Returns the BLAKE3 of the file, for the list, and its size.
+    pub(super) fn write(&self, dir: &NamespaceDir, signer: &Signer) -> Result<(String, u64), SnapshotError> {
         let refused = |error: serde_json::Error| SnapshotError::Refused(error.to_string());
         let text = serde_json::to_vec(self).map_err(refused)?;
         if text.len() as u64 > MANIFEST_BYTES_MAX {
@@ -100,35 +95,35 @@ impl Snapshot {
         }
         let name = self.id.to_string();
         let sealed = Seal::of(LABEL, &self.namespace, &name).close(signer, &text)?;
-        place.manifests.write(&name, &sealed, Taken::Replaced)?;
+        dir.manifests.write(&name, &sealed, IfExists::Replace)?;
         Ok((to_hex(blake3::hash(&sealed).as_bytes()), sealed.len() as u64))
     }
 
-    /// Checked against the list's digest, then against the signature.
+    /// Reads a manifest and checks the list's digest, then the signature.
     pub(super) fn read(
-        place: &NamespaceDir,
+        dir: &NamespaceDir,
         id: SnapshotId,
         digest: &str,
         public_key: &[u8; 32],
     ) -> Result<Self, SnapshotError> {
         let damaged = |what: &str| SnapshotError::damaged(format!("the manifest of {id} {what}"));
         let name = id.to_string();
-        let sealed = place.manifests.read(&name, MANIFEST_BYTES_MAX)?;
+        let sealed = dir.manifests.read(&name, MANIFEST_BYTES_MAX)?;
         let sealed = sealed.ok_or_else(|| damaged("is missing"))?;
         if to_hex(blake3::hash(&sealed).as_bytes()) != digest {
             return Err(damaged("is not the one in the list"));
         }
-        let text = Seal::of(LABEL, &place.namespace, &name).open(public_key, &sealed, MANIFEST_BYTES_MAX);
+        let text = Seal::of(LABEL, &dir.namespace, &name).open(public_key, &sealed, MANIFEST_BYTES_MAX);
         let text = text.map_err(damaged)?;
         let parsed: Self = serde_json::from_slice(&text).map_err(|error| damaged(&error.to_string()))?;
         parsed.check().map_err(damaged)?;
-        if parsed.id != id || parsed.namespace != place.namespace {
+        if parsed.id != id || parsed.namespace != dir.namespace {
             return Err(damaged("is another one's"));
         }
         Ok(parsed)
     }
 
-    /// Signed or not: no path leads out, none comes twice, no data lies beyond a file's end.
+    /// Checks, even if signed, that paths lie below the workspace and occur once, and no data lies beyond a file's end.
     fn check(&self) -> Result<(), &'static str> {
         let plain = |path: &Path| {
             let normal = |part: Component<'_>| matches!(part, Component::Normal(_));
@@ -160,7 +155,6 @@ impl FileContent {
     }
 }
 
-/// A path as text, or as base64 where it is not UTF-8.
 mod as_text {
     use super::OsStrExt;
     use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};

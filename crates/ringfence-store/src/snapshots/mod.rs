@@ -1,26 +1,25 @@
-//! Saved workspaces: contents in chunks, each stored once in its namespace, and one signed manifest for each snapshot.
+//! Saved workspaces: contents in chunks, each stored once per namespace, and one signed manifest per snapshot.
 //!
 //! ```text
 //! <directory>/                      mode 0700
-//!   namespaces/<namespace>/         nothing is shared between namespaces, so that the time and the room that a
-//!                                   snapshot takes do not tell a tenant what others have
+//!   namespaces/<namespace>/         namespaces share nothing, so that the time and the space that a snapshot takes
+//!                                   reveal nothing about the contents of other tenants
 //!     packs/<random>.pack           chunks (`blobs::pack`)
 //!     manifests/<id>                signed (list.rs)
-//!     list                          signed: which manifests there are, with their digests
+//!     list                          signed: the manifests and their digests
 //!     lock, list.lock
-//!   journals/<inode>-<device>       a restore at work, or one that was interrupted
+//!   journals/<inode>-<device>       a restore in progress or interrupted
 //! ```
 //!
-//! Invariants: a file of the store is written once, and renamed into place when it is on the disk; a manifest counts
-//! only when the signed list has its digest, a chunk only when its bytes have the digest that the manifest names; a
-//! collection runs alone and marks from the manifests, so it never takes what a snapshot needs or one that is being
-//! made. Workspaces are directories that a stranger writes: they are given as descriptors, and the rules of
-//! [`crate::tree`] hold.
+//! Invariants: a pack, manifest or list is written once and renamed into place when it is on the disk; a manifest is
+//! valid only if the signed list has its digest, a chunk only if its bytes have the digest in the manifest; a
+//! collection runs alone and marks from the manifests, so it never removes chunks of a snapshot, finished or in
+//! progress. Workspaces are untrusted directories, passed as descriptors; the rules of [`crate::tree`] apply.
 //!
-//! A file with several names becomes one file for each; one that has a name outside of the workspace is refused.
-//! FIFOs, sockets, devices and files that their owner cannot read are left out and named. Owners, access times,
-//! extended attributes and set-id bits are not kept. A program that has a file mapped can write to it without a trace
-//! in its times for a while; for the exact state, take the snapshot while nothing runs.
+//! A file with several hard links is saved as one file for each; a file with a hard link outside the workspace is
+//! refused. FIFOs, sockets, devices and files that their owner cannot read are left out and reported. Owners, access
+//! times, extended attributes and set-id bits are not kept. A program can write to a mapped file for a while without
+//! changing its times; for an exact state, take the snapshot while no program runs.
 
 mod collect;
 mod content;
@@ -46,7 +45,7 @@ use std::{fmt, path::PathBuf};
 
 pub const DESCRIPTION_BYTES_MAX: usize = 1024;
 
-/// The name of a snapshot: a UUID of version 7, so that names sort by time.
+/// The id of a snapshot: a UUID of version 7, so that ids sort by time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SnapshotId(uuid::Uuid);
@@ -62,7 +61,7 @@ impl std::str::FromStr for SnapshotId {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let parsed = uuid::Uuid::try_parse(text).ok().map(Self);
-        // One spelling only: the id is a file's name.
+        // Only the canonical spelling: the id is also a file name.
         let plain = parsed.filter(|id| id.to_string() == text);
         plain.ok_or_else(|| "a snapshot's id is a UUID in lower case with hyphens".to_owned())
     }
@@ -82,7 +81,7 @@ impl From<SnapshotId> for String {
     }
 }
 
-/// The store. Any number of threads and processes may have the same directory open.
+/// A store of snapshots. Any number of threads and processes may have the same directory open.
 #[derive(Debug)]
 pub struct SnapshotStore {
     layout: SnapshotsDir,
@@ -90,16 +89,16 @@ pub struct SnapshotStore {
     limits: SnapshotLimits,
 }
 
-/// What is refused. No snapshot is deleted to make room.
+/// Limits of a store. Snapshots over a limit are refused; no snapshot is deleted to make room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotLimits {
-    /// Files, directories and links of one snapshot.
+    /// Files, directories and symbolic links of one snapshot.
     pub entries: usize,
-    /// Of all files of one snapshot, holes included.
+    /// Total size of the files of one snapshot, holes included.
     pub bytes: u64,
-    /// What all snapshots of a namespace take on the disk.
+    /// Disk space of all snapshots of a namespace.
     pub stored_bytes: u64,
-    /// What those of all namespaces take together.
+    /// Disk space of the snapshots of all namespaces together.
     pub total_bytes: u64,
     pub snapshots: usize,
 }
@@ -108,7 +107,7 @@ pub struct SnapshotLimits {
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     Namespace,
-    /// The one of a session: its id, 1 to 64 letters, digits or `-`.
+    /// The workspace of the session with this id: 1 to 64 letters, digits or `-`.
     Session(String),
 }
 
@@ -124,16 +123,16 @@ pub struct About {
 pub struct Created {
     pub id: SnapshotId,
     pub files: u64,
-    /// Of all files, holes included.
+    /// Total size of the files, holes included.
     pub bytes: u64,
-    /// Of these, what no other snapshot of the namespace had.
+    /// The bytes among these that no other snapshot of the namespace had.
     pub new_bytes: u64,
-    /// What that takes on the disk, with the manifest.
+    /// Disk space of the new bytes and of the manifest.
     pub stored_bytes: u64,
     pub left_out: Vec<LeftOut>,
 }
 
-/// Something that is not in the snapshot; a restore removes it.
+/// A path that was not saved; a restore removes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
     pub path: PathBuf,
@@ -142,7 +141,7 @@ pub struct LeftOut {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeftOutReason {
-    /// A FIFO, a socket, a device, or another mount.
+    /// A FIFO, a socket, a device or a mount point.
     Special,
     Unreadable,
 }
@@ -152,7 +151,6 @@ impl SnapshotLimits {
         SnapshotError::too_large("the workspace", self.bytes)
     }
 
-    /// Whether there is room for so much of one namespace, beside what the others have.
     fn check_room(self, own: u64, others: u64) -> Result<(), SnapshotError> {
         let (stored, total) = (self.stored_bytes, self.total_bytes);
         if own > stored {
@@ -166,10 +164,10 @@ impl SnapshotLimits {
 }
 
 impl SnapshotStore {
-    /// Opens the store, which is made (mode 0700) if it is missing. A directory that others may enter is refused.
+    /// Opens the store; creates it (mode 0700) if it is missing. A directory that other users may enter is refused.
     pub fn open(directory: PathBuf, signer: Signer, limits: SnapshotLimits) -> Result<Self, SnapshotError> {
         let layout = SnapshotsDir::open(directory)?;
-        restore::forget_the_dead(&layout.journals)?;
+        restore::remove_orphaned_journals(&layout.journals)?;
         Ok(Self {
             layout,
             signer,
@@ -177,66 +175,63 @@ impl SnapshotStore {
         })
     }
 
-    /// What a namespace's take of the disk.
     pub fn stored_bytes(&self, namespace: &Namespace) -> Result<u64, SnapshotError> {
         match self.layout.find(namespace)? {
-            Some(place) => Ok(place.stored_bytes()?),
+            Some(dir) => Ok(dir.stored_bytes()?),
             None => Ok(0),
         }
     }
 
     pub fn list(&self, namespace: &Namespace) -> Result<Vec<ListedSnapshot>, SnapshotError> {
         match self.layout.find(namespace)? {
-            Some(place) => list::read(&place, &self.signer.public_key()),
+            Some(dir) => list::read(&dir, &self.signer.public_key()),
             None => Ok(Vec::new()),
         }
     }
 
-    /// The manifest, its digest and signature checked. Another namespace's is `NotFound`, so that no tenant learns what
-    /// others have.
+    /// Reads a manifest, digest and signature checked. Another namespace's is `NotFound`: no tenant learns of it.
     pub fn manifest(&self, id: SnapshotId, namespace: &Namespace) -> Result<Snapshot, SnapshotError> {
-        let place = self.place(id, namespace)?;
-        let _lock = place.lock_shared()?;
-        self.find(&place, id)
+        let dir = self.namespace_dir(id, namespace)?;
+        let _lock = dir.lock_shared()?;
+        self.find(&dir, id)
     }
 
-    /// Deletes a snapshot; what no other snapshot needs of it goes with the collection that follows, or a later one.
-    /// Errors: `NotFound`, `InUse`.
+    /// Deletes a snapshot; this or a later collection removes chunks that no other needs. Errors: `NotFound`, `InUse`.
     pub fn delete(&self, id: SnapshotId, namespace: &Namespace) -> Result<(), SnapshotError> {
-        let place = self.place(id, namespace)?;
-        self.take_off_the_list(&place, id)?;
-        self.collect_in(&place).map(drop)
+        let dir = self.namespace_dir(id, namespace)?;
+        self.remove_from_list(&dir, id)?;
+        self.collect_in(&dir).map(drop)
     }
 
-    fn take_off_the_list(&self, place: &NamespaceDir, id: SnapshotId) -> Result<(), SnapshotError> {
-        // In this order everywhere. No restore begins while the list is locked.
-        let _lock = place.lock_shared()?;
-        let _list_lock = place.lock_list()?;
+    fn remove_from_list(&self, dir: &NamespaceDir, id: SnapshotId) -> Result<(), SnapshotError> {
+        // The same order of locks everywhere. No restore begins while the list is locked.
+        let _lock = dir.lock_shared()?;
+        let _list_lock = dir.lock_list()?;
         restore::expect_unused(&self.layout.journals, id)?;
-        let mut list = list::read(place, &self.signer.public_key())?;
+        let mut list = list::read(dir, &self.signer.public_key())?;
         let before = list.len();
         list.retain(|listed| listed.id != id);
         if list.len() == before {
             return Err(SnapshotError::NotFound(id));
         }
-        list::write(place, &self.signer, &list)
+        list::write(dir, &self.signer, &list)
     }
 
-    fn place(&self, id: SnapshotId, namespace: &Namespace) -> Result<NamespaceDir, SnapshotError> {
-        let place = self.layout.find(namespace)?;
-        place.ok_or(SnapshotError::NotFound(id))
+    fn namespace_dir(&self, id: SnapshotId, namespace: &Namespace) -> Result<NamespaceDir, SnapshotError> {
+        let dir = self.layout.find(namespace)?;
+        dir.ok_or(SnapshotError::NotFound(id))
     }
 
-    fn listed(&self, place: &NamespaceDir, id: SnapshotId) -> Result<ListedSnapshot, SnapshotError> {
-        let list = list::read(place, &self.signer.public_key())?;
+    fn listed(&self, dir: &NamespaceDir, id: SnapshotId) -> Result<ListedSnapshot, SnapshotError> {
+        let list = list::read(dir, &self.signer.public_key())?;
         let found = list.into_iter().find(|listed| listed.id == id);
         found.ok_or(SnapshotError::NotFound(id))
     }
 
-    /// The caller holds the lock.
-    fn find(&self, place: &NamespaceDir, id: SnapshotId) -> Result<Snapshot, SnapshotError> {
-        let listed = self.listed(place, id)?;
-        Snapshot::read(place, id, &listed.digest, &self.signer.public_key())
+    /// Reads a manifest. The caller holds the lock.
+    fn find(&self, dir: &NamespaceDir, id: SnapshotId) -> Result<Snapshot, SnapshotError> {
+        let listed = self.listed(dir, id)?;
+        Snapshot::read(dir, id, &listed.digest, &self.signer.public_key())
     }
 }
 

@@ -1,7 +1,5 @@
-//! Directories that come and go as tar archives.
-//!
-//! Of the `tar` crate only the headers are used; where a file goes is decided here. An archive is a stranger's: what
-//! could mean one thing to one reader and another to the next (names, links, extensions) is refused, not guessed.
+//! Directories as tar archives. The `tar` crate handles only headers; this module decides where a file is written.
+//! Archives are untrusted: anything that readers may interpret differently (names, links, extensions) is refused.
 
 use super::{
     Bounds, EntryKind, Timestamp, TreeEntry, TreeError, beneath,
@@ -24,14 +22,14 @@ use std::{
 use tar::{Archive, EntryType, Header, PaxExtensions};
 
 const BLOCK_BYTES: u64 = 512;
-/// Of a long name or of the extensions of one entry; read before anything is known of the entry.
+/// Maximum size of a long name or of the extensions of one entry, which are read before the entry itself.
 const EXTENSION_BYTES_MAX: u64 = 64 << 10;
-/// Headers, extensions and padding of one entry, beside its content.
+/// Headers, extensions and padding of one entry, in addition to its content.
 const OVERHEAD_BYTES: u64 = 4 * BLOCK_BYTES;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Files and directories, those that are only part of a name among them.
+    /// Files and directories, including those that only occur in the path of another entry.
     pub entries: usize,
     /// Content of all files, unpacked.
     pub bytes: u64,
@@ -40,7 +38,6 @@ pub struct Limits {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unpacked {
     pub files: usize,
-    /// Their content.
     pub bytes: u64,
 }
 
@@ -48,21 +45,20 @@ pub struct Unpacked {
 pub enum ArchiveError {
     #[error("not a whole tar archive: {0}")]
     Malformed(String),
-    /// The name is shortened.
+    /// With the name, shortened.
     #[error("the archive's entry {name:?} is refused: {what}")]
     Entry { name: String, what: &'static str },
     #[error("the archive has more than {entries_max} entries")]
     TooMany { entries_max: usize },
     #[error("the archive unpacks to more than {bytes_max} bytes")]
     TooLarge { bytes_max: u64 },
-    /// The directory did not take or give it.
     #[error("{0}")]
     Tree(#[from] TreeError),
 }
 
-/// Unpacks a tar archive, plain or in gzip, into a directory beneath the root (the root itself without `below`). Files
-/// there are replaced, other things refused. Before the whole archive has been read and found good nothing is put in
-/// place; owners, set-id bits and extended attributes are not taken. Root does it as the owner of `root`.
+/// Unpacks a tar archive, plain or gzip, into a directory beneath the root, or into the root itself. Existing files are
+/// replaced; anything else in the way is refused. Nothing is put in place before the whole archive is read and checked.
+/// Owners, set-id bits and extended attributes are ignored. Root acts as the owner of `root`.
 pub fn unpack(
     root: BorrowedFd<'_>,
     below: Option<&WorkspacePath>,
@@ -105,7 +101,7 @@ struct Incoming<'r> {
     bytes: u64,
 }
 
-/// What extension headers say of the entry that follows.
+/// The contents of extension headers for the entry that follows.
 #[derive(Default)]
 struct Extensions {
     name: Option<Vec<u8>>,
@@ -117,15 +113,15 @@ impl Incoming<'_> {
     fn read(&mut self, reader: impl Read) -> Result<(), ArchiveError> {
         let (entries_max, bytes) = (self.limits.entries, self.limits.bytes);
         let most = bytes.saturating_add(OVERHEAD_BYTES.saturating_mul(entries_max as u64));
-        let mut archive = Archive::new(Measured {
+        let mut archive = Archive::new(LimitedReader {
             reader,
             left: most.saturating_add(2 * EXTENSION_BYTES_MAX),
             zeros: 0,
         });
         let entries = archive.entries().map_err(|error| self.failed(error))?;
-        // Raw: the crate would read a long name of any length into memory.
+        // Raw, because the crate would read a long name of any length into memory.
         for (number, entry) in entries.raw(true).enumerate() {
-            // Each entry may have a long name and extensions before it.
+            // A long name and extensions may precede each entry.
             if number >= entries_max.saturating_mul(3) {
                 return Err(self.too_many());
             }
@@ -138,7 +134,7 @@ impl Incoming<'_> {
                     let bytes = self.extension(&header, &mut entry)?;
                     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
                     if bytes[end..].iter().any(|byte| *byte != 0) {
-                        return Err(refuse(&bytes, "a NUL byte is in its name"));
+                        return Err(refuse(&bytes, "its name contains a NUL byte"));
                     }
                     self.set_name(bytes[..end].to_vec())?;
                 }
@@ -156,7 +152,7 @@ impl Incoming<'_> {
         if self.next.present {
             return Err(cut("it ends where an entry is announced"));
         }
-        // Without the mark it may be the first half of an archive.
+        // Without the end mark it may be the first half of an archive.
         let is_ended = archive.into_inner().zeros >= BLOCK_BYTES;
         is_ended.then_some(()).ok_or_else(|| cut("it has no end mark"))
     }
@@ -191,7 +187,7 @@ impl Incoming<'_> {
         Ok(())
     }
 
-    /// Framing is by the header; extensions that say otherwise are a trap for other readers.
+    /// Returns the size in the header. Extensions with another size are refused: other readers would use that one.
     fn size(&mut self, header: &Header) -> Result<u64, ArchiveError> {
         let size = header.entry_size().map_err(malformed)?;
         match self.next.size.take() {
@@ -234,7 +230,7 @@ impl Incoming<'_> {
         }
     }
 
-    /// Times, owners and attributes in the extensions are left where they are.
+    /// Reads PAX extensions. Times, owners and attributes in them are ignored.
     fn extend(&mut self, bytes: &[u8]) -> Result<(), ArchiveError> {
         self.next.present = true;
         for record in PaxExtensions::new(bytes) {
@@ -244,7 +240,7 @@ impl Incoming<'_> {
                 b"size" => {
                     let text = str::from_utf8(record.value_bytes()).ok();
                     let size = text.and_then(|text| text.parse().ok());
-                    let size = size.ok_or_else(|| refuse(bytes, "its size is no number"))?;
+                    let size = size.ok_or_else(|| refuse(bytes, "its size is not a number"))?;
                     if self.next.size.replace(size).is_some() {
                         return Err(refuse(bytes, "it has two sizes"));
                     }
@@ -259,8 +255,7 @@ impl Incoming<'_> {
         Ok(())
     }
 
-    /// What is there already is looked at before the first change; if one fails nevertheless, what was new is taken
-    /// away again.
+    /// Puts everything in place after checking existing entries; if a change fails, new entries are removed again.
     fn place(&self, root: BorrowedFd<'_>) -> Result<(), TreeError> {
         let mut new = Vec::new();
         for path in &self.directories {
@@ -276,7 +271,7 @@ impl Incoming<'_> {
         let placed = self.put(root);
         if placed.is_err() {
             for path in new.into_iter().rev() {
-                take_away(root, path);
+                remove_new_entry(root, path);
             }
         }
         placed
@@ -288,9 +283,8 @@ impl Incoming<'_> {
         }
         for (path, staged) in &self.staged {
             let (directory, name) = beneath::open_parent(root, path, Some(0o755))?;
-            let placed = self
-                .stage
-                .place(staged, directory.as_fd(), name, RenameFlags::empty());
+            let (to, flags) = (directory.as_fd(), RenameFlags::empty());
+            let placed = self.stage.place(staged, to, name, flags);
             placed.map_err(TreeError::of("put in place", path))?;
         }
         Ok(())
@@ -310,11 +304,11 @@ impl Incoming<'_> {
     }
 }
 
-fn take_away(root: BorrowedFd<'_>, path: &Path) {
+fn remove_new_entry(root: BorrowedFd<'_>, path: &Path) {
     let Ok((directory, name)) = beneath::open_parent(root, path, None) else {
         return;
     };
-    // Whichever of the two it is; a directory with something in it now belongs to another.
+    // A file or a directory; a directory that is no longer empty is left.
     let removed = rustix::fs::unlinkat(&directory, name, AtFlags::empty())
         .or_else(|_| rustix::fs::unlinkat(&directory, name, AtFlags::REMOVEDIR));
     if let Err(error) = removed {
@@ -327,11 +321,11 @@ fn refusal(kind: EntryType) -> &'static str {
         EntryType::Link | EntryType::Symlink | EntryType::GNULongLink => "links are not unpacked",
         EntryType::Char | EntryType::Block | EntryType::Fifo => "devices and FIFOs are not unpacked",
         EntryType::GNUSparse => "sparse files are not unpacked",
-        _ => "it is of no kind that is unpacked",
+        _ => "entries of its type are not unpacked",
     }
 }
 
-/// `git archive` puts a comment there; anything else would say something of each entry that follows.
+/// Checks a global header: `git archive` puts a comment there; anything else would apply to every entry that follows.
 fn check_global(header: &Header, bytes: &[u8]) -> Result<(), ArchiveError> {
     for record in PaxExtensions::new(bytes) {
         if record.map_err(malformed)?.key_bytes() != b"comment" {
@@ -358,8 +352,8 @@ fn is_too_long(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<TooLong>())
 }
 
-/// Gives so many bytes and then fails; knows how many zeros came last.
-struct Measured<R> {
+/// A reader that fails after `left` bytes, and counts the zeros at the end of what it has read.
+struct LimitedReader<R> {
     reader: R,
     left: u64,
     zeros: u64,
@@ -369,7 +363,7 @@ struct Measured<R> {
 #[error("the archive is too long")]
 struct TooLong;
 
-impl<R: Read> Read for Measured<R> {
+impl<R: Read> Read for LimitedReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.reader.read(buffer)?;
         let left = self.left.checked_sub(count as u64);
@@ -386,24 +380,21 @@ impl<R: Read> Read for Measured<R> {
 pub struct Packed {
     /// Files and directories.
     pub entries: usize,
-    /// Content of the files, as they lie there.
+    /// Content of the files before `clean`.
     pub bytes: u64,
-    /// Links, special files, files with a second name, names that are no text or that `clean` changes, and what has
-    /// gone meanwhile: not in the archive.
+    /// Paths that are not in the archive: links, special files, files with a second hard link, names that are not UTF-8
+    /// or that `clean` changes, and files that were removed or replaced meanwhile.
     pub skipped: Vec<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct PackLimits {
-    /// Of the directory.
     pub walk: Bounds,
-    /// Content of all files.
     pub bytes: u64,
 }
 
-/// Writes a directory as a tar archive that [`unpack`] takes: its files and directories under their
-/// names below it. The content of each file passes `clean` whole, before its size is written down; one file is in
-/// memory at a time.
+/// Writes a directory as a tar archive that [`unpack`] accepts: its files and directories, named relative to it.
+/// `clean` filters the whole content of each file before its size is written; one file is in memory at a time.
 pub fn pack(
     root: BorrowedFd<'_>,
     below: Option<&WorkspacePath>,
@@ -445,7 +436,7 @@ pub fn pack(
     Ok(packed)
 }
 
-/// None: it is not a thing for an archive, or it is gone.
+/// Returns None if the entry cannot be in an archive, or no longer exists.
 fn content(root: BorrowedFd<'_>, entry: &TreeEntry, most: u64) -> Result<Option<Vec<u8>>, ArchiveError> {
     match entry.kind {
         EntryKind::Directory => return Ok(Some(Vec::new())),

@@ -1,4 +1,4 @@
-//! The difference of two trees, for people to read before anything is committed or restored.
+//! The difference of two trees, for review before a commit or a restore.
 
 use super::{
     Bounds, EntryKind, Node, TreeError, beneath,
@@ -17,23 +17,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// After this, differences of texts are shown as everything old and everything new.
+/// Time for all texts: the difference in progress then shows its rest as all old and all new, later ones nothing.
 const TEXT_TIME: Duration = Duration::from_secs(3);
-/// Of a whole comparison, which may read gigabytes.
+/// Time for a whole comparison, which may read gigabytes.
 const TIME_MAX: Duration = Duration::from_secs(120);
-/// Enough to tell a program by its first bytes.
+/// First bytes of a file that are enough to recognize a program.
 const HEAD_BYTES: usize = 64;
-/// Instead of a difference.
+/// Shown instead of a difference.
 const BINARY: &str = "binary content differs\n";
-const TOO_LARGE: &str = "content differs; it is too long to be shown\n";
-const REDACTED: &str = "content differs only in what is not shown\n";
-/// When others have taken all the room.
-const NOT_SHOWN: &str = "content differs; there is too much in all to be shown\n";
+const TOO_LARGE: &str = "content differs; it is too long to show\n";
+const REDACTED: &str = "content differs only in redacted parts\n";
+/// Shown when the differences before have used up the space or the time.
+const NOT_SHOWN: &str = "content differs; there are too many differences to show\n";
 
-/// One of two trees: a live one, or a description of one with a way to its contents.
+/// One of two trees: a live one, or a description of one with a function that opens its files.
 pub struct Side<'a> {
     pub nodes: BTreeMap<PathBuf, Node>,
-    /// The content of a file among them.
     pub open: Box<OpenContent<'a>>,
 }
 
@@ -42,27 +41,25 @@ pub type OpenContent<'a> = dyn Fn(&Path) -> Result<Box<dyn Read>, TreeError> + '
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
     Added,
-    /// Both have it, with another content, mode, target or kind.
+    /// Both sides have the path, with a different content, mode, target or kind.
     Changed,
     Deleted,
 }
 
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// Below the root of both.
     pub path: PathBuf,
     pub kind: ChangeKind,
     pub old: Option<Node>,
     pub new: Option<Node>,
-    /// Unified, or one line that says why it is not shown; absent when no content changed. Text of a stranger: it may
-    /// hold control characters.
+    /// A unified diff, or why it is not shown; None for unchanged content. Untrusted: may contain control characters.
     pub diff: Option<String>,
-    /// There is more to the difference than `diff` has, because there was no room for it.
+    /// True if `diff` is incomplete, for lack of space or time.
     pub cut: bool,
     pub risks: Vec<Risk>,
 }
 
-/// All that differs, in the order of paths.
+/// All differences of two trees, in the order of paths.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
     pub list: Vec<Change>,
@@ -70,27 +67,26 @@ pub struct Changes {
 
 #[derive(Clone, Copy)]
 pub struct CompareBounds<'a> {
-    /// Read of all files together; more is an error.
+    /// Total bytes read of all files; more is an error.
     pub read_bytes: u64,
-    /// Of a file whose text is compared.
+    /// Maximum size of a file whose text is compared.
     pub text_bytes: u64,
-    /// Of all differences shown together, of what will be there with a risk and of everything else, so that no number
-    /// of plain files leaves no room for one that the host may run; the rest is named but not shown.
+    /// Total bytes of differences shown, for changes with a risk that are not deletions and again for all others, so
+    /// that plain files leave space for one that the host may run. The rest is named but not shown.
     pub diff_bytes: usize,
-    /// What may be shown of a text, whole: in the lines of a difference no secret of several lines would be found.
-    pub shown: &'a Redact<'a>,
+    /// Redacts a whole text before it is compared: a secret of several lines would not be found in the lines of a diff.
+    pub redact: &'a Redact<'a>,
 }
 
 pub type Redact<'a> = dyn Fn(&str) -> Cow<'_, str> + 'a;
 
-/// All of it.
-pub fn as_it_is(text: &str) -> Cow<'_, str> {
+pub fn unredacted(text: &str) -> Cow<'_, str> {
     text.into()
 }
 
 impl Changes {
-    /// Names exactly these changes: paths, kinds, modes, contents and targets on both sides. 64 hexadecimal digits.
-    /// A commit of what was shown compares it: it reads again, and goes on if the token is the same.
+    /// A digest of the paths, kinds, modes, contents and targets of both sides, 64 hexadecimal digits. A commit reads
+    /// the changes again, and proceeds only if the token is that of the changes shown.
     pub fn token(&self) -> String {
         let mut hash = Sha256::new();
         for change in &self.list {
@@ -124,7 +120,7 @@ fn update(hash: &mut Sha256, node: Option<&Node>) {
 }
 
 impl<'a> Side<'a> {
-    /// A directory that a program writes. A file with a second name counts as special, for that name may be outside.
+    /// A directory that a program writes. A file with a second hard link counts as special: that may be outside.
     pub fn live(root: BorrowedFd<'a>, bounds: Bounds) -> Result<Self, TreeError> {
         let entries = walk(root, bounds)?;
         Ok(Self {
@@ -133,7 +129,7 @@ impl<'a> Side<'a> {
         })
     }
 
-    /// A directory of the host's own, where files may have several names.
+    /// A directory of the host, where files may have several hard links.
     pub fn host(root: BorrowedFd<'a>, bounds: Bounds) -> Result<Self, TreeError> {
         let entries = walk(root, bounds)?.into_iter();
         let nodes = entries.map(|entry| (entry.path.clone(), Node::from(entry)));
@@ -150,9 +146,8 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// A file's content, read once: what is shown of it is what its digest was made of, whatever a program writes
-    /// meanwhile. Nothing for what is no file.
-    fn look(&self, path: &Path, node: &Node, text_bytes: u64, left: &mut u64) -> Result<Content, TreeError> {
+    /// Reads a file's content once, so that the text shown is the text hashed even if a program writes meanwhile.
+    fn read(&self, path: &Path, node: &Node, text_bytes: u64, left: &mut u64) -> Result<Content, TreeError> {
         if node.kind != EntryKind::File {
             return Ok(Content::default());
         }
@@ -181,7 +176,8 @@ impl<'a> Side<'a> {
     }
 }
 
-/// What is different on the new side. Errors: `TooLarge` past `read_bytes`, `TooSlow`, and what the sides say.
+/// Compares two trees. Errors: `TooLarge` over `read_bytes`, `TooSlow`, `Refused` for a content that does not have its
+/// known digest, and the errors of opening and reading the sides' files.
 pub fn compare(old: &Side<'_>, new: &Side<'_>, bounds: CompareBounds<'_>) -> Result<Changes, TreeError> {
     let bare = risks::bare_repositories(&new.nodes);
     let mut comparison = Comparison {
@@ -198,7 +194,7 @@ pub fn compare(old: &Side<'_>, new: &Side<'_>, bounds: CompareBounds<'_>) -> Res
     let paths: BTreeSet<&PathBuf> = old.nodes.keys().chain(new.nodes.keys()).collect();
     let mut list = Vec::new();
     for path in paths {
-        list.extend(comparison.one(path)?);
+        list.extend(comparison.compare_path(path)?);
     }
     Ok(Changes { list })
 }
@@ -216,7 +212,7 @@ struct Comparison<'a, 's> {
 }
 
 impl Comparison<'_, '_> {
-    fn one(&mut self, path: &Path) -> Result<Option<Change>, TreeError> {
+    fn compare_path(&mut self, path: &Path) -> Result<Option<Change>, TreeError> {
         if Instant::now() >= self.deadline {
             let (path, time_max) = (path.to_owned(), TIME_MAX);
             return Err(TreeError::TooSlow { path, time_max });
@@ -229,7 +225,7 @@ impl Comparison<'_, '_> {
         {
             return Ok(None);
         }
-        // A digest that is known saves reading what did not change.
+        // With a known digest, unchanged content need not be read.
         let unknown = |node: &&Node| node.sha256.is_none();
         let mut old_content = self.content(self.old, path, old.as_ref().filter(unknown))?;
         let mut new_content = self.content(self.new, path, new.as_ref().filter(unknown))?;
@@ -246,7 +242,7 @@ impl Comparison<'_, '_> {
         };
         if old_content.state == State::Unread {
             old_content = match &old {
-                // Too large to be shown: its digest says enough, and it may be gigabytes.
+                // Too large to be shown: its digest is enough, and it may have gigabytes.
                 Some(node) if node.size > self.bounds.text_bytes => Content {
                     state: State::Cut,
                     sha256: node.sha256,
@@ -276,7 +272,7 @@ impl Comparison<'_, '_> {
                 false => &mut self.plain_left,
             };
             let contents = [&old_content, &new_content];
-            let (diff, cut) = diff(path, contents, self.bounds.shown, self.text_deadline, left);
+            let (diff, cut) = diff(path, contents, self.bounds.redact, self.text_deadline, left);
             (Some(diff), cut)
         };
         Ok(Some(Change {
@@ -292,17 +288,17 @@ impl Comparison<'_, '_> {
 
     fn content(&mut self, side: &Side<'_>, path: &Path, node: Option<&Node>) -> Result<Content, TreeError> {
         match node {
-            Some(node) => side.look(path, node, self.bounds.text_bytes, &mut self.read_left),
+            Some(node) => side.read(path, node, self.bounds.text_bytes, &mut self.read_left),
             None => Ok(Content::default()),
         }
     }
 }
 
-/// And whether it is cut, for want of room.
+/// Returns the difference and whether it is cut, for lack of space or time.
 fn diff(
     path: &Path,
     [old, new]: [&Content; 2],
-    shown: &Redact<'_>,
+    redact: &Redact<'_>,
     deadline: Instant,
     left: &mut usize,
 ) -> (String, bool) {
@@ -310,17 +306,17 @@ fn diff(
         (Ok(old), Ok(new)) => (old, new),
         (Err(why), _) | (_, Err(why)) => return (why.to_owned(), false),
     };
-    // What may be shown is looked for in all of both.
+    // Redaction takes the whole of both texts, so it is not begun without space or time.
     if *left == 0 || Instant::now() >= deadline {
         return (NOT_SHOWN.to_owned(), true);
     }
     let name = |side: &str, text: Option<&str>| match text {
-        // As Rust prints it, so that a name with a line break does not look like two.
+        // Escaped, so that a name with a line break does not look like two lines.
         Some(_) => format!("{side}/{}", path.to_string_lossy().escape_debug()),
         None => "/dev/null".to_owned(),
     };
     let names = [name("a", sides.0), name("b", sides.1)];
-    let texts = [sides.0, sides.1].map(|text| shown(text.unwrap_or_default()));
+    let texts = [sides.0, sides.1].map(|text| redact(text.unwrap_or_default()));
     if texts[0] == texts[1] && sides.0.is_some() && sides.1.is_some() {
         return (REDACTED.to_owned(), false);
     }
@@ -330,10 +326,10 @@ fn diff(
     (diff, cut)
 }
 
-/// As much of a file as was looked at.
+/// The content of a file, as far as it was read.
 #[derive(Default)]
 struct Content {
-    /// The first bytes when it is cut.
+    /// All bytes, or only the first if the state is `Cut`.
     bytes: Vec<u8>,
     state: State,
     sha256: Option<[u8; 32]>,
@@ -341,7 +337,7 @@ struct Content {
 
 #[derive(Default, PartialEq, Eq)]
 enum State {
-    /// There is no file, or it was not needed.
+    /// There is no file, or it was not read.
     #[default]
     Unread,
     Whole,
@@ -353,7 +349,7 @@ impl Content {
         (self.state == State::Whole).then_some(&self.bytes)
     }
 
-    /// None: there is no file on this side.
+    /// Returns None if there is no file on this side, and an error if the content cannot be shown.
     fn text(&self) -> Result<Option<&str>, &'static str> {
         match self.state {
             State::Unread => Ok(None),
@@ -364,7 +360,7 @@ impl Content {
     }
 }
 
-/// Times are no difference, and of special files nothing is known that could be one.
+/// Compares two nodes: times do not count, and neither do the modes of links and special files.
 fn same(old: &Node, new: &Node) -> bool {
     let modes = old.mode == new.mode || matches!(old.kind, EntryKind::Link(_) | EntryKind::Other);
     old.kind == new.kind && modes && old.sha256 == new.sha256
@@ -387,7 +383,7 @@ mod tests {
         read_bytes: 1 << 20,
         text_bytes: 100,
         diff_bytes: 1000,
-        shown: &as_it_is,
+        redact: &unredacted,
     };
 
     fn between(old: &Scratch, new: &Scratch) -> Vec<Change> {
@@ -404,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_cannot_forge_a_header() {
+    fn file_name_cannot_forge_diff_header() {
         let content = |text: &str| Content {
             bytes: text.into(),
             state: State::Whole,
@@ -412,7 +408,7 @@ mod tests {
         };
         let deadline = Instant::now() + TEXT_TIME;
         let path = Path::new("d/f\n.txt");
-        let shown = |old: Content| diff(path, [&old, &content("a\n")], &as_it_is, deadline, &mut 1000).0;
+        let shown = |old: Content| diff(path, [&old, &content("a\n")], &unredacted, deadline, &mut 1000).0;
         assert_eq!(
             shown(content("b\n")),
             "--- a/d/f\\n.txt\n+++ b/d/f\\n.txt\n@@ -1 +1 @@\n-b\n+a\n"
@@ -421,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_shown_of_a_text_is_in_no_line_of_a_difference() {
+    fn redacted_text_is_absent_from_diff() {
         const KEY: &str = "key0\nkey1\nkey2\nkey3\nkey4\nkey5\nkey6\nkey7\nkey8\n";
         fn without_key(text: &str) -> Cow<'_, str> {
             text.replace(KEY, "*\n").into()
@@ -434,8 +430,8 @@ mod tests {
         let between = |old: &str, new: &str| {
             let sides = [format!("{KEY}{old}"), format!("{KEY}{new}")].map(content);
             let deadline = Instant::now() + TEXT_TIME;
-            [without_key, as_it_is]
-                .map(|shown| diff(Path::new("f"), sides.each_ref(), &shown, deadline, &mut 1000).0)
+            [without_key, unredacted]
+                .map(|redact| diff(Path::new("f"), sides.each_ref(), &redact, deadline, &mut 1000).0)
         };
         let [shown, all] = between("one\n", "two\n");
         assert!(all.contains("key8"), "the control: {all}");
@@ -444,16 +440,16 @@ mod tests {
     }
 
     #[test]
-    fn trees_differ_by_content_mode_target_and_kind_but_not_by_time() {
+    fn comparison_covers_content_mode_target_and_kind_but_not_time() {
         let (old, new) = (Scratch::new(), Scratch::new());
-        for place in [&old, &new] {
-            fs::create_dir(place.path("same")).unwrap();
-            fs::write(place.path("same/file"), "same").unwrap();
-            fs::write(place.path("content"), "one\n").unwrap();
-            fs::write(place.path("mode"), "text").unwrap();
-            fs::write(place.path("binary"), [0, 1]).unwrap();
-            fs::write(place.path("long"), "x".repeat(101)).unwrap();
-            symlink("same", place.path("link")).unwrap();
+        for scratch in [&old, &new] {
+            fs::create_dir(scratch.path("same")).unwrap();
+            fs::write(scratch.path("same/file"), "same").unwrap();
+            fs::write(scratch.path("content"), "one\n").unwrap();
+            fs::write(scratch.path("mode"), "text").unwrap();
+            fs::write(scratch.path("binary"), [0, 1]).unwrap();
+            fs::write(scratch.path("long"), "x".repeat(101)).unwrap();
+            symlink("same", scratch.path("link")).unwrap();
         }
         assert!(between(&old, &new).is_empty());
         fs::write(new.path("content"), "two\n").unwrap();
@@ -492,10 +488,10 @@ mod tests {
     }
 
     #[test]
-    fn a_description_with_digests_is_a_side_and_is_held_to_them() {
-        let place = Scratch::new();
-        fs::write(place.path("same"), "same").unwrap();
-        fs::write(place.path("other"), "new").unwrap();
+    fn described_side_is_compared_by_digest_and_checked() {
+        let scratch = Scratch::new();
+        fs::write(scratch.path("same"), "same").unwrap();
+        fs::write(scratch.path("other"), "new").unwrap();
         let node = |content: &str| Node {
             kind: EntryKind::File,
             mode: 0o644,
@@ -511,7 +507,7 @@ mod tests {
                 _ => panic!("{path:?} did not change and is not read"),
             }),
         };
-        let live = Side::live(place.root(), WALK).unwrap();
+        let live = Side::live(scratch.root(), WALK).unwrap();
         let changes = compare(&described, &live, BOUNDS).unwrap();
         assert_eq!(said(&changes.list), ["Changed other"]);
         assert!(changes.list[0].diff.as_ref().unwrap().contains("-old"));
@@ -523,9 +519,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_to_be_shown_is_not_read_from_a_side_with_digests() {
-        let place = Scratch::new();
-        fs::write(place.path("changed"), "new").unwrap();
+    fn large_file_of_described_side_is_not_read() {
+        let scratch = Scratch::new();
+        fs::write(scratch.path("changed"), "new").unwrap();
         let node = || Node {
             kind: EntryKind::File,
             mode: 0o644,
@@ -538,15 +534,15 @@ mod tests {
             nodes: [("changed".into(), node()), ("gone".into(), node())].into(),
             open: Box::new(|path| panic!("{path:?} is read")),
         };
-        let live = Side::live(place.root(), WALK).unwrap();
+        let live = Side::live(scratch.root(), WALK).unwrap();
         let changes = compare(&described, &live, BOUNDS).unwrap().list;
         assert_eq!(said(&changes), ["Changed changed", "Deleted gone"]);
-        let is_told = |change: &Change| change.diff.as_deref() == Some(TOO_LARGE);
-        assert!(changes.iter().all(is_told), "{changes:?}");
+        let is_too_large = |change: &Change| change.diff.as_deref() == Some(TOO_LARGE);
+        assert!(changes.iter().all(is_too_large), "{changes:?}");
     }
 
     #[test]
-    fn bounds_hold_and_the_token_names_what_was_seen() {
+    fn bounds_are_enforced_and_token_identifies_changes() {
         let (old, new) = (Scratch::new(), Scratch::new());
         for number in 0..40 {
             fs::write(new.path(format!("{number:02}")), format!("{}\n", "x".repeat(90))).unwrap();
@@ -582,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_host_may_run_is_shown_however_much_else_there_is_and_is_said_to_be_cut_otherwise() {
+    fn risky_changes_have_their_own_diff_space_and_are_marked_when_cut() {
         let (old, new) = (Scratch::new(), Scratch::new());
         for number in 0..40 {
             fs::write(new.path(format!("!{number:02}")), "x".repeat(90)).unwrap();
@@ -616,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_a_second_name_is_special_and_not_read() {
+    fn hard_linked_file_is_special_and_not_read() {
         let (old, new) = (Scratch::new(), Scratch::new());
         fs::write(new.outside("canary"), "canary").unwrap();
         fs::hard_link(new.outside("canary"), new.path("x")).unwrap();

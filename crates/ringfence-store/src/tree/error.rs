@@ -1,4 +1,4 @@
-//! Why something about a directory was not done.
+//! Errors of operations on a directory.
 
 use crate::whole_file::FileError;
 use rustix::io::Errno;
@@ -8,14 +8,14 @@ use std::{
     time::Duration,
 };
 
-/// Why not. Paths are below the directory in question.
+/// A failed operation. Paths are relative to the directory.
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
     #[error("{} {:?}: {}", .0.step, .0.path, .0.error)]
     Io(#[source] FileError),
     #[error("the path {path:?} is not allowed: {what}")]
     Path { path: PathBuf, what: &'static str },
-    /// Something is there that is not touched.
+    /// The entry at the path, or on the way to it, may not be opened or replaced.
     #[error("{path:?} is refused: {what}")]
     Refused { path: PathBuf, what: &'static str },
     #[error("there is no {0:?}")]
@@ -24,22 +24,19 @@ pub enum TreeError {
     Stale(PathBuf),
     #[error("there are more than {entries_max} entries")]
     TooMany { entries_max: usize },
-    /// With the first that is too deep.
     #[error("{path:?} lies more than {depth_max} directories deep")]
     TooDeep { path: PathBuf, depth_max: usize },
-    /// With the place where the bound was passed.
     #[error("{path:?}: more than {bytes_max} bytes")]
     TooLarge { path: PathBuf, bytes_max: u64 },
-    /// With the place that was reached.
     #[error("{path:?}: not done after {} seconds", .time_max.as_secs())]
     TooSlow { path: PathBuf, time_max: Duration },
-    /// The server is root, and does nothing there with root's rights.
+    /// The server runs as root, cannot act as the owner, and does not use root's own rights there.
     #[error("the server cannot act as the owner of the directory, the user {uid}: {error}")]
     Owner { uid: u32, error: Errno },
 }
 
 impl TreeError {
-    /// For `map_err`: what a system call about this path said, the refusals among it by their kind.
+    /// For `map_err`: converts the error of a system call on this path.
     pub(super) fn of(step: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(Errno) -> TreeError {
         let path = path.into();
         move |errno| match errno {
@@ -69,7 +66,7 @@ impl TreeError {
         Self::TooLarge { path, bytes_max }
     }
 
-    /// For `map_err`: the same for an error of the standard library.
+    /// For `map_err`: converts an error of the standard library.
     pub(super) fn io(step: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> TreeError {
         let failed = FileError::at(step, path);
         move |error| Self::Io(failed(error))

@@ -1,4 +1,4 @@
-//! Single files of a workspace, for a caller outside: put, get, list.
+//! Access to single files of a workspace from outside: put, get, list.
 
 use super::{
     Bounds, EntryKind, TreeEntry, TreeError, beneath,
@@ -15,37 +15,34 @@ use std::{
     path::Path,
 };
 
-/// The bits of a mode that anybody may set from outside: no set-id, no sticky.
+/// The mode bits that a caller may set from outside: no set-id, no sticky.
 pub const MODES: u32 = 0o777;
 
-/// A file's bytes and what is known of it, from the same open file.
+/// A file's bytes and attributes, from the same open file.
 #[derive(Clone, Debug)]
-pub struct Got {
+pub struct FileBytes {
     pub bytes: Vec<u8>,
-    /// Size, time, mode as they were when it was opened.
+    /// Size, time and mode when the file was opened.
     pub entry: TreeEntry,
 }
 
 #[derive(Clone, Debug)]
 pub struct ListedFile {
-    /// As it lies there.
     pub entry: TreeEntry,
-    /// Of a regular file's content; none for others, for files with a second name, for what cannot be read and once the
-    /// bound of bytes is passed.
+    /// SHA-256 of a readable regular file with one link, within the limit of bytes; None for all others.
     pub sha256: Option<[u8; 32]>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct ListBounds {
-    /// Passing it is an error.
+    /// Exceeding these bounds is an error.
     pub walk: Bounds,
-    /// Content hashed altogether; the files beyond are listed without their digest. 0: none is.
+    /// Total bytes of content to hash; files over it have no digest. With 0 only empty files are hashed.
     pub hashed_bytes: u64,
 }
 
-/// Writes a file, whole or not at all, in place of a regular file or of nothing; the directories it needs are made.
-/// Of the mode only [`MODES`] are taken; without one it is `0644`. Errors: `TooLarge`, `Refused` for whatever else is
-/// in its place or on the way. Root does it as the owner of `root`.
+/// Writes a file atomically, new or over a regular one, and creates missing directories. Only the [`MODES`] bits count;
+/// the default is `0644`. Errors: `TooLarge`; `Refused` for anything else in the way. Root acts as the owner of `root`.
 pub fn put(
     root: BorrowedFd<'_>,
     path: &WorkspacePath,
@@ -60,27 +57,25 @@ pub fn put(
     let _acting = AsOwner::of(root)?;
     let (directory, name) = beneath::open_parent(root, path, Some(0o755))?;
     let mut stage = StagingDir::new(directory.as_fd())?;
-    let attributes = Attributes {
-        mode: mode.unwrap_or(0o644) & MODES,
-        mtime: None,
-    };
+    let (mode, mtime) = (mode.unwrap_or(0o644) & MODES, None);
+    let attributes = Attributes { mode, mtime };
     let staged = stage.write(bytes, path, attributes, bytes_max)?;
     walk::is_free(root, path, &EntryKind::File)?;
     let placed = stage.place(&staged, directory.as_fd(), name, RenameFlags::empty());
     placed.map_err(TreeError::of("put in place", path))
 }
 
-/// Reads a regular file with one name. More than `bytes_max` is `TooLarge`.
-pub fn get(root: BorrowedFd<'_>, path: &WorkspacePath, bytes_max: u64) -> Result<Got, TreeError> {
+/// Reads a regular file with one hard link. More than `bytes_max` is `TooLarge`.
+pub fn get(root: BorrowedFd<'_>, path: &WorkspacePath, bytes_max: u64) -> Result<FileBytes, TreeError> {
     let path = Path::new(path.as_str());
     let file = beneath::open_file(root, path)?;
     let stat = rustix::fs::fstat(&file).map_err(TreeError::of("look at", path))?;
     let bytes = read(file, path, bytes_max)?;
     let entry = TreeEntry::new(path.to_owned(), EntryKind::File, &stat);
-    Ok(Got { bytes, entry })
+    Ok(FileBytes { bytes, entry })
 }
 
-/// What is below a directory, or below everything, in the order of [`super::walk`]; of a file, that one.
+/// Lists a directory, or everything without `below`, in the order of [`super::walk`]. For a file, lists that file.
 pub fn list(
     root: BorrowedFd<'_>,
     below: Option<&WorkspacePath>,
@@ -89,7 +84,7 @@ pub fn list(
     let below = Path::new(below.map_or("", WorkspacePath::as_str));
     let mut left = bounds.hashed_bytes;
     let found = match walk::walk_at(root, below, bounds.walk) {
-        // A regular file is no directory either.
+        // The path of a regular file gives this error too.
         Err(TreeError::NotFound(path)) => {
             let (_, stat) = beneath::open_regular(root, below).map_err(|_| TreeError::NotFound(path))?;
             vec![TreeEntry::new(below.to_owned(), EntryKind::File, &stat)]
@@ -103,7 +98,7 @@ pub fn list(
     Ok(listed.collect())
 }
 
-/// All of an open file, unless it is more.
+/// Reads an open file to its end. More than `bytes_max` is `TooLarge`.
 pub(super) fn read(file: File, path: &Path, bytes_max: u64) -> Result<Vec<u8>, TreeError> {
     let mut bytes = Vec::new();
     let mut reader = file.take(bytes_max.saturating_add(1));
@@ -123,7 +118,7 @@ fn digest(root: BorrowedFd<'_>, entry: &TreeEntry, left: &mut u64) -> Option<[u8
     let most = *left;
     let mut counted = file.take(most.saturating_add(1));
     let sha256 = crate::digest::of(&mut counted).ok()?.sha256;
-    // It may have grown since it was listed.
+    // The file may have grown since it was listed.
     *left = counted.limit().saturating_sub(1);
     (counted.limit() > 0).then_some(sha256)
 }
@@ -150,34 +145,34 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_put_with_its_directories_and_read_back() {
-        let place = Scratch::new();
-        put(place.root(), &at("a/b/c"), b"one", Some(0o6755), 3).unwrap();
-        put(place.root(), &at("a/b/c"), b"two", Some(0o6755), 3).unwrap();
-        let got = get(place.root(), &at("a/b/c"), 3).unwrap();
+    fn file_is_put_with_its_directories_and_read_back() {
+        let scratch = Scratch::new();
+        put(scratch.root(), &at("a/b/c"), b"one", Some(0o6755), 3).unwrap();
+        put(scratch.root(), &at("a/b/c"), b"two", Some(0o6755), 3).unwrap();
+        let got = get(scratch.root(), &at("a/b/c"), 3).unwrap();
         assert_eq!((got.bytes.as_slice(), got.entry.mode), (&b"two"[..], 0o755));
         assert_eq!(
-            fs::read_dir(place.path("a/b")).unwrap().count(),
+            fs::read_dir(scratch.path("a/b")).unwrap().count(),
             1,
             "no draft is left"
         );
         assert!(matches!(
-            get(place.root(), &at("a/b/c"), 2),
+            get(scratch.root(), &at("a/b/c"), 2),
             Err(TreeError::TooLarge { .. })
         ));
-        let refused = put(place.root(), &at("d"), b"four", None, 3);
+        let refused = put(scratch.root(), &at("d"), b"four", None, 3);
         assert!(matches!(refused, Err(TreeError::TooLarge { .. })));
     }
 
     #[test]
-    fn only_a_plain_file_is_replaced() {
-        let place = Scratch::new();
-        fs::write(place.outside("canary"), "canary").unwrap();
-        symlink(place.outside("canary"), place.path("link")).unwrap();
-        symlink(place.outside(""), place.path("out")).unwrap();
-        fs::hard_link(place.outside("canary"), place.path("hard")).unwrap();
-        fs::create_dir(place.path("directory")).unwrap();
-        rustix::fs::mkfifoat(place.root(), "fifo", rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    fn put_replaces_only_regular_file_with_one_hard_link() {
+        let scratch = Scratch::new();
+        fs::write(scratch.outside("canary"), "canary").unwrap();
+        symlink(scratch.outside("canary"), scratch.path("link")).unwrap();
+        symlink(scratch.outside(""), scratch.path("out")).unwrap();
+        fs::hard_link(scratch.outside("canary"), scratch.path("hard")).unwrap();
+        fs::create_dir(scratch.path("directory")).unwrap();
+        rustix::fs::mkfifoat(scratch.root(), "fifo", rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
         for path in [
             "link",
             "hard",
@@ -187,55 +182,55 @@ mod tests {
             "out/new",
             "hard/new",
         ] {
-            let refused = put(place.root(), &at(path), b"x", None, 9);
+            let refused = put(scratch.root(), &at(path), b"x", None, 9);
             assert!(
                 matches!(refused, Err(TreeError::Refused { .. })),
                 "{path}: {refused:?}"
             );
-            assert!(get(place.root(), &at(path), 99).is_err(), "{path}");
+            assert!(get(scratch.root(), &at(path), 99).is_err(), "{path}");
         }
-        assert_eq!(fs::read_to_string(place.outside("canary")).unwrap(), "canary");
+        assert_eq!(fs::read_to_string(scratch.outside("canary")).unwrap(), "canary");
         assert_eq!(
-            fs::read_dir(place.path("")).unwrap().count(),
+            fs::read_dir(scratch.path("")).unwrap().count(),
             5,
             "no draft is left"
         );
     }
 
     #[test]
-    fn a_listing_hashes_as_much_as_it_may() {
-        let place = Scratch::new();
-        put(place.root(), &at("d/a"), b"abc", None, 9).unwrap();
-        put(place.root(), &at("d/b"), b"eight by", None, 9).unwrap();
-        put(place.root(), &at("d/c"), b"abc", None, 9).unwrap();
-        let listed = list(place.root(), Some(&at("d")), BOUNDS).unwrap();
+    fn listing_hashes_up_to_its_limit() {
+        let scratch = Scratch::new();
+        put(scratch.root(), &at("d/a"), b"abc", None, 9).unwrap();
+        put(scratch.root(), &at("d/b"), b"eight by", None, 9).unwrap();
+        put(scratch.root(), &at("d/c"), b"abc", None, 9).unwrap();
+        let listed = list(scratch.root(), Some(&at("d")), BOUNDS).unwrap();
         let abc = crate::digest::of(&b"abc"[..]).unwrap().sha256;
         let digests: Vec<_> = listed.iter().map(|listed| listed.sha256).collect();
         assert_eq!(digests, [Some(abc), None, Some(abc)]);
-        assert_eq!(list(place.root(), None, BOUNDS).unwrap().len(), 4);
-        let file = list(place.root(), Some(&at("d/a")), BOUNDS).unwrap();
+        assert_eq!(list(scratch.root(), None, BOUNDS).unwrap().len(), 4);
+        let file = list(scratch.root(), Some(&at("d/a")), BOUNDS).unwrap();
         assert_eq!((file.len(), file[0].sha256), (1, Some(abc)));
         for gone in ["d/none", "d/a/none"] {
-            let listed = list(place.root(), Some(&at(gone)), BOUNDS);
+            let listed = list(scratch.root(), Some(&at(gone)), BOUNDS);
             assert!(matches!(listed, Err(TreeError::NotFound(_))), "{listed:?}");
         }
     }
 
     #[test]
-    fn what_root_puts_belongs_to_the_owner_of_the_directory() {
+    fn file_put_by_root_belongs_to_directory_owner() {
         if !rustix::process::geteuid().is_root() {
             eprintln!("not root: what is put belongs to this user anyway");
             return;
         }
-        let place = Scratch::new();
-        std::os::unix::fs::chown(place.path(""), Some(1234), Some(2345)).unwrap();
-        put(place.root(), &at("a/b"), b"x", None, 9).unwrap();
+        let scratch = Scratch::new();
+        std::os::unix::fs::chown(scratch.path(""), Some(1234), Some(2345)).unwrap();
+        put(scratch.root(), &at("a/b"), b"x", None, 9).unwrap();
         for path in ["a", "a/b"] {
-            let found = fs::metadata(place.path(path)).unwrap();
+            let found = fs::metadata(scratch.path(path)).unwrap();
             assert_eq!((found.uid(), found.gid()), (1234, 2345), "{path}");
         }
         assert_eq!(
-            fs::metadata(place.path("a")).unwrap().permissions().mode() & 0o7777,
+            fs::metadata(scratch.path("a")).unwrap().permissions().mode() & 0o7777,
             0o755
         );
     }

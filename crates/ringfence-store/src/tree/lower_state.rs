@@ -1,5 +1,5 @@
-//! What a host does to a directory while a program works above it in an overlay. The program's version of a file was
-//! made from what it saw, so a commit would undo the host's work without a word.
+//! Changes that the host makes to a directory while a program works above it in an overlay. The program's version of a
+//! file is based on the earlier state, so a commit would silently undo the host's changes.
 
 use super::{Bounds, Changes, EntryKind, Node, Risk, TreeError, walk};
 use std::{
@@ -8,26 +8,24 @@ use std::{
     os::fd::BorrowedFd,
 };
 
-/// On a change whose path is not what it was when the program began.
+/// The risk of a change to a path that the host has changed since the program began.
 pub const CHANGED_MEANWHILE: Risk = Risk {
     rule: "host.changed_meanwhile",
     what: "The host has changed it since the program began; a commit writes over that.",
 };
 
-/// How everything below a directory lay at one moment. Of each path and of what was there a digest of eight bytes is
-/// kept, under a secret key: a session may hold this for days.
+/// The state of everything below a directory at one moment: for each path, a digest of the path and one of its node, of
+/// eight bytes each, under a secret key. A session may hold this for days.
 pub struct LowerState {
     key: RandomState,
     marks: HashMap<u64, u64>,
 }
 
 impl LowerState {
-    /// Now. Errors: those of [`walk`](super::walk).
+    /// Records the present state. Errors: those of [`walk`](super::walk).
     pub fn of(lower: BorrowedFd<'_>, bounds: Bounds) -> Result<Self, TreeError> {
-        let mut seen = Self {
-            key: RandomState::new(),
-            marks: HashMap::new(),
-        };
+        let (key, marks) = (RandomState::new(), HashMap::new());
+        let mut seen = Self { key, marks };
         for entry in walk(lower, bounds)? {
             let path = seen.key.hash_one(&entry.path);
             let mark = seen.mark(&Node::from(entry));
@@ -36,8 +34,7 @@ impl LowerState {
         Ok(seen)
     }
 
-    /// Puts [`CHANGED_MEANWHILE`] on each change of something that is not what it was: another file, none any more,
-    /// or one where nothing was.
+    /// Adds [`CHANGED_MEANWHILE`] to each change whose path is no longer as recorded: changed, removed or created.
     pub fn flag(&self, changes: &mut Changes) {
         for change in &mut changes.list {
             let then = self.marks.get(&self.key.hash_one(&change.path)).copied();
@@ -47,11 +44,11 @@ impl LowerState {
         }
     }
 
-    /// After a commit: what it has written is no change of the host's.
-    pub fn look_again(&mut self, lower: BorrowedFd<'_>, committed: &Changes) -> Result<(), TreeError> {
+    /// Records the paths of a commit again: its own writes are not changes of the host.
+    pub fn record_committed(&mut self, lower: BorrowedFd<'_>, committed: &Changes) -> Result<(), TreeError> {
         for change in &committed.list {
             let path = self.key.hash_one(&change.path);
-            match walk::one(lower, &change.path) {
+            match walk::entry_at(lower, &change.path) {
                 Ok(entry) => {
                     let mark = self.mark(&Node::from(entry));
                     self.marks.insert(path, mark);
@@ -65,7 +62,7 @@ impl LowerState {
         Ok(())
     }
 
-    /// Of a directory its mode alone: its times change with what is in it, and that is told by itself.
+    /// For a directory the mode alone: its times change with its entries, which have marks of their own.
     fn mark(&self, node: &Node) -> u64 {
         match node.kind {
             EntryKind::Directory => self.key.hash_one(node.mode),
@@ -90,7 +87,7 @@ mod tests {
         read_bytes: 1 << 20,
         text_bytes: 1 << 10,
         diff_bytes: 1 << 10,
-        shown: &crate::tree::as_it_is,
+        redact: &crate::tree::unredacted,
     };
 
     fn conflicts(seen: &LowerState, upper: &Scratch, lower: &Scratch) -> Vec<String> {
@@ -106,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_host_did_meanwhile_to_what_a_program_changed_is_flagged_and_nothing_else_is() {
+    fn only_changes_conflicting_with_host_edits_are_flagged() {
         let (lower, upper) = (Scratch::new(), Scratch::new());
         fs::create_dir(lower.path("d")).unwrap();
         for name in ["edited", "removed", "kept", "d/inside"] {
@@ -118,7 +115,7 @@ mod tests {
             fs::write(upper.path(name), "the program's\n").unwrap();
         }
         assert_eq!(conflicts(&seen, &upper, &lower), Vec::<String>::new());
-        // The same length, and the time put back: only the time that nobody can set tells.
+        // The same length and the old mtime: only the ctime, which cannot be set, differs.
         let before = fs::metadata(lower.path("edited")).unwrap().modified().unwrap();
         fs::write(lower.path("edited"), "new\n").unwrap();
         let edited = fs::File::options()
@@ -131,10 +128,10 @@ mod tests {
         fs::write(lower.path("untouched"), "the host's\n").unwrap();
         fs::write(lower.path("d/other"), "the host's\n").unwrap();
         assert_eq!(conflicts(&seen, &upper, &lower), ["edited", "new", "removed"]);
-        // What was committed is the host's and the program's alike; what changes after that is a conflict again.
+        // After the commit both sides are the same; a later change by the host is a conflict again.
         let changes = overlay::read(upper.root(), lower.root(), WALK, COMPARE).unwrap();
         overlay::commit(upper.root(), lower.root(), &changes).unwrap();
-        seen.look_again(lower.root(), &changes).unwrap();
+        seen.record_committed(lower.root(), &changes).unwrap();
         fs::write(upper.path("edited"), "more\n").unwrap();
         fs::write(upper.path("own"), "more\n").unwrap();
         assert_eq!(conflicts(&seen, &upper, &lower), Vec::<String>::new());

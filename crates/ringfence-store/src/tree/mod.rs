@@ -1,10 +1,10 @@
-//! A directory that a stranger writes, worked on from outside and by descriptor. A running program may rename, link and
-//! swap everything in it meanwhile.
+//! Operations of the host on an untrusted directory, by descriptor. A running program may rename, link and swap
+//! everything in it at the same time.
 //!
 //! Invariants: no path of the host is resolved here, only names below a descriptor (`openat2`: no link, no `..`, no
-//! other mount); nothing is opened but directories and regular files, and no open waits; what is replaced is replaced
-//! by a rename; every walk has a bound, in number and in time; where the server is root, all of it is done as the owner
-//! of the directory ([`AsOwner`]).
+//! other mount); only directories and regular files are opened, and no open blocks; files are replaced by a rename;
+//! every walk is bounded in number and in time; a server that runs as root does all of it as the owner of the directory
+//! ([`AsOwner`]).
 
 pub mod archive;
 mod beneath;
@@ -21,11 +21,11 @@ mod staging;
 mod walk;
 
 pub use archive::{PackLimits, Packed, pack};
-pub use beneath::{NO_FILE, open_file};
-pub(crate) use beneath::{here, open_handle, open_listing, open_parent, open_regular};
-pub use changes::{Change, ChangeKind, Changes, CompareBounds, OpenContent, Side, as_it_is, compare};
+pub use beneath::{NOT_REGULAR, open_file};
+pub(crate) use beneath::{open_handle, open_listing, open_parent, open_regular, path_or_dot};
+pub use changes::{Change, ChangeKind, Changes, CompareBounds, OpenContent, Side, compare, unredacted};
 pub use error::TreeError;
-pub use files::{Got, ListBounds, ListedFile, MODES, get, list, put};
+pub use files::{FileBytes, ListBounds, ListedFile, MODES, get, list, put};
 pub use lower_state::{CHANGED_MEANWHILE, LowerState};
 pub use node::Node;
 pub use owner::AsOwner;

@@ -1,4 +1,4 @@
-//! The names in an archive: each a plain path of text, and no two that any file system could take for one.
+//! The names in an archive: plain paths of text, all different even on a file system that ignores case.
 
 use ringfence_types::WorkspacePath;
 use std::{
@@ -10,41 +10,39 @@ use std::{
 pub(super) enum Role {
     File,
     Directory,
-    /// A directory that only another name says.
-    Part,
+    /// A directory that only occurs in the path of another entry.
+    Implied,
 }
 
-/// The names so far, and the directories that are part of them.
+/// The names so far, and the directories in their paths.
 pub(super) struct Names {
-    /// By their form without case: as written, and what it is.
+    /// By case-folded name: the name as written, and its role.
     seen: HashMap<String, (String, Role)>,
     max: usize,
 }
 
 impl Names {
     pub(super) fn new(max: usize) -> Self {
-        Self {
-            seen: HashMap::new(),
-            max,
-        }
+        let seen = HashMap::new();
+        Self { seen, max }
     }
 
     pub(super) fn are_too_many(&self) -> bool {
         self.seen.len() > self.max
     }
 
-    /// The path of this name, or what is wrong with it.
+    /// Adds a name. Returns its path, or the reason why it is refused.
     pub(super) fn admit(&mut self, name: &[u8], role: Role) -> Result<PathBuf, &'static str> {
         let text = plain(name, role)?;
         for (end, _) in text.match_indices('/') {
-            self.add(&text[..end], Role::Part)?;
+            self.add(&text[..end], Role::Implied)?;
         }
         self.add(text, role)?;
         Ok(Path::new(text).to_owned())
     }
 
     fn add(&mut self, written: &str, role: Role) -> Result<(), &'static str> {
-        // Letters that have several small forms meet in the capital.
+        // Letters with several lower-case forms have the same upper-case form.
         let seen = match self.seen.entry(written.to_uppercase().to_lowercase()) {
             Entry::Vacant(free) => {
                 free.insert((written.to_owned(), role));
@@ -60,8 +58,8 @@ impl Names {
                 Err("another entry has the same name")
             }
             (Role::File, _) | (_, Role::File) => Err("it is a file and a directory"),
-            (_, Role::Part) => Ok(()),
-            (Role::Part, Role::Directory) => {
+            (_, Role::Implied) => Ok(()),
+            (Role::Implied, Role::Directory) => {
                 seen.1 = role;
                 Ok(())
             }
@@ -70,19 +68,19 @@ impl Names {
 }
 
 fn plain(name: &[u8], role: Role) -> Result<&str, &'static str> {
-    let text = str::from_utf8(name).map_err(|_| "its name is no UTF-8")?;
+    let text = str::from_utf8(name).map_err(|_| "its name is not UTF-8")?;
     let text = match role {
         Role::Directory => text.strip_suffix('/').unwrap_or(text),
-        Role::File | Role::Part => text,
+        Role::File | Role::Implied => text,
     };
     if text.starts_with('/') {
         return Err("its name is absolute");
     }
     if text.contains('\\') {
-        return Err("a backslash is in its name");
+        return Err("its name contains a backslash");
     }
     if text.chars().any(char::is_control) {
-        return Err("a control character is in its name");
+        return Err("its name contains a control character");
     }
     if matches!(text.as_bytes(), [letter, b':', ..] if letter.is_ascii_alphabetic()) {
         return Err("its name begins with a drive letter");
@@ -97,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_are_no_plain_path_are_refused() {
+    fn names_that_are_not_plain_paths_are_refused() {
         let long = format!("{}/x", "d/".repeat(40));
         let bad: [&[u8]; 18] = [
             b"",
@@ -133,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn two_names_that_could_be_one_are_refused() {
+    fn names_equal_when_case_folded_are_refused() {
         let pair = |first: (&str, Role), second: (&str, Role)| {
             let mut names = Names::new(9);
             names.admit(first.0.as_bytes(), first.1).unwrap();

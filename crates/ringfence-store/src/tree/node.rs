@@ -1,4 +1,4 @@
-//! What lies at one path of a tree.
+//! The entry at one path of a tree.
 
 use super::{EntryKind, Stamp, Timestamp, TreeEntry};
 use std::path::PathBuf;
@@ -9,11 +9,11 @@ pub struct Node {
     /// Permissions with set-id and sticky bits (`07777`).
     pub mode: u32,
     pub size: u64,
-    /// Not a difference by itself.
+    /// Modification time; ignored by comparisons.
     pub mtime: Timestamp,
-    /// Of a file's content, when it is known; that of a changed file always is.
+    /// SHA-256 of a file's content, if known; always known for a changed file.
     pub sha256: Option<[u8; 32]>,
-    /// The same on both sides: it is the same file, and nothing is read. None for what is no live file.
+    /// Stamp of a live file, None if only described. With equal stamps both sides are one file, which is not read.
     pub stamp: Option<Stamp>,
 }
 
@@ -33,9 +33,9 @@ impl From<TreeEntry> for Node {
 impl Node {
     pub(super) fn of_program(entry: TreeEntry) -> (PathBuf, Self) {
         let path = entry.path.clone();
-        let second_name = entry.kind == EntryKind::File && entry.links > 1;
+        let is_hard_linked = entry.kind == EntryKind::File && entry.links > 1;
         let mut node = Self::from(entry);
-        if second_name {
+        if is_hard_linked {
             node.kind = EntryKind::Other;
         }
         (path, node)

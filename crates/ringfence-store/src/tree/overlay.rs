@@ -1,8 +1,8 @@
-//! An overlay workspace: what a program changed, read from its upper layer, and the way of what was shown into the
-//! host's directory. The overlay itself, mounted with `userxattr` in the sandbox, is not needed for either.
+//! An overlay workspace: reads a program's changes from the upper layer, and commits those that were shown to the
+//! host's directory. Neither needs the overlay itself, which is mounted with `userxattr` in the sandbox.
 //!
 //! The format of the upper layer is the kernel's (Documentation/filesystems/overlayfs.rst): a character device 0:0 is a
-//! deletion, a directory with the attribute `user.overlay.opaque` hides what is below it.
+//! deletion, and a directory with the attribute `user.overlay.opaque` hides the lower directory.
 
 use super::{
     Bounds, Change, ChangeKind, Changes, CompareBounds, EntryKind, Node, Side, TreeEntry, TreeError, beneath,
@@ -28,15 +28,14 @@ pub struct Committed {
     pub written: usize,
     pub deleted: usize,
     pub skipped: Vec<PathBuf>,
-    /// Directories that were to go and are not empty: the host, or what was not chosen, has something in them.
+    /// Directories that were to be deleted and are not empty, because of entries of the host or deletions not chosen.
     pub kept: Vec<PathBuf>,
-    /// What the host changed while the commit was putting files in place. Its state is kept, and the change to commit
-    /// is not.
+    /// Paths that the host changed while files were put in place. Its version is kept, the change not committed.
     pub conflicts: Vec<PathBuf>,
 }
 
-/// All that the upper layer changes. Errors: those of [`super::walk`] and [`super::compare`]; `Refused` for what the
-/// kernel writes only under other mount options than ours (redirected directories, contents that stayed below).
+/// Reads the changes of the upper layer. Errors: those of [`super::walk`] and [`super::compare`]; `Refused` for
+/// attributes that the kernel writes only with other mount options (redirected directories, metadata-only copies).
 pub fn read(
     upper: BorrowedFd<'_>,
     lower: BorrowedFd<'_>,
@@ -48,7 +47,7 @@ pub fn read(
     changes::compare(&below, &merged, compared)
 }
 
-/// The tree as the program sees it.
+/// Returns the tree as the program sees it.
 fn merge<'a>(
     upper: BorrowedFd<'a>,
     lower: BorrowedFd<'a>,
@@ -101,7 +100,7 @@ fn is_opaque(upper: BorrowedFd<'_>, path: &Path) -> Result<bool, TreeError> {
     let mut value = [0; 1];
     match rustix::fs::fgetxattr(&directory, c"user.overlay.opaque", &mut value) {
         Ok(_) if value == *b"y" => Ok(true),
-        // What the kernel writes under other options, or longer.
+        // A value that the kernel writes with other mount options, or a longer one.
         Ok(_) | Err(Errno::RANGE) => Err(foreign(path)),
         Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(false),
         Err(error) => Err(TreeError::of("read the attributes of", path)(error)),
@@ -120,11 +119,11 @@ fn foreign(path: &Path) -> TreeError {
     TreeError::refused(path, "its attributes are not those of an overlay mounted here")
 }
 
-/// Writes what was chosen of what [`read`] gave into the host's directory: what was shown and nothing else. All is
-/// checked and copied before the first change; then files come by rename, with the mode less set-id and with their
-/// time. Root does it as the owner of `lower`, to whom what it writes belongs. Errors: `Stale` for a path that is no
-/// longer, on either side, what was shown; then nothing is changed. What the host changes after that check is found
-/// when the two are exchanged, and kept. When it is done, it is on the disk.
+/// Writes the chosen changes of [`read`] into the host's directory, exactly as shown. All are checked and copied before
+/// the first change; then files are renamed into place, with their times, and their modes without set-id bits. Root
+/// does it as the owner of `lower`, who owns what is written. Errors: `Stale` for a path that, on either side, is no
+/// longer as shown; nothing is changed if the checks find it. What the host changes after the checks is found when
+/// files are exchanged, and kept. On return everything is on the disk.
 pub fn commit(
     upper: BorrowedFd<'_>,
     lower: BorrowedFd<'_>,
@@ -133,7 +132,7 @@ pub fn commit(
     commit_after(upper, lower, chosen, || {})
 }
 
-/// The same; `checked` is called after the last check, before the first change.
+/// Like [`commit`]; `checked` is called after the last check, before the first change.
 pub(super) fn commit_after(
     upper: BorrowedFd<'_>,
     lower: BorrowedFd<'_>,
@@ -154,10 +153,10 @@ pub(super) fn commit_after(
             commit.stage(upper, change, new)?;
         }
     }
-    // Until here each file was opened as the owner of `upper`, who may be another.
+    // Until here each file was opened as the owner of `upper`, who may be another user.
     let _acting = AsOwner::of(lower)?;
     commit.sync_staged()?;
-    // Copying may have taken long, and the host has not stood still.
+    // Copying may have taken long, and the host may have changed files meanwhile.
     order.check(lower, chosen)?;
     checked();
     commit.delete(&order.early)?;
@@ -171,14 +170,14 @@ pub(super) fn commit_after(
 
 fn start_staging(lower: BorrowedFd<'_>) -> Result<StagingDir<'_>, TreeError> {
     let _acting = AsOwner::of(lower)?;
-    staging::forget_left(lower)?;
+    staging::remove_stale_staging(lower)?;
     StagingDir::new(lower)
 }
 
-/// So many files or directories are brought to the disk one by one. For more, all of their file system is.
+/// Maximum number of files or directories that are synced one by one; for more, the whole file system is synced.
 const SYNCED_SINGLY_MAX: usize = 64;
 
-/// What goes when: a directory that becomes a file has to be empty before, everything else is deleted last.
+/// The order of deletions: a directory that becomes a file must be emptied first; everything else is deleted last.
 struct Order<'c> {
     early: Vec<&'c Change>,
     replaced: Vec<&'c Change>,
@@ -202,21 +201,19 @@ impl<'c> Order<'c> {
         }
     }
 
-    /// All lies as it was shown, and nothing but what was chosen is in the directories that are replaced.
+    /// Checks that everything is as it was shown, and that the directories to be replaced have only chosen entries.
     fn check(&self, lower: BorrowedFd<'_>, chosen: &Changes) -> Result<(), TreeError> {
         for Change { path, old, .. } in &chosen.list {
             if !is_as_shown(lower, path, old.as_ref())? {
                 return Err(TreeError::Stale(path.clone()));
             }
         }
-        let bounds = Bounds {
-            entries: self.early.len(),
-            depth: walk::DEPTH_MAX,
-        };
+        let (entries, depth) = (self.early.len(), walk::DEPTH_MAX);
+        let bounds = Bounds { entries, depth };
         for Change { path, .. } in &self.replaced {
             let inside = match walk::walk_at(lower, path, bounds) {
                 Ok(inside) => inside,
-                // It is a file that becomes a directory.
+                // The path is a file that becomes a directory.
                 Err(TreeError::NotFound(_)) => continue,
                 Err(TreeError::TooMany { .. }) => return Err(TreeError::Stale(path.clone())),
                 Err(error) => return Err(error),
@@ -230,11 +227,10 @@ impl<'c> Order<'c> {
     }
 }
 
-/// A file or a link that waits for its place.
 struct Ready {
     path: PathBuf,
     staged: Staged,
-    /// What it replaces, unless that is a directory or nothing.
+    /// The node that it replaces, unless that is a directory.
     old: Option<Node>,
 }
 
@@ -242,7 +238,7 @@ struct Commit<'r> {
     lower: BorrowedFd<'r>,
     stage: StagingDir<'r>,
     staged: Vec<Ready>,
-    /// Their modes come last: one may forbid writing into it.
+    /// Directories and their modes, which are set last: one may forbid writing into its directory.
     directories: Vec<(PathBuf, u32)>,
     done: Committed,
 }
@@ -254,12 +250,9 @@ impl Commit<'_> {
             EntryKind::File => {
                 let file = beneath::open_file(upper, path)?;
                 let _acting = AsOwner::of(self.lower)?;
-                let wanted = Attributes {
-                    mode: new.mode & MODES,
-                    mtime: Some(new.mtime),
-                };
-                let staged = self.stage.write(file, path, wanted, new.size);
-                // One that grew is another.
+                let (mode, mtime) = (new.mode & MODES, Some(new.mtime));
+                let staged = self.stage.write(file, path, Attributes { mode, mtime }, new.size);
+                // A file that has grown is not the one that was shown.
                 let staged = staged.map_err(|error| match error {
                     TreeError::TooLarge { path, .. } => TreeError::Stale(path),
                     error => error,
@@ -288,7 +281,6 @@ impl Commit<'_> {
         Ok(())
     }
 
-    /// Before it takes the place of anything.
     fn sync_staged(&self) -> Result<(), TreeError> {
         if self.staged.len() > SYNCED_SINGLY_MAX {
             return sync_all(self.lower);
@@ -297,7 +289,6 @@ impl Commit<'_> {
         each.try_for_each(|ready| self.stage.sync(&ready.staged, &ready.path))
     }
 
-    /// The directories in which something came or went.
     fn sync_names(&self, chosen: &Changes) -> Result<(), TreeError> {
         let changes = chosen.list.iter();
         let parents: BTreeSet<&Path> = changes.filter_map(|change| change.path.parent()).collect();
@@ -309,7 +300,7 @@ impl Commit<'_> {
                 Ok(directory) => {
                     rustix::fs::fsync(directory).map_err(TreeError::of("bring to the disk", path))?;
                 }
-                // It went, too, and its own parent says so.
+                // It was removed too, and its own parent is synced.
                 Err(TreeError::NotFound(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -331,7 +322,7 @@ impl Commit<'_> {
         Ok(())
     }
 
-    /// False: the host has something else there than was shown, and keeps it.
+    /// Returns false if the host has changed the path since it was shown; the host's version is kept.
     fn place_one(&self, ready: &Ready) -> Result<bool, TreeError> {
         let Ready { path, staged, old } = ready;
         let (directory, name) = beneath::open_parent(self.lower, path, Some(0o755))?;
@@ -345,7 +336,7 @@ impl Commit<'_> {
         match exchange() {
             Ok(()) => {}
             Err(Errno::NOENT) => return Ok(false),
-            // Not on this file system: as soon after a look as can be.
+            // Not supported by this file system: a check, immediately followed by a plain rename.
             Err(Errno::INVAL | Errno::NOSYS) => {
                 if !is_as_shown(self.lower, path, Some(old))? {
                     return Ok(false);
@@ -355,11 +346,11 @@ impl Commit<'_> {
             }
             Err(error) => return Err(failed()(error)),
         }
-        if is_as_shown(self.lower, &self.stage.here(staged), Some(old))? {
+        if is_as_shown(self.lower, &self.stage.path_of(staged), Some(old))? {
             return Ok(true);
         }
         exchange().map_err(failed())?;
-        // What came back is ours, or else the host has written once more, and that is what it keeps.
+        // If this did not return our own file, the host has written again: that version is put back and kept.
         let is_ours = self.stage.inode(staged).map_err(failed())? == own;
         if !is_ours {
             exchange().map_err(failed())?;
@@ -367,7 +358,7 @@ impl Commit<'_> {
         Ok(false)
     }
 
-    /// Deepest first.
+    /// Deletes the old side of these changes, deepest first.
     fn delete(&mut self, changes: &[&Change]) -> Result<(), TreeError> {
         for change in changes.iter().rev() {
             match self.remove(change)? {
@@ -386,12 +377,12 @@ impl Commit<'_> {
         })
     }
 
-    /// A file, a link or a directory; what is gone is fine. A file is taken away first, and looked at then.
+    /// Removes a file, link or directory, if it exists. A file is moved into the staging directory and checked there.
     fn remove(&mut self, change: &Change) -> Result<Removed, TreeError> {
         let path = change.path.as_path();
         let failed = || TreeError::of("remove", path);
         let (directory, name) = beneath::open_parent(self.lower, path, None)?;
-        let there = beneath::look(directory.as_fd(), name).map_err(TreeError::of("look at", path))?;
+        let there = beneath::stat_entry(directory.as_fd(), name).map_err(TreeError::of("look at", path))?;
         let Some(stat) = there else {
             return Ok(Removed::Gone);
         };
@@ -407,10 +398,10 @@ impl Commit<'_> {
             Err(Errno::NOENT) => return Ok(Removed::Gone),
             Err(error) => return Err(failed()(error)),
         };
-        if is_as_shown(self.lower, &self.stage.here(&taken), change.old.as_ref())? {
+        if is_as_shown(self.lower, &self.stage.path_of(&taken), change.old.as_ref())? {
             return Ok(Removed::Gone);
         }
-        // Where something is, the host has made another since, which is newer.
+        // If the name is taken again, the host has created a newer file since, which stays.
         let back = self.stage.place_new(&taken, directory.as_fd(), name);
         back.map(|_| Removed::Conflict).map_err(failed())
     }
@@ -432,17 +423,16 @@ fn sync_all(lower: BorrowedFd<'_>) -> Result<(), TreeError> {
 
 enum Removed {
     Gone,
-    /// A directory with something in it.
     NotEmpty,
-    /// The host has something else there than was shown.
+    /// The host has changed the path since it was shown.
     Conflict,
 }
 
-/// Whether there is in the host's directory what was shown.
+/// True if the path in the host's directory is as it was shown.
 fn is_as_shown(lower: BorrowedFd<'_>, path: &Path, shown: Option<&Node>) -> Result<bool, TreeError> {
-    let now = match walk::one(lower, path) {
+    let now = match walk::entry_at(lower, path) {
         Ok(entry) => Some(Node::from(entry)),
-        // Not even its directory is there.
+        // Also if its parent directory does not exist.
         Err(TreeError::NotFound(_)) => None,
         Err(error) => return Err(error),
     };

@@ -1,7 +1,7 @@
-//! Root acting as the owner of a directory, on this thread only.
+//! A server that runs as root acts as the owner of a directory, on one thread only.
 //!
-//! What root makes in a sandbox's own memory would have an owner that the sandbox's user namespace does not know, and
-//! the kernel refuses that (`EOVERFLOW`). And what the owner could not read or do there, root does not do for a caller.
+//! A file that root creates in a sandbox's tmpfs would have an owner that the sandbox's user namespace does not map,
+//! and the kernel refuses that (`EOVERFLOW`). And root must not do for a caller what the owner could not read or do.
 
 use super::TreeError;
 use rustix::{
@@ -11,32 +11,30 @@ use rustix::{
 };
 use std::{marker::PhantomData, os::fd::BorrowedFd};
 
-/// With one of these a process does with a file what its user may not (capabilities(7)).
-const OVER_FILES: CapabilitySet = CapabilitySet::CHOWN
+/// Capabilities that let a process do with a file what its user may not (capabilities(7)).
+const FILE_CAPS: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::FOWNER)
     .union(CapabilitySet::FSETID);
 
-/// Dropped, the thread is root again. Not to be sent to another.
-///
-/// Inside another of its kind it changes nothing: the outer one decides.
+/// A guard; when it is dropped, the thread is root again. It cannot be sent to another thread. A guard within one that
+/// took effect changes nothing: the thread is no longer root.
 pub struct AsOwner {
-    /// None: nothing has changed.
+    /// Root's groups; None if nothing was changed.
     before: Option<Groups>,
     thread: PhantomData<*const ()>,
 }
 
-/// What root had.
 struct Groups {
     effective: Gid,
     supplementary: Vec<Gid>,
 }
 
 impl AsOwner {
-    /// Of this directory, with its group and no other. Nothing changes for who is not root, nor for root's own
-    /// directories. Errors: `Owner` where root lacks the capabilities to become another user, or is root only in a user
-    /// namespace that does not know the owner or forbids setgroups(2).
+    /// Makes the thread act as the owner of this directory, with the directory's group and no other. Changes nothing if
+    /// the process is not root, or if root owns the directory. Errors: `Owner` if root lacks the capabilities to become
+    /// another user, or is root only in a user namespace that does not map the owner or forbids setgroups(2).
     pub fn of(root: BorrowedFd<'_>) -> Result<Self, TreeError> {
         let mut acting = Self {
             before: None,
@@ -51,35 +49,33 @@ impl AsOwner {
             effective: rustix::process::getegid(),
             supplementary: rustix::process::getgroups().map_err(refused(user))?,
         };
-        // The C library would do this to every thread of the process; the bare call does it to this one.
+        // The C library would do this for every thread of the process; the bare system call does it for this one.
         if !before.supplementary.is_empty() {
             set_thread_groups(&[]).map_err(refused(user))?;
         }
-        // From here on a failure, too, is followed by the way back.
+        // From here on the ids are restored after a failure too.
         acting.before = Some(before);
         set_thread_res_gid(None, group, None).map_err(refused(user))?;
-        // The ids for files follow the effective ones, and no capability stays effective (credentials(7)).
+        // The file system ids follow the effective ones, and no capability stays effective (credentials(7)).
         set_thread_res_uid(None, user, None).map_err(refused(user))?;
         match is_only(user, group).map_err(refused(user))? {
             true => Ok(acting),
-            // Securebits keep the capabilities, for example.
+            // For example, securebits may keep the capabilities.
             false => Err(refused(user)(Errno::PERM)),
         }
     }
 }
 
 fn refused(user: Uid) -> impl FnOnce(Errno) -> TreeError {
-    move |error| TreeError::Owner {
-        uid: user.as_raw(),
-        error,
-    }
+    let uid = user.as_raw();
+    move |error| TreeError::Owner { uid, error }
 }
 
-/// Whether this thread has the rights of this user and group, and no others.
+/// True if this thread has the rights of this user and group, and no others.
 fn is_only(user: Uid, group: Gid) -> rustix::io::Result<bool> {
     let ids = (rustix::process::geteuid(), rustix::process::getegid());
     let effective = capabilities(None)?.effective;
-    Ok(ids == (user, group) && rustix::process::getgroups()?.is_empty() && !effective.intersects(OVER_FILES))
+    Ok(ids == (user, group) && rustix::process::getgroups()?.is_empty() && !effective.intersects(FILE_CAPS))
 }
 
 impl Drop for AsOwner {
@@ -87,7 +83,7 @@ impl Drop for AsOwner {
         let Some(before) = self.before.take() else {
             return;
         };
-        // The user first: only root may choose its groups.
+        // The user first: only root may set its groups.
         let back = set_thread_res_uid(None, Uid::ROOT, None)
             .and_then(|()| set_thread_res_gid(None, before.effective, None))
             .and_then(|()| match before.supplementary.as_slice() {
@@ -138,36 +134,36 @@ mod tests {
         read_bytes: 1 << 20,
         text_bytes: 1 << 10,
         diff_bytes: 1 << 10,
-        shown: &crate::tree::as_it_is,
+        redact: &crate::tree::unredacted,
     };
 
-    /// Who is not root has nobody else's rights to give up.
+    /// True if the tests run as root: other users cannot act as an owner.
     fn is_root() -> bool {
         let is_root = rustix::process::geteuid().is_root();
         if !is_root {
-            eprintln!("not root: nobody else has to act as an owner");
+            eprintln!("not run: only root acts as an owner");
         }
         is_root
     }
 
-    /// Of another user than the directory, which is still root's.
-    fn lay(place: &Scratch, name: &str, uid: u32, mode: u32) {
-        fs::write(place.path(name), "canary").unwrap();
-        chown(place.path(name), Some(uid), Some(uid)).unwrap();
-        fs::set_permissions(place.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    /// Writes a file of this owner and mode into a directory that root still owns.
+    fn write_owned(scratch: &Scratch, name: &str, uid: u32, mode: u32) {
+        fs::write(scratch.path(name), "canary").unwrap();
+        chown(scratch.path(name), Some(uid), Some(uid)).unwrap();
+        fs::set_permissions(scratch.path(name), fs::Permissions::from_mode(mode)).unwrap();
     }
 
     fn is_closed(result: Result<impl Sized, TreeError>) -> bool {
         result.is_err_and(|error| error.is_permission_denied())
     }
 
-    fn packed(place: &Scratch) -> Result<Vec<u8>, TreeError> {
+    fn packed(scratch: &Scratch) -> Result<Vec<u8>, TreeError> {
         let limits = PackLimits {
             walk: BOUNDS,
             bytes: 99,
         };
         let mut archive = Vec::new();
-        match pack(place.root(), None, &mut archive, limits, |bytes| bytes.into()) {
+        match pack(scratch.root(), None, &mut archive, limits, |bytes| bytes.into()) {
             Ok(_) => Ok(archive),
             Err(super::super::archive::ArchiveError::Tree(error)) => Err(error),
             Err(other) => panic!("{other}"),
@@ -176,94 +172,94 @@ mod tests {
 
     /// claim: [WS-8]
     #[test]
-    fn root_gives_out_nothing_that_the_owner_of_a_workspace_could_not_read() {
+    fn root_reads_no_file_that_workspace_owner_cannot_read() {
         if !is_root() {
             return;
         }
-        let place = Scratch::new();
-        lay(&place, "of_root", 0, 0o600);
-        lay(&place, "of_another", OTHER, 0o600);
-        lay(&place, "of_the_owner", USER, 0o600);
-        lay(&place, "for_all", 0, 0o644);
-        let read = |name: &str| get(place.root(), &name.parse().unwrap(), 9);
+        let scratch = Scratch::new();
+        write_owned(&scratch, "of_root", 0, 0o600);
+        write_owned(&scratch, "of_another", OTHER, 0o600);
+        write_owned(&scratch, "of_the_owner", USER, 0o600);
+        write_owned(&scratch, "for_all", 0, 0o644);
+        let read = |name: &str| get(scratch.root(), &name.parse().unwrap(), 9);
         let listed = || {
             let bounds = ListBounds {
                 walk: BOUNDS,
                 hashed_bytes: 99,
             };
-            let listed = list(place.root(), None, bounds).unwrap();
+            let listed = list(scratch.root(), None, bounds).unwrap();
             let told = listed.iter().filter(|one| one.sha256.is_some());
             told.map(|one| one.entry.path.clone()).collect::<Vec<_>>()
         };
         let compared = || {
-            let side = Side::live(place.root(), BOUNDS)?;
+            let side = Side::live(scratch.root(), BOUNDS)?;
             compare(&Side::empty(), &side, COMPARED)
         };
         let upper = Scratch::new();
         fs::write(upper.path("of_root"), "new").unwrap();
-        let overlaid = || overlay::read(upper.root(), place.root(), BOUNDS, COMPARED);
-        // The control: in its own directory root reads all of them.
+        let overlaid = || overlay::read(upper.root(), scratch.root(), BOUNDS, COMPARED);
+        // Control: in a directory of its own, root reads all of them.
         for name in ["of_root", "of_another", "of_the_owner", "for_all"] {
             assert_eq!(read(name).unwrap().bytes, b"canary", "{name}");
         }
         assert_eq!(listed().len(), 4);
-        assert!(packed(&place).is_ok() && compared().is_ok() && overlaid().is_ok());
-        chown(place.path(""), Some(USER), Some(USER)).unwrap();
+        assert!(packed(&scratch).is_ok() && compared().is_ok() && overlaid().is_ok());
+        chown(scratch.path(""), Some(USER), Some(USER)).unwrap();
         for name in ["of_root", "of_another"] {
             assert!(is_closed(read(name)), "{name}");
-            assert!(is_closed(open_file(place.root(), Path::new(name))), "{name}");
+            assert!(is_closed(open_file(scratch.root(), Path::new(name))), "{name}");
         }
         for name in ["of_the_owner", "for_all"] {
             assert_eq!(read(name).unwrap().bytes, b"canary", "{name}");
         }
         assert_eq!(listed(), [Path::new("for_all"), Path::new("of_the_owner")]);
-        assert!(is_closed(packed(&place)) && is_closed(compared()) && is_closed(overlaid()));
+        assert!(is_closed(packed(&scratch)) && is_closed(compared()) && is_closed(overlaid()));
         assert!(rustix::process::geteuid().is_root(), "the thread is root again");
     }
 
     /// claim: [WS-8]
     #[test]
-    fn root_enters_no_directory_of_a_workspace_that_its_owner_could_not_enter() {
+    fn root_enters_no_directory_that_workspace_owner_cannot_enter() {
         if !is_root() {
             return;
         }
-        let place = Scratch::new();
-        fs::create_dir(place.path("shut")).unwrap();
-        lay(&place, "shut/file", 0, 0o644);
-        fs::set_permissions(place.path("shut"), fs::Permissions::from_mode(0o700)).unwrap();
+        let scratch = Scratch::new();
+        fs::create_dir(scratch.path("shut")).unwrap();
+        write_owned(&scratch, "shut/file", 0, 0o644);
+        fs::set_permissions(scratch.path("shut"), fs::Permissions::from_mode(0o700)).unwrap();
         let path = "shut/file".parse().unwrap();
-        let walked = || walk(place.root(), BOUNDS);
-        let state = || LowerState::of(place.root(), BOUNDS);
+        let walked = || walk(scratch.root(), BOUNDS);
+        let state = || LowerState::of(scratch.root(), BOUNDS);
         assert_eq!(walked().unwrap().len(), 2, "the control");
-        assert!(get(place.root(), &path, 9).is_ok() && state().is_ok());
-        chown(place.path(""), Some(USER), Some(USER)).unwrap();
+        assert!(get(scratch.root(), &path, 9).is_ok() && state().is_ok());
+        chown(scratch.path(""), Some(USER), Some(USER)).unwrap();
         assert!(is_closed(walked()) && is_closed(state()));
-        assert!(is_closed(get(place.root(), &path, 9)));
-        assert!(is_closed(put(place.root(), &path, b"x", None, 9)));
+        assert!(is_closed(get(scratch.root(), &path, 9)));
+        assert!(is_closed(put(scratch.root(), &path, b"x", None, 9)));
         let below = "shut/new".parse().unwrap();
-        assert!(is_closed(put(place.root(), &below, b"x", None, 9)));
-        assert_eq!(fs::read(place.path("shut/file")).unwrap(), b"canary");
+        assert!(is_closed(put(scratch.root(), &below, b"x", None, 9)));
+        assert_eq!(fs::read(scratch.path("shut/file")).unwrap(), b"canary");
     }
 
     /// claim: [WS-8]
     #[test]
-    fn the_servers_own_groups_open_nothing_in_a_workspace_either() {
+    fn supplementary_groups_of_server_give_no_access_to_workspace() {
         if !is_root() {
             return;
         }
-        let place = Scratch::new();
-        lay(&place, "of_a_group", OTHER, 0o640);
-        chown(place.path(""), Some(USER), Some(USER)).unwrap();
-        // On a thread of its own, for the groups are the thread's.
+        let scratch = Scratch::new();
+        write_owned(&scratch, "of_a_group", OTHER, 0o640);
+        chown(scratch.path(""), Some(USER), Some(USER)).unwrap();
+        // On a separate thread, because groups are set per thread.
         let test = || {
             let own = [Gid::from_raw(OTHER)];
             set_thread_groups(&own).unwrap();
-            // The control: another user with root's groups.
+            // Control: another user with root's groups can read the file.
             set_thread_res_uid(None, Uid::from_raw(USER), None).unwrap();
-            let found = fs::read(place.path("of_a_group"));
+            let found = fs::read(scratch.path("of_a_group"));
             set_thread_res_uid(None, Uid::ROOT, None).unwrap();
             assert_eq!(found.unwrap(), b"canary");
-            assert!(is_closed(get(place.root(), &"of_a_group".parse().unwrap(), 9)));
+            assert!(is_closed(get(scratch.root(), &"of_a_group".parse().unwrap(), 9)));
             assert_eq!(rustix::process::getgroups().unwrap(), own, "they come back");
         };
         thread::scope(|scope| scope.spawn(test).join().unwrap());
@@ -277,24 +273,24 @@ mod tests {
 
     /// claim: [WS-8]
     #[test]
-    fn root_that_cannot_become_the_owner_is_refused_and_stays_what_it_was() {
+    fn root_unable_to_become_owner_is_refused_and_unchanged() {
         if !is_root() {
             return;
         }
-        let place = Scratch::new();
-        lay(&place, "file", USER, 0o644);
+        let scratch = Scratch::new();
+        write_owned(&scratch, "file", USER, 0o644);
         let path = "file".parse().unwrap();
-        chown(place.path(""), Some(USER), Some(USER)).unwrap();
+        chown(scratch.path(""), Some(USER), Some(USER)).unwrap();
         let without = |lost: CapabilitySet, groups: &[Gid]| {
             thread::scope(|scope| {
                 let test = || {
                     set_thread_groups(groups).unwrap();
-                    assert!(get(place.root(), &path, 9).is_ok(), "the control");
+                    assert!(get(scratch.root(), &path, 9).is_ok(), "the control");
                     let mut left = capabilities(None).unwrap();
                     left.effective.remove(lost);
                     left.permitted.remove(lost);
                     rustix::thread::set_capabilities(None, left).unwrap();
-                    let refused = get(place.root(), &path, 9);
+                    let refused = get(scratch.root(), &path, 9);
                     assert!(
                         matches!(refused, Err(TreeError::Owner { uid: USER, .. })),
                         "{refused:?}"
@@ -313,12 +309,12 @@ mod tests {
     }
 
     #[test]
-    fn another_thread_stays_root_and_a_second_guard_changes_nothing() {
+    fn owner_guard_is_per_thread_and_nested_guard_changes_nothing() {
         if !is_root() {
             return;
         }
-        let (place, other) = (Scratch::new(), Scratch::new());
-        chown(place.path(""), Some(USER), Some(USER)).unwrap();
+        let (scratch, other) = (Scratch::new(), Scratch::new());
+        chown(scratch.path(""), Some(USER), Some(USER)).unwrap();
         chown(other.path(""), Some(OTHER), Some(OTHER)).unwrap();
         let user = || rustix::process::geteuid().as_raw();
         let (acts, acting) = std::sync::mpsc::channel::<()>();
@@ -326,7 +322,7 @@ mod tests {
             acting.recv().unwrap();
             user()
         });
-        let outer = AsOwner::of(place.root()).unwrap();
+        let outer = AsOwner::of(scratch.root()).unwrap();
         let inner = AsOwner::of(other.root()).unwrap();
         assert_eq!(user(), USER);
         acts.send(()).unwrap();
@@ -338,19 +334,19 @@ mod tests {
     }
 
     #[test]
-    fn root_commits_from_one_users_layer_into_another_users_directory() {
+    fn root_commits_layer_of_one_user_into_directory_of_another() {
         if !is_root() {
             return;
         }
         let (lower, upper) = (Scratch::new(), Scratch::new());
-        lay(&lower, "old", OTHER, 0o600);
+        write_owned(&lower, "old", OTHER, 0o600);
         chown(lower.path(""), Some(OTHER), Some(OTHER)).unwrap();
         for name in ["old", "new"] {
-            lay(&upper, name, USER, 0o600);
+            write_owned(&upper, name, USER, 0o600);
         }
-        for (place, user) in [(&lower, OTHER), (&upper, USER)] {
-            chown(place.path(""), Some(user), Some(user)).unwrap();
-            fs::set_permissions(place.path(""), fs::Permissions::from_mode(0o700)).unwrap();
+        for (scratch, user) in [(&lower, OTHER), (&upper, USER)] {
+            chown(scratch.path(""), Some(user), Some(user)).unwrap();
+            fs::set_permissions(scratch.path(""), fs::Permissions::from_mode(0o700)).unwrap();
         }
         fs::write(upper.path("old"), "changed").unwrap();
         let changes = overlay::read(upper.root(), lower.root(), BOUNDS, COMPARED).unwrap();
@@ -365,14 +361,14 @@ mod tests {
     }
 
     #[test]
-    fn root_works_in_a_sandboxes_own_memory_as_the_sandboxes_user() {
+    fn root_acts_as_sandbox_user_in_sandbox_tmpfs() {
         if !is_root() {
             return;
         }
-        let place = Scratch::new();
+        let scratch = Scratch::new();
         let script = format!(
             "mount -t tmpfs layer {0} && mkdir {0}/w && echo ready && read end",
-            place.path("").display()
+            scratch.path("").display()
         );
         #[expect(
             clippy::disallowed_methods,
@@ -394,7 +390,7 @@ mod tests {
             work(&format!(
                 "/proc/{}/root{}/w",
                 child.id(),
-                place.path("").display()
+                scratch.path("").display()
             ));
         } else {
             eprintln!("no tmpfs in a user namespace on this machine");
@@ -410,7 +406,7 @@ mod tests {
     }
 
     fn work(memory: &str) {
-        // The control: root as root is refused.
+        // Control: root itself is refused.
         let refused = File::create(format!("{memory}/control")).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(Errno::OVERFLOW.raw_os_error()));
         let root = File::open(memory).unwrap();

@@ -1,6 +1,5 @@
-//! Which changes the host may later run without anybody meaning to: hooks, build files, settings of tools.
-//!
-//! Advice for the review of what leaves a sandbox, not a wall: a file that is run on purpose is not in any list.
+//! Risks of changes that the host may later run unintentionally: hooks, build files, settings of tools. Advice for the
+//! review of changes from a sandbox, not a wall: no list has the files that are run on purpose.
 
 mod table;
 
@@ -13,12 +12,10 @@ use std::{
 };
 use table::RULES;
 
-/// Why a change deserves a second look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Risk {
-    /// Stable; for rules and counts.
+    /// Stable identifier, for rules and counts.
     pub rule: &'static str,
-    /// For people.
     pub what: &'static str,
 }
 
@@ -32,10 +29,10 @@ const SET_ID: Risk = risk(
     "set-id",
     "It asks to run as its owner or group; the bits are dropped at a commit.",
 );
-const OUTSIDE: Risk = risk("link.outside", "The link points out of the workspace, or may.");
+const OUTSIDE: Risk = risk("link.outside", "The link points outside the workspace, or may.");
 const SPECIAL: Risk = risk(
     "special",
-    "It is no file, directory or link, or a file with a second name; it is not committed.",
+    "It is not a file, directory or link, or it has a second hard link; it is not committed.",
 );
 const SCRIPTS: Risk = risk(
     "node.scripts",
@@ -50,24 +47,24 @@ pub(super) struct Facts<'a> {
     pub path: &'a Path,
     pub old: Option<&'a Node>,
     pub new: Option<&'a Node>,
-    /// The contents, unless they are too long to look at.
+    /// The contents; None if too long to be read, or if there is no file.
     pub old_bytes: Option<&'a [u8]>,
     pub new_bytes: Option<&'a [u8]>,
-    /// The first bytes of the new content, however long it is.
+    /// The first bytes of the new content, also of a long one.
     pub new_head: &'a [u8],
     pub bare: &'a BTreeSet<PathBuf>,
 }
 
-/// The rules that a change meets, in order and each once.
+/// Returns the risks of a change, sorted, each rule once.
 pub(super) fn of(facts: &Facts<'_>) -> Vec<Risk> {
-    let names = plain_names(facts.path);
+    let names = folded_names(facts.path);
     let mut sides = [facts.old, facts.new].into_iter().flatten();
     let is_directory = sides.all(|node| node.kind == EntryKind::Directory);
     let mut risks: BTreeSet<Risk> = RULES
         .iter()
         .filter(|rule| match is_directory {
-            true => rule.place.holds_directory(&names),
-            false => rule.place.holds(&names),
+            true => rule.place.applies_to_directory(&names),
+            false => rule.place.applies_to(&names),
         })
         .map(|found| risk(&found.rule, &found.sentence))
         .collect();
@@ -88,7 +85,7 @@ pub(super) fn of(facts: &Facts<'_>) -> Vec<Risk> {
     if let Some(new) = facts.new {
         risks.extend(of_new(facts, new));
     }
-    // A rule may have several sentences; one is enough.
+    // Several sentences may belong to one rule; the first is enough.
     let mut seen = BTreeSet::new();
     risks.into_iter().filter(|risk| seen.insert(risk.rule)).collect()
 }
@@ -109,7 +106,7 @@ fn of_new(facts: &Facts<'_>, new: &Node) -> Vec<Risk> {
                 risks.push(PROGRAM);
             }
         }
-        EntryKind::Link(target) if leads_out(facts.path, target) => risks.push(OUTSIDE),
+        EntryKind::Link(target) if may_point_outside(facts.path, target) => risks.push(OUTSIDE),
         EntryKind::Link(_) | EntryKind::Directory => {}
         EntryKind::Whiteout | EntryKind::Other => risks.push(SPECIAL),
     }
@@ -119,17 +116,17 @@ fn of_new(facts: &Facts<'_>, new: &Node) -> Vec<Risk> {
     risks
 }
 
-/// The names of a path as the most forgiving file system reads them: without case, without the marks that HFS+ ignores,
-/// and without what NTFS drops at the end or takes for a stream.
-fn plain_names(path: &Path) -> Vec<String> {
+/// Folds the names of a path as the most lenient file systems do: ignores case and the characters that HFS+ ignores,
+/// and drops what NTFS drops at the end of a name or reads as a stream.
+fn folded_names(path: &Path) -> Vec<String> {
     let parts = path.components().filter_map(|component| match component {
         Component::Normal(name) => Some(name.to_string_lossy()),
         _ => None,
     });
-    parts.map(|name| plain_name(&name)).collect()
+    parts.map(|name| folded_name(&name)).collect()
 }
 
-fn plain_name(name: &str) -> String {
+fn folded_name(name: &str) -> String {
     let ignored = |c: &char| matches!(c, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
     let shown: String = name.chars().filter(|c| !ignored(c)).collect();
     let folded = shown.to_lowercase().replace('\u{17f}', "s");
@@ -140,8 +137,8 @@ fn plain_name(name: &str) -> String {
     }
 }
 
-/// Directories that Git takes for bare repositories, or would with a little more: the half with `HEAD` can lie in one
-/// place and, where its `commondir` says, the half with `objects` and `refs` in another.
+/// Returns the directories that Git accepts as bare repositories, or could with a few more files. The half with `HEAD`
+/// can be in one directory and the half with `objects` and `refs` in another, named by its `commondir`.
 pub(super) fn bare_repositories(nodes: &BTreeMap<PathBuf, Node>) -> BTreeSet<PathBuf> {
     const PARTS: [&str; 7] = [
         "head",
@@ -155,7 +152,7 @@ pub(super) fn bare_repositories(nodes: &BTreeMap<PathBuf, Node>) -> BTreeSet<Pat
     let mut found: BTreeMap<&Path, BTreeSet<&str>> = BTreeMap::new();
     for path in nodes.keys() {
         let Some(name) = path.file_name() else { continue };
-        let name = plain_name(&name.to_string_lossy());
+        let name = folded_name(&name.to_string_lossy());
         if let Some(part) = PARTS.into_iter().find(|part| *part == name) {
             let directory = path.parent().unwrap_or(Path::new(""));
             found.entry(directory).or_default().insert(part);
@@ -168,7 +165,7 @@ pub(super) fn bare_repositories(nodes: &BTreeMap<PathBuf, Node>) -> BTreeSet<Pat
     halves.map(|(path, _)| path.to_owned()).collect()
 }
 
-/// The parts of a package.json that are run. What cannot be read differs from everything that can.
+/// Returns the parts of a package.json that are run. A file that is not JSON differs from every one that is.
 fn scripts(bytes: Option<&[u8]>) -> Option<Vec<Value>> {
     const RUN: [&str; 9] = [
         "scripts",
@@ -186,7 +183,7 @@ fn scripts(bytes: Option<&[u8]>) -> Option<Vec<Value>> {
         return Some(vec![Value::String(String::from_utf8_lossy(bytes).into_owned())]);
     };
     let parts: Vec<Value> = RUN.iter().map(|part| value[*part].clone()).collect();
-    // A file without any is as good as no file.
+    // A file without any of them counts as no file.
     (!parts.iter().all(Value::is_null)).then_some(parts)
 }
 
@@ -202,8 +199,8 @@ fn is_program(head: &[u8]) -> bool {
     MARKS.iter().any(|mark| head.starts_with(mark))
 }
 
-/// Whether a link of this place leaves the workspace, or may: after a name that is a link itself, `..` leads anywhere.
-fn leads_out(path: &Path, target: &Path) -> bool {
+/// True if a link at `path` may point outside the workspace: `..` after a name leads anywhere if that is a link itself.
+fn may_point_outside(path: &Path, target: &Path) -> bool {
     let names = |part: &Component<'_>| matches!(part, Component::Normal(_));
     let is_up = |part: &Component<'_>| *part == Component::ParentDir;
     let up = target.components().filter(is_up).count();
@@ -248,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_host_may_run_is_flagged_by_its_place() {
+    fn files_that_host_may_run_are_flagged_by_path() {
         let table: &[(&str, &[&str])] = &[
             (".git/hooks/pre-commit", &["git.directory"]),
             (".git/config", &["git.directory"]),
@@ -344,7 +341,7 @@ mod tests {
     ];
 
     #[test]
-    fn names_that_a_host_is_known_to_run_or_obey_are_flagged() {
+    fn known_run_or_obeyed_names_are_flagged() {
         for (rule, paths) in KNOWN {
             for path in *paths {
                 let found = rules(path, None, Some((0o644, "x")));
@@ -370,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_has_no_flag_for_a_name_that_only_a_file_is_run_by() {
+    fn directory_is_not_flagged_by_rules_for_files() {
         let directory = node(EntryKind::Directory, 0o755);
         let file = node(EntryKind::File, 0o644);
         let with = |path: &str, old: Option<&Node>| {
@@ -391,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_run_is_flagged_by_its_mode_and_content() {
+    fn programs_are_flagged_by_mode_and_content() {
         assert_eq!(rules("x", None, Some((0o755, "text"))), ["executable"]);
         assert_eq!(
             rules("x", Some((0o644, "text")), Some((0o755, "text"))),
@@ -408,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn package_json_is_flagged_when_what_it_runs_changes() {
+    fn package_json_is_flagged_when_its_commands_change() {
         let (plain, script) = (r#"{"name":"a"}"#, r#"{"name":"a","scripts":{"postinstall":"x"}}"#);
         let changed = |old, new| rules("web/package.json", Some((0o644, old)), Some((0o644, new)));
         assert!(changed(plain, r#"{"name":"b"}"#).is_empty());
@@ -423,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_lead_out_and_special_files_are_flagged() {
+    fn outside_symlinks_and_special_files_are_flagged() {
         let with = |kind: EntryKind| {
             let risks = of(&Facts {
                 path: Path::new("a/b"),
@@ -439,7 +436,7 @@ mod tests {
         let link = |target: &str| with(EntryKind::Link(target.into()));
         assert!(link("../c").is_empty());
         assert!(link("./c/d").is_empty());
-        // `c` may be a link to `.`.
+        // `c` may be a symbolic link to `.`.
         assert_eq!(link("c/../../d"), ["link.outside"]);
         assert_eq!(link("../../c"), ["link.outside"]);
         assert_eq!(link("c/../../../d/e"), ["link.outside"]);
@@ -448,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_repository_is_found_by_its_shape() {
+    fn bare_repository_is_recognized_by_its_files() {
         let paths = [
             "x/HEAD",
             "x/objects",

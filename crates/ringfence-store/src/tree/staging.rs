@@ -1,4 +1,4 @@
-//! Files that wait, out of the way, until all of them are whole.
+//! A staging directory: files that are complete before any of them is put in place.
 
 use super::{Timestamp, TreeError, beneath, owner::AsOwner};
 use crate::{
@@ -18,13 +18,13 @@ use std::{
     time::Duration,
 };
 
-const OWN: &str = ".ringfence-";
-/// A directory that was made a moment ago may not be locked yet.
-const LEFT_AFTER: Duration = Duration::from_secs(60);
-/// Looked at for what was left.
+const NAME_PREFIX: &str = ".ringfence-";
+/// Minimum age of a leftover: a directory that was just created may not be locked yet.
+const LEFTOVER_AGE_MIN: Duration = Duration::from_secs(60);
+/// Maximum number of names searched for leftovers.
 const NAMES_MAX: usize = 1_000_000;
 
-/// A directory of its own beneath a root, closed to others; dropped, it is gone with what was not put in place.
+/// A private directory beneath a root. Dropping it removes it, with the files that were not put in place.
 pub(super) struct StagingDir<'r> {
     root: BorrowedFd<'r>,
     name: String,
@@ -35,11 +35,10 @@ pub(super) struct StagingDir<'r> {
 #[derive(Clone, Copy)]
 pub(super) struct Attributes {
     pub mode: u32,
-    /// None: now.
+    /// Modification time; None for the present.
     pub mtime: Option<Timestamp>,
 }
 
-/// One of its files, or a link.
 pub(super) struct Staged {
     number: u64,
     pub size: u64,
@@ -56,17 +55,17 @@ impl Staged {
     }
 }
 
-/// Removes what processes have left in `root` that were killed. Whose directory is locked is alive; and in one of
-/// ours there are files and links with numbers for names: with anything else in it, it stays.
-pub(super) fn forget_left(root: BorrowedFd<'_>) -> Result<(), TreeError> {
+/// Removes the staging directories that killed processes have left in `root`. A locked directory is in use. A staging
+/// directory has only files and links with numbers as names; a directory with anything else in it is kept.
+pub(super) fn remove_stale_staging(root: BorrowedFd<'_>) -> Result<(), TreeError> {
     let failed = || TreeError::of("remove what was left in", ".");
     for entry in Dir::read_from(root).map_err(failed())?.take(NAMES_MAX) {
         let name = entry.map_err(failed())?.file_name().to_owned();
         let Some(name) = name.to_str().ok().filter(|name| is_own_name(name)) else {
             continue;
         };
-        match forget_one(root, name) {
-            // Not ours, or not any more.
+        match remove_if_stale(root, name) {
+            // Not a staging directory, in use, or already removed.
             Err(Errno::NOTDIR | Errno::NOENT | Errno::LOOP | Errno::WOULDBLOCK | Errno::NOTEMPTY)
             | Ok(()) => {}
             Err(error) => tracing::warn!(%error, "a staging directory that was left was not removed"),
@@ -75,10 +74,10 @@ pub(super) fn forget_left(root: BorrowedFd<'_>) -> Result<(), TreeError> {
     Ok(())
 }
 
-fn forget_one(root: BorrowedFd<'_>, name: &str) -> rustix::io::Result<()> {
+fn remove_if_stale(root: BorrowedFd<'_>, name: &str) -> rustix::io::Result<()> {
     let directory = beneath::open_listing(root, Path::new(name))?;
     let stat = rustix::fs::fstat(&directory)?;
-    if modified(&stat).elapsed().is_ok_and(|age| age < LEFT_AFTER) {
+    if modified(&stat).elapsed().is_ok_and(|age| age < LEFTOVER_AGE_MIN) {
         return Ok(());
     }
     rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive)?;
@@ -94,14 +93,14 @@ fn forget_one(root: BorrowedFd<'_>, name: &str) -> rustix::io::Result<()> {
 
 impl<'r> StagingDir<'r> {
     pub(super) fn new(root: BorrowedFd<'r>) -> Result<Self, TreeError> {
-        // No program can guess it, and so none can be in the way.
+        // Random, so that no program can guess the name and take it first.
         let random = random_hex::<8>().map_err(TreeError::io("name", "a staging directory"))?;
-        let name = format!("{OWN}{random}");
+        let name = format!("{NAME_PREFIX}{random}");
         let mode = Mode::from_raw_mode(0o700);
         rustix::fs::mkdirat(root, &name, mode).map_err(TreeError::of("make", &name))?;
         let opened = beneath::open_listing(root, Path::new(&name));
         let directory = opened.map_err(TreeError::of("open", &name))?;
-        // While the lock is held, no other process takes the directory for a leftover.
+        // The lock keeps other processes from removing the directory as a leftover.
         let locked = rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive);
         locked.map_err(TreeError::of("lock", &name))?;
         Ok(Self {
@@ -117,7 +116,7 @@ impl<'r> StagingDir<'r> {
         self.files
     }
 
-    /// All that the reader gives, at most `bytes_max`; `path` is where it is meant to go. Its owner is the root's.
+    /// Writes all that the reader yields, at most `bytes_max`, to a file owned like the root. `path` is for errors.
     pub(super) fn write(
         &mut self,
         mut reader: impl Read,
@@ -136,7 +135,7 @@ impl<'r> StagingDir<'r> {
             return Err(TreeError::too_large(path, bytes_max));
         }
         let (file, hashed) = out.finish();
-        beneath::give_like(file.as_fd(), "", self.root).map_err(TreeError::of("give away", path))?;
+        beneath::chown_like(file.as_fd(), "", self.root).map_err(TreeError::of("give away", path))?;
         let mode = Mode::from_raw_mode(attributes.mode);
         rustix::fs::fchmod(&file, mode).map_err(TreeError::of("set the mode of", path))?;
         if let Some(mtime) = attributes.mtime {
@@ -149,13 +148,13 @@ impl<'r> StagingDir<'r> {
         })
     }
 
-    /// A symbolic link; nothing is ever done with what it points to.
+    /// Creates a symbolic link; its target is never followed.
     pub(super) fn link(&mut self, target: &Path, path: &Path) -> Result<Staged, TreeError> {
         let number = self.next();
         let name = number.to_string();
         let made = rustix::fs::symlinkat(target, &self.directory, name.as_str());
         made.map_err(TreeError::of("make the link", path))?;
-        let given = beneath::give_like(self.directory.as_fd(), &name, self.root);
+        let given = beneath::chown_like(self.directory.as_fd(), &name, self.root);
         given.map_err(TreeError::of("give away", path))?;
         Ok(Staged::unread(number))
     }
@@ -165,14 +164,14 @@ impl<'r> StagingDir<'r> {
         let name = staged.number.to_string();
         match rustix::fs::openat(&self.directory, name, flags, Mode::empty()) {
             Ok(file) => rustix::fs::fsync(file).map_err(TreeError::of("bring to the disk", path)),
-            // A link lies in its directory.
+            // A link is stored in its directory.
             Err(Errno::LOOP) => Ok(()),
             Err(error) => Err(TreeError::of("open", path)(error)),
         }
     }
 
-    /// Puts it in its place: instead of whatever file is there, where nothing is (`NOREPLACE`, `Errno::EXIST`:
-    /// something is), or in exchange (`EXCHANGE`): then what was there lies here, as [`StagingDir::here`] says.
+    /// Renames a staged file to its destination: replaces a file there, or with `NOREPLACE` fails (`Errno::EXIST`) if
+    /// something is there, or with `EXCHANGE` swaps the two: the old file is then at [`StagingDir::path_of`].
     pub(super) fn place(
         &self,
         staged: &Staged,
@@ -183,7 +182,7 @@ impl<'r> StagingDir<'r> {
         rustix::fs::renameat_with(&self.directory, staged.number.to_string(), to, name, how)
     }
 
-    /// False: something is there already.
+    /// Returns false if something is at the destination already.
     pub(super) fn place_new(
         &self,
         staged: &Staged,
@@ -193,8 +192,8 @@ impl<'r> StagingDir<'r> {
         match self.place(staged, to, name, RenameFlags::NOREPLACE) {
             Ok(()) => Ok(true),
             Err(Errno::EXIST) => Ok(false),
-            // Not on this file system: as soon after a look as can be.
-            Err(Errno::INVAL | Errno::NOSYS) if beneath::look(to, name)?.is_some() => Ok(false),
+            // Not supported by this file system: a check, immediately followed by a plain rename.
+            Err(Errno::INVAL | Errno::NOSYS) if beneath::stat_entry(to, name)?.is_some() => Ok(false),
             Err(Errno::INVAL | Errno::NOSYS) => {
                 self.place(staged, to, name, RenameFlags::empty()).map(|()| true)
             }
@@ -202,28 +201,28 @@ impl<'r> StagingDir<'r> {
         }
     }
 
-    /// Takes a file or a link out of its place.
+    /// Moves a file or a link from its directory into the staging directory.
     pub(super) fn take(&mut self, directory: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<Staged> {
         let number = self.next();
         rustix::fs::renameat(directory, name, &self.directory, number.to_string())?;
         Ok(Staged::unread(number))
     }
 
-    /// Of what lies under its number now.
+    /// Returns the inode of what is now under the number of a staged file.
     pub(super) fn inode(&self, staged: &Staged) -> rustix::io::Result<u64> {
         let name = staged.number.to_string();
         rustix::fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW).map(|stat| stat.st_ino)
     }
 
-    /// Where it lies, from the root.
-    pub(super) fn here(&self, staged: &Staged) -> PathBuf {
+    /// Returns the path of a staged file below the root.
+    pub(super) fn path_of(&self, staged: &Staged) -> PathBuf {
         Path::new(&self.name).join(staged.number.to_string())
     }
 }
 
 impl Drop for StagingDir<'_> {
     fn drop(&mut self) {
-        // An error may have ended the caller's own.
+        // The caller's guard may have been dropped by an error.
         let _acting = match AsOwner::of(self.root) {
             Ok(acting) => acting,
             Err(error) => return tracing::warn!(%error, "a staging directory was not removed"),
@@ -240,8 +239,7 @@ impl Drop for StagingDir<'_> {
     }
 }
 
-/// Whether it has the form of a staging directory's name.
 fn is_own_name(name: &str) -> bool {
-    let digits = name.strip_prefix(OWN);
+    let digits = name.strip_prefix(NAME_PREFIX);
     digits.is_some_and(|digits| digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }

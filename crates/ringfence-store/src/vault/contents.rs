@@ -1,5 +1,5 @@
-//! What a vault holds, by namespace, within its limits. Pure: time is given, nothing is read or written. A copy shares
-//! the values, so a change is made on a copy and takes its place whole.
+//! The secrets of a vault, by namespace, within the limits. Pure: time is a parameter, and there is no I/O. Copies
+//! share the values, so a change is made on a copy, which then replaces the original.
 
 use super::{
     error::{BYTES_MAX, Limit, NAMESPACE_BYTES_MAX, NAMESPACE_SECRETS_MAX, SECRETS_MAX, VaultError},
@@ -8,7 +8,6 @@ use super::{
 use ringfence_types::{EnvName, Namespace};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// What is counted against the limits.
 #[derive(Clone, Copy, Default)]
 struct Total {
     secrets: usize,
@@ -28,7 +27,7 @@ impl Total {
 }
 
 impl Limit {
-    /// The first limit that a namespace with so much, in a vault with so much, has passed.
+    /// Returns the first limit that the counts of a namespace and of the whole vault exceed.
     fn passed(own: Total, all: Total) -> Option<Self> {
         let limits = [
             (own.secrets > NAMESPACE_SECRETS_MAX, Self::NamespaceSecrets),
@@ -43,28 +42,28 @@ impl Limit {
 
 #[derive(Clone, Default)]
 pub(super) struct Contents {
-    namespaces: BTreeMap<Namespace, BTreeMap<EnvName, Kept>>,
+    namespaces: BTreeMap<Namespace, BTreeMap<EnvName, StoredSecret>>,
     count: Total,
-    /// Nothing expires before it, so that the time is nearly always told without a look at everything.
+    /// The earliest expiry or before, so that most sweeps need not visit all secrets.
     expires_from_unix_ms: Option<u64>,
 }
 
 #[derive(Clone)]
-pub(super) struct Kept {
+pub(super) struct StoredSecret {
     pub(super) value: Arc<SecretValue>,
-    /// None: unknown, it came from the environment.
+    /// None if unknown: the value is from the environment.
     pub(super) created_unix_ms: Option<u64>,
-    /// None: it stays until it is deleted. From this moment on it is gone.
+    /// The secret has expired from this moment on; None if it does not expire.
     pub(super) expires_unix_ms: Option<u64>,
 }
 
 impl Contents {
-    /// True: it took the place of another. On refusal nothing has changed.
+    /// Stores a secret; returns true if it replaced one. On error nothing has changed.
     pub(super) fn put(
         &mut self,
         namespace: &Namespace,
         key: &EnvName,
-        kept: Kept,
+        secret: StoredSecret,
     ) -> Result<bool, VaultError> {
         let secrets = self.namespaces.entry(namespace.clone()).or_default();
         let (mut own, mut all) = (Total::default(), self.count);
@@ -74,18 +73,17 @@ impl Contents {
         if let Some(replaced) = secrets.get(key) {
             all.remove(&replaced.value);
         }
-        own.add(&kept.value);
-        all.add(&kept.value);
+        own.add(&secret.value);
+        all.add(&secret.value);
         if let Some(limit) = Limit::passed(own, all) {
             return Err(VaultError::Full { limit });
         }
-        let ends = self.expires_from_unix_ms.into_iter().chain(kept.expires_unix_ms);
-        self.expires_from_unix_ms = ends.min();
+        let ends = [self.expires_from_unix_ms, secret.expires_unix_ms];
+        self.expires_from_unix_ms = ends.into_iter().flatten().min();
         self.count = all;
-        Ok(secrets.insert(key.clone(), kept).is_some())
+        Ok(secrets.insert(key.clone(), secret).is_some())
     }
 
-    /// False: there was none.
     pub(super) fn delete(&mut self, namespace: &Namespace, key: &EnvName) -> bool {
         let secrets = self.namespaces.get_mut(namespace);
         let deleted = secrets.and_then(|secrets| secrets.remove(key));
@@ -95,7 +93,7 @@ impl Contents {
         deleted.is_some()
     }
 
-    /// Drops what has expired; true when there was any.
+    /// Removes expired secrets; returns true if there were any.
     pub(super) fn sweep(&mut self, now_unix_ms: u64) -> bool {
         let expired = |end: u64| end <= now_unix_ms;
         if !self.expires_from_unix_ms.is_some_and(expired) {
@@ -103,27 +101,27 @@ impl Contents {
         }
         let before = self.len();
         for secrets in self.namespaces.values_mut() {
-            let gone = secrets.extract_if(.., |_, kept| kept.expires_unix_ms.is_some_and(expired));
-            gone.for_each(|(_, kept)| self.count.remove(&kept.value));
+            let gone = secrets.extract_if(.., |_, secret| secret.expires_unix_ms.is_some_and(expired));
+            gone.for_each(|(_, secret)| self.count.remove(&secret.value));
         }
-        self.expires_from_unix_ms = self.each().filter_map(|(_, _, kept)| kept.expires_unix_ms).min();
+        self.expires_from_unix_ms = self.each().filter_map(|(_, _, one)| one.expires_unix_ms).min();
         self.len() < before
     }
 
-    pub(super) fn get(&self, namespace: &Namespace, key: &EnvName) -> Option<&Kept> {
+    pub(super) fn get(&self, namespace: &Namespace, key: &EnvName) -> Option<&StoredSecret> {
         self.namespaces.get(namespace)?.get(key)
     }
 
-    /// One namespace, in the order of its keys.
-    pub(super) fn of(&self, namespace: &Namespace) -> impl Iterator<Item = (&EnvName, &Kept)> {
+    /// The secrets of a namespace, in the order of their keys.
+    pub(super) fn of(&self, namespace: &Namespace) -> impl Iterator<Item = (&EnvName, &StoredSecret)> {
         self.namespaces.get(namespace).into_iter().flatten()
     }
 
-    /// Everything, in the order of namespaces and keys.
-    pub(super) fn each(&self) -> impl Iterator<Item = (&Namespace, &EnvName, &Kept)> {
+    /// All secrets, in the order of namespaces and keys.
+    pub(super) fn each(&self) -> impl Iterator<Item = (&Namespace, &EnvName, &StoredSecret)> {
         let each = |(namespace, secrets)| Iterator::zip(std::iter::repeat(namespace), secrets);
         let all = self.namespaces.iter().flat_map(each);
-        all.map(|(namespace, (key, kept))| (namespace, key, kept))
+        all.map(|(namespace, (key, secret))| (namespace, key, secret))
     }
 
     pub(super) fn len(&self) -> usize {
@@ -140,8 +138,8 @@ mod tests {
         EnvName::try_from(format!("K{number}")).unwrap()
     }
 
-    fn kept(bytes: usize) -> Kept {
-        Kept {
+    fn secret(bytes: usize) -> StoredSecret {
+        StoredSecret {
             value: SecretValue::new("x".repeat(bytes)).unwrap().into(),
             created_unix_ms: Some(0),
             expires_unix_ms: None,
@@ -156,66 +154,66 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_has_a_number_of_secrets() {
+    fn secrets_per_namespace_are_limited() {
         let (mut contents, a) = (Contents::default(), namespace("a"));
         for number in 0..NAMESPACE_SECRETS_MAX {
-            assert!(!contents.put(&a, &key(number), kept(1)).unwrap());
+            assert!(!contents.put(&a, &key(number), secret(1)).unwrap());
         }
         assert_eq!(
-            refused(contents.put(&a, &key(5_000), kept(1))),
+            refused(contents.put(&a, &key(5_000), secret(1))),
             Limit::NamespaceSecrets
         );
         assert!(
-            contents.put(&a, &key(7), kept(2)).unwrap(),
+            contents.put(&a, &key(7), secret(2)).unwrap(),
             "a full namespace still takes a replacement"
         );
-        assert!(!contents.put(&namespace("b"), &key(0), kept(1)).unwrap());
+        assert!(!contents.put(&namespace("b"), &key(0), secret(1)).unwrap());
         assert!(contents.delete(&a, &key(0)));
-        assert!(!contents.put(&a, &key(5_000), kept(1)).unwrap());
+        assert!(!contents.put(&a, &key(5_000), secret(1)).unwrap());
     }
 
     #[test]
-    fn all_namespaces_together_have_a_number_of_secrets() {
+    fn secrets_in_total_are_limited() {
         let mut contents = Contents::default();
         for number in 0..SECRETS_MAX {
             contents
-                .put(&namespace(&format!("n{}", number / 900)), &key(number), kept(1))
+                .put(&namespace(&format!("n{}", number / 900)), &key(number), secret(1))
                 .unwrap();
         }
         assert_eq!(contents.len(), SECRETS_MAX);
         assert_eq!(
-            refused(contents.put(&namespace("new"), &key(0), kept(1))),
+            refused(contents.put(&namespace("new"), &key(0), secret(1))),
             Limit::Secrets
         );
         assert!(contents.of(&namespace("new")).next().is_none());
     }
 
     #[test]
-    fn bytes_are_counted_by_namespace_and_in_all() {
+    fn bytes_are_limited_per_namespace_and_in_total() {
         let mut contents = Contents::default();
         for name in ["a", "b", "c", "d"] {
             for number in 0..4 {
                 contents
-                    .put(&namespace(name), &key(number), kept(64 << 10))
+                    .put(&namespace(name), &key(number), secret(64 << 10))
                     .unwrap();
             }
         }
         assert_eq!(
-            refused(contents.put(&namespace("a"), &key(9), kept(1))),
+            refused(contents.put(&namespace("a"), &key(9), secret(1))),
             Limit::NamespaceBytes
         );
         assert_eq!(
-            refused(contents.put(&namespace("e"), &key(9), kept(1))),
+            refused(contents.put(&namespace("e"), &key(9), secret(1))),
             Limit::Bytes
         );
         assert!(
             contents
-                .put(&namespace("a"), &key(0), kept((64 << 10) - 1))
+                .put(&namespace("a"), &key(0), secret((64 << 10) - 1))
                 .unwrap()
         );
-        assert!(!contents.put(&namespace("e"), &key(9), kept(1)).unwrap());
+        assert!(!contents.put(&namespace("e"), &key(9), secret(1)).unwrap());
         assert_eq!(
-            refused(contents.put(&namespace("a"), &key(0), kept(64 << 10))),
+            refused(contents.put(&namespace("a"), &key(0), secret(64 << 10))),
             Limit::Bytes
         );
         assert_eq!(
@@ -225,16 +223,16 @@ mod tests {
     }
 
     #[test]
-    fn what_expires_gives_its_room_back() {
+    fn expired_secrets_free_their_space() {
         let (mut contents, a) = (Contents::default(), namespace("a"));
-        // put in no order of time, one of them for ever
+        // Not in the order of expiry, and one that does not expire.
         for (number, end) in [Some(2_000), Some(1_000), None, Some(3_000)]
             .into_iter()
             .enumerate()
         {
-            let mut kept = kept(64 << 10);
-            kept.expires_unix_ms = end;
-            contents.put(&a, &key(number), kept).unwrap();
+            let mut secret = secret(64 << 10);
+            secret.expires_unix_ms = end;
+            contents.put(&a, &key(number), secret).unwrap();
         }
         let mut check = |now_unix_ms: u64, swept: bool, left: usize| {
             assert_eq!(
@@ -248,22 +246,25 @@ mod tests {
         check(1_999, false, 3);
         check(5_000, true, 1);
         check(u64::MAX, false, 1);
-        assert!(contents.put(&a, &key(2), kept(64 << 10)).unwrap());
+        assert!(contents.put(&a, &key(2), secret(64 << 10)).unwrap());
         for number in 3..6 {
-            assert!(!contents.put(&a, &key(number), kept(64 << 10)).unwrap());
+            assert!(!contents.put(&a, &key(number), secret(64 << 10)).unwrap());
         }
-        assert_eq!(refused(contents.put(&a, &key(6), kept(1))), Limit::NamespaceBytes);
+        assert_eq!(
+            refused(contents.put(&a, &key(6), secret(1))),
+            Limit::NamespaceBytes
+        );
     }
 
     #[test]
-    fn what_is_replaced_or_deleted_before_its_end_does_not_expire() {
+    fn replaced_or_deleted_secret_does_not_expire() {
         let (mut contents, a) = (Contents::default(), namespace("a"));
         for number in 0..2 {
-            let mut brief = kept(1);
+            let mut brief = secret(1);
             brief.expires_unix_ms = Some(1_000);
             contents.put(&a, &key(number), brief).unwrap();
         }
-        contents.put(&a, &key(0), kept(1)).unwrap();
+        contents.put(&a, &key(0), secret(1)).unwrap();
         assert!(contents.delete(&a, &key(1)) && !contents.delete(&a, &key(1)));
         assert!(!contents.sweep(2_000));
         assert_eq!(contents.len(), 1);

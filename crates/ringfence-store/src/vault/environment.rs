@@ -1,27 +1,27 @@
-//! Secrets that the operator gave as environment variables. The front end reads them; here a variable's name is taken
-//! apart, so that no variable belongs to two namespaces.
+//! Secrets in environment variables of the operator. The front end reads the variables; this module splits their names,
+//! so that each variable belongs to exactly one namespace.
 
 use super::{
-    contents::{Contents, Kept},
+    contents::{Contents, StoredSecret},
     error::{VariableError, VaultError},
     value::SecretValue,
 };
 use ringfence_types::{EnvName, Namespace};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// What the names of such variables begin with; the second is what an older front end was called.
+/// Prefixes of such variables; the second is that of an older front end.
 pub const VARIABLE_PREFIXES: [&str; 2] = ["RINGFENCE_SECRET_", "SANDBOXMCP_SECRET_"];
 
 const SHOWN_CHARS_MAX: usize = 80;
 
-/// `RINGFENCE_SECRET_{NAMESPACE}_{KEY}`. The namespace ends at the first `_`, is in upper case here and in lower case
-/// as a namespace: `RINGFENCE_SECRET_A_B_C` is `B_C` of `a`, and never `C` of `a_b`.
+/// Splits `RINGFENCE_SECRET_{NAMESPACE}_{KEY}`. The namespace ends at the first `_` and is converted from upper to
+/// lower case: `RINGFENCE_SECRET_A_B_C` is `B_C` of `a`, never `C` of `a_b`.
 pub fn split_variable(variable: &str) -> Result<(Namespace, EnvName), VariableError> {
     let mut prefixes = VARIABLE_PREFIXES.iter();
     let rest = prefixes.find_map(|prefix| variable.strip_prefix(prefix));
     let rest = rest.ok_or(VariableError::Prefix)?;
     let (namespace, key) = rest.split_once('_').ok_or(VariableError::Key)?;
-    // lower case is refused: `a` and `A` would be one namespace
+    // Lower case is refused: `a` and `A` would be the same namespace.
     let is_upper = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit();
     if !namespace.bytes().all(is_upper) {
         return Err(VariableError::Namespace);
@@ -37,30 +37,30 @@ pub(super) fn serves(namespace: &Namespace) -> bool {
     namespace.as_str().bytes().all(served)
 }
 
-/// All of them or an error: a secret that was misspelled is better told than missed.
+/// Collects all variables or fails: a misspelled variable is an error, not a missing secret.
 pub(super) fn collect(variables: Vec<(String, Arc<SecretValue>)>) -> Result<Contents, VaultError> {
     let mut contents = Contents::default();
     let mut from: BTreeMap<(Namespace, EnvName), String> = BTreeMap::new();
     for (variable, value) in variables {
-        let place = split_variable(&variable).map_err(|error| VaultError::Variable {
+        let id = split_variable(&variable).map_err(|error| VaultError::Variable {
             variable: variable.chars().take(SHOWN_CHARS_MAX).collect(),
             error,
         })?;
-        match (contents.get(&place.0, &place.1), from.get(&place)) {
-            (Some(kept), Some(_)) if kept.value.expose() == value.expose() => continue,
+        match (contents.get(&id.0, &id.1), from.get(&id)) {
+            (Some(secret), Some(_)) if secret.value.expose() == value.expose() => continue,
             (_, Some(first)) => {
                 let (first, second) = (first.clone(), variable);
                 return Err(VaultError::VariablesDisagree { first, second });
             }
             _ => {}
         }
-        let kept = Kept {
+        let secret = StoredSecret {
             value,
             created_unix_ms: None,
             expires_unix_ms: None,
         };
-        contents.put(&place.0, &place.1, kept)?;
-        from.insert(place, variable);
+        contents.put(&id.0, &id.1, secret)?;
+        from.insert(id, variable);
     }
     Ok(contents)
 }
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_belongs_to_one_namespace() {
+    fn variable_belongs_to_exactly_one_namespace() {
         let check = |variable: &str, expect: Result<(&str, &str), VariableError>| {
             let split = split_variable(variable);
             let split = split
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn two_prefixes_may_agree_and_may_not_disagree() {
+    fn variables_of_both_prefixes_must_agree() {
         let agree = [
             ("RINGFENCE_SECRET_A_K", "canary"),
             ("SANDBOXMCP_SECRET_A_K", "canary"),
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelled_variable_is_told_and_limits_hold() {
+    fn misspelled_variable_is_an_error_and_limits_apply() {
         let error = collected(&[("RINGFENCE_SECRET_A_K", "x"), ("RINGFENCE_SECRET_b_K", "canary")]);
         let error = error.err().unwrap();
         assert!(

@@ -1,4 +1,4 @@
-//! Why the vault refuses an operation. Messages have names and paths, never values.
+//! Errors of the vault. Messages have names and paths, never values.
 
 use crate::whole_file::FileError;
 use ringfence_types::{EnvName, Namespace};
@@ -21,38 +21,38 @@ pub enum Limit {
     Bytes,
 }
 
-/// Why an operation of the vault failed. Nothing has changed then, but see [`VaultError::File`].
+/// A failed operation of the vault. Nothing has changed, but see [`VaultError::File`].
 #[derive(Debug, thiserror::Error)]
 pub enum VaultError {
     #[error("secrets of the environment cannot be changed")]
     ReadOnly,
-    /// The first of the keys that is missing. Whether another namespace has it is not said.
+    /// The first missing key. The error does not tell if another namespace has it.
     #[error("there is no secret {} in this namespace", .key.as_str())]
     NotFound { key: EnvName },
     #[error(
         "the environment has no secrets for the namespace {namespace}: only names of a-z and 0-9 can have some"
     )]
     NotServed { namespace: Namespace },
-    #[error("a secret lives 1 ms to 100 years")]
+    #[error("a secret's time to live is 1 ms to 100 years")]
     Lifetime,
     #[error("the vault is full: {limit}")]
     Full { limit: Limit },
     #[error("the variable {variable:?}: {error}")]
     Variable { variable: String, error: VariableError },
-    #[error("the variables {first} and {second} are one secret and differ; unset one of them")]
+    #[error("the variables {first} and {second} are the same secret and differ; unset one of them")]
     VariablesDisagree { first: String, second: String },
-    /// A step failed. After `sync the directory` the change is seen and may be lost by a crash of the machine;
-    /// after every other step it was not made.
+    /// A failed step. If it is `sync the directory`, the change was made and may be lost in a crash of the machine;
+    /// with every other step it was not made.
     #[error("cannot {0}")]
     File(#[from] FileError),
     #[error("the vault {path}: {damage}")]
     Damaged { path: PathBuf, damage: Damage },
-    /// The file was sealed with a key of the other kind, or was made anew since it was opened.
+    /// The file was sealed with a key of the other kind, or was created again since it was opened.
     #[error("the vault {path} {why}")]
     OtherKey { path: PathBuf, why: &'static str },
     #[error("the vault's key {path}: {why}")]
     Key { path: PathBuf, why: String },
-    #[error("the vault {path}: no key comes of the passphrase: {why}")]
+    #[error("the vault {path}: cannot derive a key from the passphrase: {why}")]
     Derivation { path: PathBuf, why: String },
 }
 
@@ -62,27 +62,26 @@ pub enum VariableError {
     Prefix,
     #[error("its namespace is 1 to 64 of A-Z and 0-9, up to the first `_`")]
     Namespace,
-    #[error("after its namespace and a `_` follows the name that the secret has inside")]
+    #[error("its namespace must be followed by `_` and the secret's name")]
     Key,
 }
 
-/// How a file shows that it is not a whole vault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
-    #[error("it is no vault of Ringfence")]
+    #[error("it is not a Ringfence vault")]
     Magic,
     #[error("its version is {0}, which this program does not know")]
     Version(u16),
-    #[error("it asks for a derivation of its key that is out of bounds")]
+    #[error("the parameters of its key derivation are out of bounds")]
     Derivation,
     #[error("it is longer than any vault")]
     TooLong,
-    /// `expected` is what its header says.
-    #[error("it should have {expected} bytes and has {found}: cut short or added to")]
+    /// `expected` is the length in the header.
+    #[error("it should have {expected} bytes and has {found}: truncated or extended")]
     Length { expected: u64, found: u64 },
     /// The cipher cannot tell a wrong key from a changed byte.
     #[error("it does not open: the key is wrong, or the file was changed")]
     Seal,
-    #[error("it opens, and what is inside is no vault's contents")]
+    #[error("it opens, but its contents are not those of a vault")]
     Contents,
 }

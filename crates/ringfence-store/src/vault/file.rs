@@ -1,16 +1,16 @@
-//! A vault in a file that several processes share. Readers take the file as it is, for it is replaced whole; a
+//! A vault in a file that several processes share. Readers take no lock, because the file is replaced atomically; a
 //! writer holds a lock from reading to writing.
 
 use super::{
     contents::Contents,
     error::{Damage, VaultError},
-    key::{Absent, Cost, Derivation, FileKey, Key, SALT_BYTES},
+    key::{Cost, Derivation, FileKey, IfMissing, Key, SALT_BYTES},
     place,
     seal::{self, Header, SEALED_BYTES_MAX},
 };
 use crate::{
     tree::Stamp,
-    whole_file::{FileError, FileLock, Taken},
+    whole_file::{FileError, FileLock, IfExists},
 };
 use rustix::fs::Stat;
 use std::{
@@ -27,18 +27,17 @@ pub(super) struct SealedFile {
     derivation: Derivation,
 }
 
-/// The file as it was when it was read or written. It is held open: while it is, no other file gets its inode number,
-/// so a file that was put in its place never looks like it.
+/// The file when read or written; kept open, so that its inode number is not reused and a replacement always differs.
 pub(super) struct SeenFile {
     held: fs::File,
     version: FileVersion,
 }
 
-/// Some of it changes when the file does; the second is its size.
+/// The stamp and the size of a file; a change of the file changes one of them.
 type FileVersion = (Stamp, i64);
 
 impl SealedFile {
-    /// Opens the vault, or makes an empty one if it is missing. `cost` is what a new one's passphrase takes.
+    /// Opens the vault, or creates an empty one if it is missing. `cost` is that of a passphrase for a new one.
     pub(super) fn open(
         path: &Path,
         key: FileKey,
@@ -47,7 +46,7 @@ impl SealedFile {
         let path = place::absolute(path)?;
         let mut lock_path = path.clone();
         lock_path.as_mut_os_string().push(".lock");
-        let _alone = place::lock(&lock_path, place::LOCK_PATIENCE)?;
+        let _alone = place::lock(&lock_path, place::LOCK_TIMEOUT)?;
         place::clean(&path)?;
         let found = match read(&path) {
             Err(VaultError::File(FileError { error, .. })) if error.kind() == io::ErrorKind::NotFound => None,
@@ -65,16 +64,16 @@ impl SealedFile {
             Some((file, header, seen)) => (sealed.unseal(file, &header)?, seen),
             None => {
                 let contents = Contents::default();
-                let seen = sealed.put(&contents, Taken::Refused)?;
+                let seen = sealed.put(&contents, IfExists::Fail)?;
                 (contents, seen)
             }
         };
         Ok((sealed, contents, seen))
     }
 
-    /// Held from reading what will be changed until the change is written.
+    /// The lock of a writer, held from reading until the change is written.
     pub(super) fn lock(&self) -> Result<FileLock, VaultError> {
-        place::lock(&self.lock_path, place::LOCK_PATIENCE)
+        place::lock(&self.lock_path, place::LOCK_TIMEOUT)
     }
 
     pub(super) fn is(&self, seen: &SeenFile) -> Result<bool, VaultError> {
@@ -87,25 +86,25 @@ impl SealedFile {
         Ok((self.unseal(file, &header)?, seen))
     }
 
-    /// The caller holds the lock.
+    /// Replaces the file. The caller holds the lock.
     pub(super) fn write(&self, contents: &Contents) -> Result<SeenFile, VaultError> {
-        self.put(contents, Taken::Replaced)
+        self.put(contents, IfExists::Replace)
     }
 
     fn unseal(&self, file: Zeroizing<Vec<u8>>, header: &Header) -> Result<Contents, VaultError> {
         if header.derivation != self.derivation {
             return Err(VaultError::OtherKey {
                 path: self.path.clone(),
-                why: "was made anew by another process since it was opened; open it again",
+                why: "was created again by another process since it was opened; open it again",
             });
         }
         seal::open(file, header, &self.key).map_err(|damage| damaged(&self.path, damage))
     }
 
-    fn put(&self, contents: &Contents, taken: Taken) -> Result<SeenFile, VaultError> {
+    fn put(&self, contents: &Contents, if_exists: IfExists) -> Result<SeenFile, VaultError> {
         let file =
             seal::seal(contents, &self.key, self.derivation).map_err(FileError::at("seal", &self.path))?;
-        let held = place::put(&self.path, &file, taken)?;
+        let held = place::put(&self.path, &file, if_exists)?;
         seen(held, &self.path)
     }
 }
@@ -114,15 +113,13 @@ fn version(stat: &Stat) -> FileVersion {
     (Stamp::of(stat), stat.st_size)
 }
 
-fn seen(file: fs::File, path: &Path) -> Result<SeenFile, VaultError> {
-    let stat = rustix::fs::fstat(&file).map_err(FileError::at("look at", path))?;
-    Ok(SeenFile {
-        held: file,
-        version: version(&stat),
-    })
+fn seen(held: fs::File, path: &Path) -> Result<SeenFile, VaultError> {
+    let stat = rustix::fs::fstat(&held).map_err(FileError::at("look at", path))?;
+    let version = version(&stat);
+    Ok(SeenFile { held, version })
 }
 
-/// The key of a vault that was `made` so, or of one that is to be made.
+/// Returns the key of a vault with the derivation `made`, or the key of a new vault.
 fn unlock(
     path: &Path,
     key: FileKey,
@@ -141,15 +138,15 @@ fn unlock(
             Err(other("was made with a key file, and a passphrase is given"))
         }
         (FileKey::KeyFile(key), made) => {
-            let absent = made.map_or(Absent::Made, |_| Absent::Refused);
+            let if_missing = made.map_or(IfMissing::Create, |_| IfMissing::Refuse);
             let key = place::absolute(&key)?;
             if key == path {
                 let (path, why) = (key, "it is the vault itself".to_owned());
                 return Err(VaultError::Key { path, why });
             }
-            Ok((Key::load(&key, absent)?, Derivation::None))
+            Ok((Key::load(&key, if_missing)?, Derivation::None))
         }
-        (FileKey::Passphrase(words), made) => {
+        (FileKey::Passphrase(passphrase), made) => {
             let mut salt = [0; SALT_BYTES];
             let cost = match made {
                 Some(Derivation::Argon2id { cost, salt: known }) => {
@@ -162,7 +159,7 @@ fn unlock(
                     cost
                 }
             };
-            let key = Key::derive(&words, &salt, cost).map_err(|error| VaultError::Derivation {
+            let key = Key::derive(&passphrase, &salt, cost).map_err(|error| VaultError::Derivation {
                 path: path.to_owned(),
                 why: error.to_string(),
             })?;
@@ -172,7 +169,7 @@ fn unlock(
 }
 
 fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Header, SeenFile), VaultError> {
-    // looked at before the bytes are read: what changes between shows as a change the next time
+    // Attributes are read before the bytes, so that a change in between is detected the next time.
     let seen = seen(place::open(path).map_err(FileError::at("open", path))?, path)?;
     let bytes_max = SEALED_BYTES_MAX as u64;
     let mut file = Zeroizing::new(Vec::new());
@@ -186,17 +183,15 @@ fn read(path: &Path) -> Result<(Zeroizing<Vec<u8>>, Header, SeenFile), VaultErro
 }
 
 fn damaged(path: &Path, damage: Damage) -> VaultError {
-    VaultError::Damaged {
-        path: path.to_owned(),
-        damage,
-    }
+    let path = path.to_owned();
+    VaultError::Damaged { path, damage }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::vault::{
-        contents::Kept,
+        contents::StoredSecret,
         tests::fixture::{Directory, cheap, key, namespace, passphrase, value},
     };
     use std::os::unix::fs::symlink;
@@ -215,40 +210,44 @@ mod tests {
         }
     }
 
-    /// A vault of one secret; its bytes.
+    /// Writes a vault with one secret and returns its bytes.
     fn small(directory: &Directory, file_key: FileKey) -> Vec<u8> {
         let (sealed, mut contents, _) = open(directory, file_key).unwrap();
-        let kept = Kept {
+        let secret = StoredSecret {
             value: value("canary").into(),
             created_unix_ms: Some(1),
             expires_unix_ms: None,
         };
-        contents.put(&namespace("a"), &key("K"), kept).unwrap();
+        contents.put(&namespace("a"), &key("K"), secret).unwrap();
         sealed.write(&contents).unwrap();
         fs::read(directory.path("vault")).unwrap()
     }
 
-    fn holds_the_canary(contents: &Contents) -> bool {
-        let kept = contents.get(&namespace("a"), &key("K"));
-        contents.len() == 1 && kept.is_some_and(|kept| kept.value.expose() == "canary")
+    fn has_canary(contents: &Contents) -> bool {
+        let secret = contents.get(&namespace("a"), &key("K"));
+        contents.len() == 1 && secret.is_some_and(|secret| secret.value.expose() == "canary")
     }
 
     /// claim: [SEC-5]
     #[test]
-    fn no_byte_can_be_changed_cut_or_added() {
+    fn vault_with_changed_missing_or_added_byte_is_refused() {
         let directory = Directory::new();
-        let place = directory.path("vault");
+        let vault_path = directory.path("vault");
         let good = small(&directory, directory.key_file());
         assert!(!good.windows(6).any(|window| window == b"canary"));
         let refuses = |bytes: &[u8], what: &str| {
-            fs::write(&place, bytes).unwrap();
+            fs::write(&vault_path, bytes).unwrap();
             damage(
                 open(&directory, directory.key_file()).map_err(|error| match error {
                     VaultError::OtherKey { path, .. } => damaged(&path, Damage::Derivation),
                     other => other,
                 }),
             );
-            assert_eq!(fs::read(&place).unwrap(), bytes, "{what}: it is left as it is");
+            assert_eq!(
+                fs::read(&vault_path).unwrap(),
+                bytes,
+                "{what}: it is left as it is"
+            );
         };
         for end in 0..good.len() {
             refuses(&good[..end], &format!("cut at {end}"));
@@ -260,40 +259,36 @@ mod tests {
                 refuses(&bytes, &format!("bit {bit} of {at}"));
             }
         }
-        refuses(&[&good[..], b"\0"].concat(), "one more");
+        refuses(&[&good[..], b"\0"].concat(), "one byte added");
         refuses(&[&good[..], &good[..]].concat(), "twice");
-        fs::write(&place, &good).unwrap();
-        assert!(holds_the_canary(
-            &open(&directory, directory.key_file()).unwrap().1
-        ));
+        fs::write(&vault_path, &good).unwrap();
+        assert!(has_canary(&open(&directory, directory.key_file()).unwrap().1));
     }
 
     #[test]
-    fn a_vault_of_a_passphrase_holds_its_cost_and_salt_under_the_seal() {
+    fn changed_cost_or_salt_of_passphrase_vault_is_refused() {
         let directory = Directory::new();
-        let place = directory.path("vault");
+        let vault_path = directory.path("vault");
         let good = small(&directory, passphrase("words"));
         for at in 12..64 {
-            // the cost's upper bytes would be refused for their size
+            // A large change of the cost would already be refused as out of bounds.
             let bit = if (12..24).contains(&at) { 1 } else { 0x80 };
             let mut bytes = good.clone();
             bytes[at] ^= bit;
-            fs::write(&place, &bytes).unwrap();
+            fs::write(&vault_path, &bytes).unwrap();
             let damage = damage(open(&directory, passphrase("words")));
             assert!(
                 matches!(damage, Damage::Seal | Damage::Derivation),
                 "{at}: {damage:?}"
             );
         }
-        fs::write(&place, &good).unwrap();
+        fs::write(&vault_path, &good).unwrap();
         assert_eq!(damage(open(&directory, passphrase("Words"))), Damage::Seal);
-        assert!(holds_the_canary(
-            &open(&directory, passphrase("words")).unwrap().1
-        ));
+        assert!(has_canary(&open(&directory, passphrase("words")).unwrap().1));
     }
 
     #[test]
-    fn a_file_without_end_is_not_read_to_its_end() {
+    fn oversized_vault_file_is_not_read_to_its_end() {
         let directory = Directory::new();
         let endless = fs::File::create(directory.path("vault")).unwrap();
         endless.set_len(1 << 40).unwrap();
@@ -302,29 +297,27 @@ mod tests {
 
     /// claim: [SEC-5]
     #[test]
-    fn a_crash_at_any_byte_of_a_write_leaves_the_old_vault() {
+    fn crash_at_any_byte_of_write_leaves_old_vault() {
         let directory = Directory::new();
-        let place = directory.path("vault");
+        let vault_path = directory.path("vault");
         let good = small(&directory, directory.key_file());
         let beside = directory.path("vault.0123456789abcdef.new");
         for end in 0..=good.len() {
             fs::write(&beside, &good[..end]).unwrap();
             assert!(
-                holds_the_canary(&open(&directory, directory.key_file()).unwrap().1),
+                has_canary(&open(&directory, directory.key_file()).unwrap().1),
                 "{end}"
             );
             assert_eq!(directory.names(), ["key", "vault", "vault.lock"]);
         }
-        // and in the middle of making it: linked and still beside
-        fs::hard_link(&place, &beside).unwrap();
-        assert!(holds_the_canary(
-            &open(&directory, directory.key_file()).unwrap().1
-        ));
-        assert_eq!(fs::read(&place).unwrap(), good);
+        // A crash during creation: the file is linked into place, and its temporary name still exists.
+        fs::hard_link(&vault_path, &beside).unwrap();
+        assert!(has_canary(&open(&directory, directory.key_file()).unwrap().1));
+        assert_eq!(fs::read(&vault_path).unwrap(), good);
     }
 
     #[test]
-    fn a_crash_between_key_and_vault_is_made_good() {
+    fn crash_between_key_and_vault_creation_is_recovered() {
         let directory = Directory::new();
         fs::write(directory.path("key.0123456789abcdef.new"), "half a key").unwrap();
         drop(open(&directory, directory.key_file()).unwrap());
@@ -340,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_key_is_told_and_nothing_is_made_or_changed() {
+    fn wrong_key_is_reported_and_changes_nothing() {
         let directory = Directory::new();
         let good = small(&directory, directory.key_file());
         let other = Directory::new();
@@ -365,23 +358,23 @@ mod tests {
     }
 
     #[test]
-    fn a_vault_is_no_link_no_pipe_and_not_its_own_key() {
+    fn symlink_fifo_and_own_key_are_refused_as_vault() {
         let directory = Directory::new();
-        let (real, place) = (directory.path("real"), directory.path("vault"));
+        let (real, vault_path) = (directory.path("real"), directory.path("vault"));
         fs::write(&real, "x").unwrap();
-        symlink(&real, &place).unwrap();
+        symlink(&real, &vault_path).unwrap();
         let error = open(&directory, directory.key_file()).err().unwrap();
         assert!(error.to_string().contains("symbolic link"), "{error}");
-        fs::remove_file(&place).unwrap();
-        rustix::fs::mkfifoat(rustix::fs::CWD, &place, rustix::fs::Mode::RUSR).unwrap();
+        fs::remove_file(&vault_path).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &vault_path, rustix::fs::Mode::RUSR).unwrap();
         let error = open(&directory, directory.key_file()).err().unwrap();
-        assert!(error.to_string().contains("no regular file"), "{error}");
-        fs::remove_file(&place).unwrap();
-        let own = open(&directory, FileKey::KeyFile(place.clone())).err();
-        assert!(matches!(own, Some(VaultError::Key { .. })) && !place.exists());
-        // a second name of the same place does not replace the key that was just made there
+        assert!(error.to_string().contains("not a regular file"), "{error}");
+        fs::remove_file(&vault_path).unwrap();
+        let own = open(&directory, FileKey::KeyFile(vault_path.clone())).err();
+        assert!(matches!(own, Some(VaultError::Key { .. })) && !vault_path.exists());
+        // Another path of the same file does not replace the key that was just written there.
         symlink(directory.path(""), directory.path("alias")).unwrap();
         assert!(open(&directory, FileKey::KeyFile(directory.path("alias/vault"))).is_err());
-        assert_eq!(fs::read(&place).unwrap().len(), 65);
+        assert_eq!(fs::read(&vault_path).unwrap().len(), 65);
     }
 }

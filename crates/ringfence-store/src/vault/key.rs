@@ -1,7 +1,7 @@
-//! The key of a vault's file: the bytes of a key file, or what Argon2id makes of a passphrase.
+//! The key of a vault's file: the bytes of a key file, or derived from a passphrase by Argon2id.
 
 use super::{error::VaultError, place, value::SecretValue};
-use crate::whole_file::{FileError, Taken};
+use crate::whole_file::{FileError, IfExists};
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 use data_encoding::HEXLOWER_PERMISSIVE;
 use std::{
@@ -18,14 +18,14 @@ const HEX_BYTES: usize = 2 * KEY_BYTES;
 
 #[derive(Clone, Debug)]
 pub enum FileKey {
-    /// A file of 32 bytes, or of 64 hexadecimal digits and perhaps a line's end; no symbolic link, of mode 0600 or
-    /// less. It is made when both it and the vault are missing.
+    /// A file of 32 bytes, or of 64 hexadecimal digits with an optional newline, no symbolic link, and of mode 0600 or
+    /// less. It is created if both it and the vault are missing.
     KeyFile(PathBuf),
-    /// Words of a person. The key is derived once, when the vault is opened.
+    /// A passphrase. The key is derived once, when the vault is opened.
     Passphrase(Arc<SecretValue>),
 }
 
-/// Stays in its place and is wiped there.
+/// A key in one heap buffer, which is wiped on drop.
 pub(super) struct Key(Box<Zeroizing<[u8; KEY_BYTES]>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,20 +46,20 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    /// The second recommendation of RFC 9106, section 4: for where 2 GiB are too much.
+    /// The second recommendation of RFC 9106, section 4, for environments where 2 GiB are too much.
     pub(super) const RECOMMENDED: Self = Self {
         memory_kib: 64 << 10,
         passes: 3,
         lanes: 4,
     };
-    /// A file is a stranger's until its seal is open, and opening it costs this much at most.
+    /// Maximum cost that a file can ask for: a file is untrusted until it is decrypted.
     const MAX: Self = Self {
         memory_kib: 256 << 10,
         passes: 10,
         lanes: 16,
     };
 
-    /// None when a file asks for too much, or for what Argon2 does not have.
+    /// Returns None if a file asks for more than the maximum, or for parameters that Argon2 does not allow.
     pub(super) fn bounded(memory_kib: u32, passes: u32, lanes: u32) -> Option<Self> {
         let max = Self::MAX;
         let within = memory_kib <= max.memory_kib && passes <= max.passes && lanes <= max.lanes;
@@ -85,33 +85,32 @@ impl Key {
         &self.0
     }
 
-    /// Of a passphrase; the memory that it takes is wiped, for the key can be computed from it.
-    pub(super) fn derive(words: &SecretValue, salt: &[u8; SALT_BYTES], cost: Cost) -> argon2::Result<Self> {
+    /// Derives a key from a passphrase. Argon2's memory is wiped, because the key can be computed from it.
+    pub(super) fn derive(phrase: &SecretValue, salt: &[u8; SALT_BYTES], cost: Cost) -> argon2::Result<Self> {
         let params = cost.params()?;
         let mut memory = Vec::new();
         let reserved = memory.try_reserve_exact(params.block_count());
         reserved.map_err(|_| argon2::Error::OutOfMemory)?;
         memory.resize(params.block_count(), Block::new());
         let mut key = Self::zero();
-        let (words, out) = (words.expose().as_bytes(), key.0.as_mut_slice());
+        let (phrase, out) = (phrase.expose().as_bytes(), key.0.as_mut_slice());
         let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
-        let derived = argon2.hash_password_into_with_memory(words, salt, out, &mut memory);
+        let derived = argon2.hash_password_into_with_memory(phrase, salt, out, &mut memory);
         memory.zeroize();
         derived.map(|()| key)
     }
 
-    /// Of a key file, which is made first when `absent` allows it.
-    pub(super) fn load(path: &Path, absent: Absent) -> Result<Self, VaultError> {
+    pub(super) fn load(path: &Path, if_missing: IfMissing) -> Result<Self, VaultError> {
         let refused = |why: &str| VaultError::Key {
             path: path.to_owned(),
             why: why.to_owned(),
         };
-        let file = match (place::open(path), absent) {
-            (Ok(opened), _) => opened,
-            (Err(error), Absent::Made) if error.kind() == io::ErrorKind::NotFound => return Self::make(path),
-            (Err(error), _) => match error.kind() {
+        let file = match place::open(path) {
+            Ok(opened) => opened,
+            Err(error) => match error.kind() {
+                io::ErrorKind::NotFound if if_missing == IfMissing::Create => return Self::make(path),
                 io::ErrorKind::NotFound => {
-                    let why = "it is gone, and the vault is there; nothing else opens the vault";
+                    let why = "it is missing, and the vault cannot be opened without it";
                     return Err(refused(why));
                 }
                 io::ErrorKind::Other => return Err(refused(&error.to_string())),
@@ -123,9 +122,9 @@ impl Key {
         if metadata.mode() & 0o077 != 0 {
             return Err(refused("others may read or write it; chmod it to 0600"));
         }
-        // Room for more than is read, so that the buffer never moves and leaves a copy.
+        // More capacity than is read, so that the buffer never moves and leaves a copy.
         let mut text = Zeroizing::new(Vec::with_capacity(4 * HEX_BYTES));
-        // one byte more than the longest key, so that a longer file shows
+        // One byte more than the longest key file, to detect a longer one.
         let read = file.take(HEX_BYTES as u64 + 2).read_to_end(&mut text);
         read.map_err(FileError::at("read the key", path))?;
         Self::parse(&text).ok_or_else(|| refused("it is neither 32 bytes nor 64 hexadecimal digits"))
@@ -145,18 +144,18 @@ impl Key {
         decoded.is_ok().then_some(key)
     }
 
-    /// Of two that make it at once, one wins and both have its key.
+    /// Creates a key file. If two processes do it at once, one succeeds and both use its key.
     fn make(path: &Path) -> Result<Self, VaultError> {
         place::clean(path)?;
         let mut key = Self::zero();
         place::random(key.0.as_mut_slice()).map_err(FileError::at("draw the key of", path))?;
         let mut text = Zeroizing::new([b'\n'; HEX_BYTES + 1]);
         HEXLOWER_PERMISSIVE.encode_mut(key.bytes(), &mut text[..HEX_BYTES]);
-        match place::put(path, text.as_slice(), Taken::Refused) {
+        match place::put(path, text.as_slice(), IfExists::Fail) {
             Err(VaultError::File(FileError { error, .. }))
                 if error.kind() == io::ErrorKind::AlreadyExists =>
             {
-                Self::load(path, Absent::Refused)
+                Self::load(path, IfMissing::Refuse)
             }
             made => made.map(|_| key),
         }
@@ -164,10 +163,10 @@ impl Key {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Absent {
-    /// There is no vault either: both are made.
-    Made,
-    Refused,
+pub(super) enum IfMissing {
+    /// A missing key file is created: there is no vault either.
+    Create,
+    Refuse,
 }
 
 #[cfg(test)]
@@ -185,7 +184,7 @@ mod tests {
     }
 
     fn refusal(path: &Path) -> String {
-        match Key::load(path, Absent::Refused) {
+        match Key::load(path, IfMissing::Refuse) {
             Err(VaultError::Key { why, .. }) => why.to_owned(),
             Err(other) => panic!("{other:?}"),
             Ok(_) => panic!("it was taken"),
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_32_bytes_or_64_digits() {
+    fn key_file_has_32_bytes_or_64_hex_digits() {
         let check = |text: &[u8], good: bool| assert_eq!(Key::parse(text).is_some(), good, "{text:?}");
         check(&[0xff; 32], true);
         check(&[b'a'; 64], true);
@@ -213,22 +212,22 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_made_once_and_for_one_user() {
+    fn key_file_is_created_once_with_mode_0600() {
         let directory = Directory::new();
         let path = directory.path("key");
         let refused = refusal(&path);
-        assert!(refused.contains("gone") && !path.exists());
-        let made = Key::load(&path, Absent::Made).unwrap();
+        assert!(refused.contains("missing") && !path.exists());
+        let made = Key::load(&path, IfMissing::Create).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
-        for absent in [Absent::Made, Absent::Refused] {
-            assert_eq!(Key::load(&path, absent).unwrap().bytes(), made.bytes());
+        for if_missing in [IfMissing::Create, IfMissing::Refuse] {
+            assert_eq!(Key::load(&path, if_missing).unwrap().bytes(), made.bytes());
         }
         assert_ne!(made.bytes(), &[0; KEY_BYTES]);
         assert_eq!(directory.names(), ["key"]);
     }
 
     #[test]
-    fn a_key_that_others_can_reach_is_refused() {
+    fn key_file_accessible_to_others_is_refused() {
         let directory = Directory::new();
         let path = directory.path("key");
         for mode in [0o604, 0o640, 0o602, 0o620, 0o644, 0o777, 0o601] {
@@ -238,7 +237,7 @@ mod tests {
         for mode in [0o600, 0o400] {
             write(&path, &[7; 32], 0o600);
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            assert!(Key::load(&path, Absent::Refused).is_ok(), "{mode:o}");
+            assert!(Key::load(&path, IfMissing::Refuse).is_ok(), "{mode:o}");
         }
         symlink(&path, directory.path("link")).unwrap();
         assert!(refusal(&directory.path("link")).contains("symbolic"));
@@ -247,16 +246,16 @@ mod tests {
         rustix::fs::mkfifoat(rustix::fs::CWD, directory.path("pipe"), rustix::fs::Mode::RUSR).unwrap();
         assert!(
             refusal(&directory.path("pipe")).contains("regular"),
-            "and nobody waits for a writer"
+            "and there is no wait for a writer"
         );
         write(&directory.path("long"), &[b'a'; 1 << 16], 0o600);
         assert!(refusal(&directory.path("long")).contains("digits"));
     }
 
     #[test]
-    fn a_derived_key_follows_words_salt_and_cost() {
-        let derive = |words: &str, salt: u8, cost: Cost| {
-            *Key::derive(&value(words), &[salt; SALT_BYTES], cost)
+    fn derived_key_depends_on_passphrase_salt_and_cost() {
+        let derive = |passphrase: &str, salt: u8, cost: Cost| {
+            *Key::derive(&value(passphrase), &[salt; SALT_BYTES], cost)
                 .unwrap()
                 .bytes()
         };

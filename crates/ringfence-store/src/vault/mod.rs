@@ -1,8 +1,8 @@
-//! Secrets by namespace, and a run is given those that it may have. They are kept in memory, or taken from the
-//! environment that the operator gave, or sealed in a file that several processes share.
+//! Secrets by namespace. They are kept in memory, or taken from environment variables of the operator, or sealed in a
+//! file that several processes share.
 //!
-//! What is not claimed: a user who may write to the directory of a vault's file can remove it or put an older one there
-//! (and can neither read nor change a secret), and times to live follow the clock of the machine.
+//! Not claimed: a user with write access to the directory of a vault's file can remove it or replace it by an older one
+//! (but can neither read nor change a secret), and times to live follow the clock of the machine.
 
 mod contents;
 mod encoding;
@@ -22,7 +22,7 @@ pub use error::{
 pub use key::FileKey;
 pub use value::{SECRET_BYTES_MAX, SecretError, SecretValue};
 
-use contents::{Contents, Kept};
+use contents::{Contents, StoredSecret};
 use file::{SealedFile, SeenFile};
 use key::Cost;
 use ringfence_types::{EnvName, Namespace};
@@ -37,28 +37,27 @@ const TTL_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
 
 #[derive(Clone, Debug)]
 pub enum VaultSettings {
-    /// Here, and gone with the process.
     Memory,
-    /// In these variables, by the names that [`split_variable`] takes apart. Nothing is added to them.
+    /// In these variables, whose names [`split_variable`] splits. Read-only.
     Environment(Vec<(String, Arc<SecretValue>)>),
-    /// In a sealed file, of mode 0600, that is made if it is missing.
+    /// In a sealed file of mode 0600, which is created if it is missing.
     File {
-        /// Its directory exists. `<path>.lock` is made beside it and stays.
+        /// The file. Its directory must exist. `<path>.lock` is created beside it and stays.
         path: PathBuf,
         key: FileKey,
     },
 }
 
-/// Keeps secrets. All of its operations see what other processes have put into the same file.
+/// A store of secrets. All operations see the changes that other processes make to the same file.
 pub struct Vault {
-    keeper: Keeper,
+    backend: Backend,
     clock: Clock,
-    /// Held from reading to writing, so that no change is lost. Never taken while `state` is held.
-    turn: Mutex<()>,
+    /// Held by a writer from reading to writing, so that no change is lost. Never taken while `state` is held.
+    write_lock: Mutex<()>,
     state: Mutex<State>,
 }
 
-enum Keeper {
+enum Backend {
     Memory,
     Environment,
     File(SealedFile),
@@ -79,30 +78,29 @@ pub struct Put {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretEntry {
-    /// Its name, and the variable inside.
+    /// Name of the secret, and of its variable in the sandbox.
     pub key: EnvName,
     pub bytes: usize,
-    /// When its value was put; none in the environment.
+    /// Time at which the value was put; None for one from the environment.
     pub created_unix_s: Option<u64>,
-    /// None: it stays until it is deleted.
     pub expires_unix_s: Option<u64>,
 }
 
 impl Vault {
-    /// Opens what the settings name, whole or not at all.
+    /// Opens the vault of these settings, and removes expired secrets.
     pub fn open(settings: VaultSettings) -> Result<Self, VaultError> {
         Self::open_with(settings, Box::new(SystemTime::now), Cost::RECOMMENDED)
     }
 
     fn open_with(settings: VaultSettings, clock: Clock, cost: Cost) -> Result<Self, VaultError> {
-        let (keeper, contents, seen) = match settings {
-            VaultSettings::Memory => (Keeper::Memory, Contents::default(), None),
+        let (backend, contents, seen) = match settings {
+            VaultSettings::Memory => (Backend::Memory, Contents::default(), None),
             VaultSettings::Environment(variables) => {
-                (Keeper::Environment, environment::collect(variables)?, None)
+                (Backend::Environment, environment::collect(variables)?, None)
             }
             VaultSettings::File { path, key } => {
                 let (file, contents, seen) = SealedFile::open(&path, key, cost)?;
-                (Keeper::File(file), contents, Some(seen))
+                (Backend::File(file), contents, Some(seen))
             }
         };
         let state = State {
@@ -111,20 +109,20 @@ impl Vault {
             seen,
         };
         let vault = Self {
-            keeper,
+            backend,
             clock,
-            turn: Mutex::new(()),
+            write_lock: Mutex::new(()),
             state: Mutex::new(state),
         };
         if vault.state().contents.sweep(vault.now_unix_ms()) {
-            // gone from the file too
+            // Removes them from the file too.
             vault.change(|_| Ok(((), true)))?;
         }
         Ok(vault)
     }
 
-    /// Keeps a value; with a time to live it is not given out after that. From memory it is wiped by the next operation
-    /// of any kind, from a file by the next change or opening.
+    /// Stores a value. After its time to live it is no longer returned; the next operation of any kind removes it from
+    /// memory, and the next change or opening from a file.
     pub fn put(
         &self,
         namespace: &Namespace,
@@ -133,12 +131,12 @@ impl Vault {
         ttl: Option<Duration>,
     ) -> Result<Put, VaultError> {
         let now_unix_ms = self.now_unix_ms();
-        let kept = Kept {
+        let secret = StoredSecret {
             value: Arc::new(value),
             created_unix_ms: Some(now_unix_ms),
             expires_unix_ms: ttl.map(|ttl| expiry(now_unix_ms, ttl)).transpose()?,
         };
-        let replaced = self.change(|contents| Ok((contents.put(namespace, key, kept)?, true)))?;
+        let replaced = self.change(|contents| Ok((contents.put(namespace, key, secret)?, true)))?;
         Ok(Put { replaced })
     }
 
@@ -149,42 +147,43 @@ impl Vault {
         })
     }
 
-    /// The secrets of a namespace in the order of their names.
+    /// Lists the secrets of a namespace in the order of their names.
     pub fn list(&self, namespace: &Namespace) -> Result<Vec<SecretEntry>, VaultError> {
         let state = self.current()?;
-        let entry = |(key, kept): (&EnvName, &Kept)| SecretEntry {
+        let entry = |(key, secret): (&EnvName, &StoredSecret)| SecretEntry {
             key: key.clone(),
-            bytes: kept.value.len(),
-            created_unix_s: kept.created_unix_ms.map(|ms| ms / 1000),
-            expires_unix_s: kept.expires_unix_ms.map(|ms| ms / 1000),
+            bytes: secret.value.len(),
+            created_unix_s: secret.created_unix_ms.map(|ms| ms / 1000),
+            expires_unix_s: secret.expires_unix_ms.map(|ms| ms / 1000),
         };
         Ok(state.contents.of(namespace).map(entry).collect())
     }
 
-    /// The values of these keys in their order, all or none. A holder keeps a value past its deletion and expiry.
+    /// Returns the values of these keys in their order, all or none. The caller may keep one past deletion and expiry.
     pub fn lease(
         &self,
         namespace: &Namespace,
         keys: &[EnvName],
     ) -> Result<Vec<(EnvName, Arc<SecretValue>)>, VaultError> {
-        if matches!(self.keeper, Keeper::Environment) && !keys.is_empty() && !environment::serves(namespace) {
+        if matches!(self.backend, Backend::Environment) && !keys.is_empty() && !environment::serves(namespace)
+        {
             return Err(VaultError::NotServed {
                 namespace: namespace.clone(),
             });
         }
         let state = self.current()?;
         let leased = |key: &EnvName| match state.contents.get(namespace, key) {
-            Some(kept) => Ok((key.clone(), Arc::clone(&kept.value))),
+            Some(secret) => Ok((key.clone(), Arc::clone(&secret.value))),
             None => Err(VaultError::NotFound { key: key.clone() }),
         };
         keys.iter().map(leased).collect()
     }
 
-    /// Every value of every namespace, to keep them out of logs, and their generation, if it is another than this one.
-    /// For the writer of the log: that may be a thread that holds this vault and panics, so no lock is waited for
-    /// longer than `patience`. `None` also when the vault cannot be read.
-    pub fn values_after(&self, generation: u64, patience: Duration) -> Option<(u64, Vec<Arc<SecretValue>>)> {
-        let mut state = self.state_within(patience)?;
+    /// Returns every value of every namespace, to keep them out of logs, and their generation; None if the generation
+    /// is still this one, or if the vault cannot be read. The writer of the log calls this, possibly on a thread that
+    /// holds this vault and panics, so it waits for the lock at most for `timeout`.
+    pub fn values_after(&self, generation: u64, timeout: Duration) -> Option<(u64, Vec<Arc<SecretValue>>)> {
+        let mut state = self.state_within(timeout)?;
         self.refresh(&mut state).ok()?;
         if state.generation == generation {
             return None;
@@ -192,8 +191,8 @@ impl Vault {
         Some((state.generation, state.values().collect()))
     }
 
-    /// Another number whenever a value may have come, changed or gone since the last; also each time that the file
-    /// cannot be read, so that a caller that remembers values by it asks again and gets the error.
+    /// Returns a number that changes whenever a value may have been added, changed or removed; and with each call while
+    /// the file cannot be read, so that a caller that caches values by it asks again and gets the error.
     pub fn generation(&self) -> u64 {
         if let Ok(state) = self.current() {
             return state.generation;
@@ -203,20 +202,20 @@ impl Vault {
         state.generation
     }
 
-    /// No namespace has any. False when the file cannot be read.
+    /// True if no namespace has a secret. False if the file cannot be read.
     pub fn is_empty(&self) -> bool {
         self.current().is_ok_and(|state| state.contents.len() == 0)
     }
 
     pub fn kind(&self) -> &'static str {
-        match self.keeper {
-            Keeper::Memory => "memory",
-            Keeper::Environment => "env",
-            Keeper::File(_) => "file",
+        match self.backend {
+            Backend::Memory => "memory",
+            Backend::Environment => "env",
+            Backend::File(_) => "file",
         }
     }
 
-    /// What is there now: read again when another process changed the file, and without what has expired.
+    /// Returns the present state: read again if another process changed the file, and without expired secrets.
     fn current(&self) -> Result<MutexGuard<'_, State>, VaultError> {
         let mut state = self.state();
         self.refresh(&mut state)?;
@@ -224,7 +223,7 @@ impl Vault {
     }
 
     fn refresh(&self, state: &mut State) -> Result<(), VaultError> {
-        if let Keeper::File(file) = &self.keeper {
+        if let Backend::File(file) = &self.backend {
             let same = match &state.seen {
                 Some(seen) => file.is(seen)?,
                 None => false,
@@ -240,24 +239,23 @@ impl Vault {
         Ok(())
     }
 
-    /// Makes a change on a copy, writes it, and lets it be seen. The step says whether it has changed anything.
-    /// Readers never wait for the writing.
+    /// Changes a copy, writes it, then publishes it. `step` also tells if it changed anything. Readers never wait.
     fn change<T>(
         &self,
         step: impl FnOnce(&mut Contents) -> Result<(T, bool), VaultError>,
     ) -> Result<T, VaultError> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let _alone = match &self.keeper {
-            Keeper::Memory => None,
-            Keeper::Environment => return Err(VaultError::ReadOnly),
-            Keeper::File(file) => Some(file.lock()?),
+        let _write_lock = self.write_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _file_lock = match &self.backend {
+            Backend::Memory => None,
+            Backend::Environment => return Err(VaultError::ReadOnly),
+            Backend::File(file) => Some(file.lock()?),
         };
         let mut contents = self.current()?.contents.clone();
         let (outcome, changed) = step(&mut contents)?;
         if changed {
-            let seen = match &self.keeper {
-                Keeper::File(file) => Some(file.write(&contents)?),
-                Keeper::Memory | Keeper::Environment => None,
+            let seen = match &self.backend {
+                Backend::File(file) => Some(file.write(&contents)?),
+                Backend::Memory | Backend::Environment => None,
             };
             self.state().take(contents, seen);
         }
@@ -268,13 +266,13 @@ impl Vault {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn state_within(&self, patience: Duration) -> Option<MutexGuard<'_, State>> {
+    fn state_within(&self, timeout: Duration) -> Option<MutexGuard<'_, State>> {
         let begun = Instant::now();
         loop {
             match self.state.try_lock() {
                 Ok(state) => return Some(state),
                 Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
-                Err(TryLockError::WouldBlock) if begun.elapsed() < patience => std::thread::yield_now(),
+                Err(TryLockError::WouldBlock) if begun.elapsed() < timeout => std::thread::yield_now(),
                 Err(TryLockError::WouldBlock) => return None,
             }
         }
@@ -288,7 +286,7 @@ impl Vault {
 
 impl State {
     fn values(&self) -> impl Iterator<Item = Arc<SecretValue>> {
-        self.contents.each().map(|(_, _, kept)| Arc::clone(&kept.value))
+        self.contents.each().map(|(_, _, one)| Arc::clone(&one.value))
     }
 
     fn take(&mut self, contents: Contents, seen: Option<SeenFile>) {

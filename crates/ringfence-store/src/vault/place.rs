@@ -1,8 +1,8 @@
-//! A file that is whole at every moment, at a path that the operator chose. What a crash leaves beside it has a name of
-//! ours and is removed when the vault is opened next.
+//! A file that is replaced atomically, at a path that the operator chose. A temporary file that a crash leaves beside
+//! it has a recognizable name and is removed when the vault is opened next.
 
 use super::error::VaultError;
-use crate::whole_file::{self, Directory, FileError, FileLock, Taken, is_unfinished_name};
+use crate::whole_file::{self, Directory, FileError, FileLock, IfExists, is_unfinished_name};
 use rustix::{
     fs::{CWD, OFlags},
     io::Errno,
@@ -14,16 +14,16 @@ use std::{
     time::Duration,
 };
 
-pub(super) const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) fn random(bytes: &mut [u8]) -> io::Result<()> {
     getrandom::fill(bytes).map_err(io::Error::other)
 }
 
-/// The same place from every working directory, and the name of a file.
+/// Returns the path as an absolute one, which ends in the name of a file.
 pub(super) fn absolute(path: &Path) -> Result<PathBuf, VaultError> {
     let absolute = std::path::absolute(path).map_err(FileError::at("find", path))?;
-    // without a slash at the end, to which no suffix could be added
+    // Without a slash at the end, so that a suffix can be appended.
     let absolute: PathBuf = absolute.components().collect();
     match absolute.file_name() {
         Some(_) => Ok(absolute),
@@ -31,28 +31,27 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf, VaultError> {
     }
 }
 
-/// Opens a regular file, and only that, for reading. An error of the kind `Other` says what else is there.
+/// Opens a regular file for reading. For anything else the error has the kind `Other` and names what is there.
 pub(super) fn open(path: &Path) -> io::Result<File> {
     whole_file::open_regular(CWD, path, OFlags::RDONLY).map_err(|error| match error {
         Errno::LOOP => io::Error::other("it is a symbolic link; name the file itself"),
-        Errno::NXIO => io::Error::other("it is no regular file"),
+        Errno::NXIO => io::Error::other("it is not a regular file"),
         error => error.into(),
     })
 }
 
-pub(super) fn put(path: &Path, bytes: &[u8], taken: Taken) -> Result<File, VaultError> {
+pub(super) fn put(path: &Path, bytes: &[u8], if_exists: IfExists) -> Result<File, VaultError> {
     let (directory, name) = Directory::of_file(path)?;
-    Ok(directory.write(&name, bytes, taken)?)
+    Ok(directory.write(&name, bytes, if_exists)?)
 }
 
-/// Waits until the lock is free, which is milliseconds unless its holder was stopped. The file stays: if the holder
-/// removed it, two could hold two.
-pub(super) fn lock(path: &Path, patience: Duration) -> Result<FileLock, VaultError> {
+/// Waits for the lock. The lock file is never removed, or two processes could each lock a different file.
+pub(super) fn lock(path: &Path, timeout: Duration) -> Result<FileLock, VaultError> {
     let (directory, name) = Directory::of_file(path)?;
-    Ok(directory.lock_within(&name, patience)?)
+    Ok(directory.lock_within(&name, timeout)?)
 }
 
-/// Removes what a crash left beside this place. The caller holds the lock, so that no such file is being written.
+/// Removes temporary files that a crash left beside this path. The caller holds the lock, so none is being written.
 pub(super) fn clean(path: &Path) -> Result<(), VaultError> {
     let (directory, name) = Directory::of_file(path)?;
     for (found, _) in directory.files()? {
@@ -75,9 +74,9 @@ mod tests {
     };
 
     #[test]
-    fn only_names_of_ours_are_removed() {
+    fn only_temporary_files_of_vault_are_removed() {
         let directory = Directory::new();
-        let place = directory.path("vault");
+        let vault_path = directory.path("vault");
         let ours = ["vault.0123456789abcdef.new", "vault.ffffffffffffffff.new"];
         let theirs = [
             "vault",
@@ -96,7 +95,7 @@ mod tests {
         fs::create_dir(directory.path("vault.aaaaaaaaaaaaaaaa.new")).unwrap();
         let ours_now = whole_file::unfinished_name("vault").unwrap();
         assert!(is_unfinished_name(&ours_now, "vault"), "{ours_now}");
-        clean(&place).unwrap();
+        clean(&vault_path).unwrap();
         for name in ours {
             assert!(!directory.path(name).exists(), "{name}");
         }
@@ -106,10 +105,10 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_never_given_back_is_an_error_and_no_wait_for_ever() {
+    fn lock_never_released_is_an_error_after_timeout() {
         let directory = Directory::new();
         let path = directory.path("vault.lock");
-        let _held = lock(&path, LOCK_PATIENCE).unwrap();
+        let _held = lock(&path, LOCK_TIMEOUT).unwrap();
         let refused = lock(&path, Duration::from_millis(20));
         assert!(matches!(
             refused,
@@ -118,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_the_same_from_everywhere() {
+    fn vault_path_is_made_absolute() {
         assert_eq!(absolute(Path::new("/a/./b/")).unwrap(), Path::new("/a/b"));
         assert!(absolute(Path::new("vault")).unwrap().is_absolute());
         for nameless in ["", "/", "/a/.."] {
@@ -127,41 +126,41 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_taken_or_kept_and_nothing_stays_beside() {
+    fn existing_file_is_replaced_or_kept_without_leftovers() {
         let directory = Directory::new();
-        let place = directory.path("vault");
-        put(&place, b"one", Taken::Refused).unwrap();
-        let kept = put(&place, b"two", Taken::Refused).unwrap_err();
+        let vault_path = directory.path("vault");
+        put(&vault_path, b"one", IfExists::Fail).unwrap();
+        let kept = put(&vault_path, b"two", IfExists::Fail).unwrap_err();
         assert!(
             matches!(kept, VaultError::File(FileError { error, .. }) if error.kind() == io::ErrorKind::AlreadyExists)
         );
-        assert_eq!(fs::read(&place).unwrap(), b"one");
-        put(&place, b"three", Taken::Replaced).unwrap();
-        assert_eq!(fs::read(&place).unwrap(), b"three");
-        assert_eq!(fs::metadata(&place).unwrap().mode() & 0o7777, 0o600);
+        assert_eq!(fs::read(&vault_path).unwrap(), b"one");
+        put(&vault_path, b"three", IfExists::Replace).unwrap();
+        assert_eq!(fs::read(&vault_path).unwrap(), b"three");
+        assert_eq!(fs::metadata(&vault_path).unwrap().mode() & 0o7777, 0o600);
         assert_eq!(directory.names(), ["vault"]);
         fs::create_dir(directory.path("taken")).unwrap();
-        assert!(put(&directory.path("taken"), b"x", Taken::Replaced).is_err());
+        assert!(put(&directory.path("taken"), b"x", IfExists::Replace).is_err());
         assert_eq!(directory.names(), ["taken", "vault"]);
     }
 
     #[test]
-    fn a_lock_that_was_removed_while_one_waited_is_taken_again() {
+    fn lock_file_replaced_during_wait_is_locked_again() {
         let directory = Directory::new();
         let path = directory.path("vault.lock");
-        let first = lock(&path, LOCK_PATIENCE).unwrap();
+        let first = lock(&path, LOCK_TIMEOUT).unwrap();
         let has_begun = AtomicBool::new(false);
         thread::scope(|scope| {
             let waiter = scope.spawn(|| {
                 has_begun.store(true, Ordering::Relaxed);
-                lock(&path, LOCK_PATIENCE).unwrap()
+                lock(&path, LOCK_TIMEOUT).unwrap()
             });
             while !has_begun.load(Ordering::Relaxed) {
                 thread::yield_now();
             }
-            // In one step: in between the waiter could make the file itself.
+            // In one step: otherwise the waiter could create the file itself in between.
             let other = directory.path("other.lock");
-            let newcomer = lock(&other, LOCK_PATIENCE).unwrap();
+            let newcomer = lock(&other, LOCK_TIMEOUT).unwrap();
             fs::rename(&other, &path).unwrap();
             drop(first);
             drop(newcomer);
@@ -169,7 +168,7 @@ mod tests {
             assert_eq!(
                 got,
                 fs::metadata(&path).unwrap().ino(),
-                "a lock on a file that nobody else finds"
+                "the lock is on a file that is no longer at the path"
             );
         });
     }

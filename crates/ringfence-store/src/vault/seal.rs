@@ -1,20 +1,20 @@
-//! Contents under a key: what the bytes of a vault's file are. Pure but for fresh random numbers.
+//! The format of a vault's file: contents sealed under a key. Pure except for random numbers.
 //!
 //! | bytes | what |
 //! |---|---|
 //! | 8 | `RINGVALT` |
 //! | 2 | version, 1 (numbers are little endian) |
 //! | 2 | derivation of the key: 0 none, 1 Argon2id |
-//! | 12 | its memory in KiB, passes and lanes |
-//! | 16 | its salt |
-//! | 24 | nonce, fresh for every writing |
+//! | 12 | Argon2id: memory in KiB, passes and lanes |
+//! | 16 | Argon2id: salt |
+//! | 24 | nonce, new for every write |
 //! | 8 | length of the whole file |
 //! | .. | contents ([`encoding`]) under XChaCha20-Poly1305, the header as associated data |
 //! | 16 | tag |
 
 use super::{
     contents::Contents,
-    encoding::{self, ENCODED_BYTES_MAX, Rest},
+    encoding::{self, ByteReader, ENCODED_BYTES_MAX},
     error::Damage,
     key::{Cost, Derivation, Key, SALT_BYTES},
 };
@@ -33,14 +33,14 @@ const HEADER_BYTES: usize = 8 + 2 + 2 + 12 + SALT_BYTES + NONCE_BYTES + 8;
 
 pub(super) const SEALED_BYTES_MAX: usize = HEADER_BYTES + ENCODED_BYTES_MAX + TAG_BYTES;
 
-/// What a file says of itself, believed only once its seal has been opened.
+/// The header of a file, not trusted before the file is decrypted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) derivation: Derivation,
     nonce: [u8; NONCE_BYTES],
 }
 
-/// The bytes of a file. The contents are encrypted where they were encoded.
+/// Returns the bytes of a file. The contents are encrypted in place.
 pub(super) fn seal(contents: &Contents, key: &Key, derivation: Derivation) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut nonce = [0; NONCE_BYTES];
     getrandom::fill(&mut nonce).map_err(io::Error::other)?;
@@ -56,7 +56,7 @@ pub(super) fn seal(contents: &Contents, key: &Key, derivation: Derivation) -> io
     Ok(file)
 }
 
-/// The contents of a file whose header is this. What is decrypted is decrypted in place.
+/// Decrypts a file with this header in place and returns its contents.
 pub(super) fn open(mut file: Zeroizing<Vec<u8>>, header: &Header, key: &Key) -> Result<Contents, Damage> {
     let text_end = file.len().checked_sub(TAG_BYTES).ok_or(Damage::Seal)?;
     let (front, tag) = file.split_at_mut(text_end);
@@ -68,7 +68,7 @@ pub(super) fn open(mut file: Zeroizing<Vec<u8>>, header: &Header, key: &Key) -> 
     encoding::read(text).ok_or(Damage::Contents)
 }
 
-/// Wipes its copy of the key when it is dropped.
+/// Returns the cipher, which wipes its copy of the key when it is dropped.
 fn cipher(key: &Key) -> XChaCha20Poly1305 {
     XChaCha20Poly1305::new(key.bytes().into())
 }
@@ -100,20 +100,20 @@ impl Header {
             expected: (HEADER_BYTES + TAG_BYTES) as u64,
             found,
         };
-        let mut rest = Rest(&file[MAGIC.len()..]);
-        let version = u16::from_le_bytes(rest.array().ok_or(short)?);
+        let mut reader = ByteReader(&file[MAGIC.len()..]);
+        let version = u16::from_le_bytes(reader.array().ok_or(short)?);
         if version != VERSION {
             return Err(Damage::Version(version));
         }
-        let kind = u16::from_le_bytes(rest.array().ok_or(short)?);
+        let kind = u16::from_le_bytes(reader.array().ok_or(short)?);
         let mut cost = [0; 3];
         for number in &mut cost {
-            *number = rest.u32().ok_or(short)?;
+            *number = reader.u32().ok_or(short)?;
         }
-        let salt = rest.array().ok_or(short)?;
-        let nonce = rest.array().ok_or(short)?;
-        let expected = u64::from_le_bytes(rest.array().ok_or(short)?);
-        if rest.0.len() < TAG_BYTES {
+        let salt = reader.array().ok_or(short)?;
+        let nonce = reader.array().ok_or(short)?;
+        let expected = u64::from_le_bytes(reader.array().ok_or(short)?);
+        if reader.0.len() < TAG_BYTES {
             return Err(short);
         }
         if expected != found {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_never_looks_the_same_twice() {
+    fn sealing_twice_gives_different_bytes() {
         let seal = || seal(&Contents::default(), &key("k"), Derivation::None).unwrap();
         let (first, second) = (seal(), seal());
         assert_ne!(first[HEADER_BYTES..], second[HEADER_BYTES..]);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_asks_for_too_much_is_refused_before_it_gets_it() {
+    fn excessive_derivation_cost_in_header_is_refused() {
         let asks = |memory_kib: u32, passes: u32, lanes: u32| {
             let cost = [memory_kib, passes, lanes].map(u32::to_le_bytes).concat();
             header_with(10, &[&1_u16.to_le_bytes()[..], &cost].concat()).err()
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_says_what_is_wrong_with_it() {
+    fn damaged_header_gives_specific_error() {
         assert_eq!(header_with(0, b"ringvalt").err(), Some(Damage::Magic));
         assert_eq!(
             header_with(8, &2_u16.to_le_bytes()).err(),

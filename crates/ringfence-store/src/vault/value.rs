@@ -1,29 +1,27 @@
-//! One secret's text. It lives in one buffer, is handed around by reference count, and is wiped when the last holder
-//! lets go.
+//! The value of one secret, in one buffer that is shared by reference count and wiped with the last reference.
 
 use std::fmt;
 use zeroize::Zeroizing;
 
 pub const SECRET_BYTES_MAX: usize = 65_536;
 
-/// UTF-8, 1 to 65,536 bytes, no NUL, for it becomes an environment variable. It cannot be cloned, printed or
-/// serialized: share it with an `Arc`.
+/// UTF-8 for an environment variable: 1 to 65,536 bytes without NUL. Not cloned, printed or serialized: share an `Arc`.
 pub struct SecretValue(Zeroizing<String>);
 
-/// Why a text can be no secret. It says nothing of the text.
+/// The reason why a text cannot be a secret. It does not contain the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
-    #[error("a secret is not empty")]
+    #[error("a secret cannot be empty")]
     Empty,
     #[error("a secret is at most {} bytes", SECRET_BYTES_MAX)]
     TooLong,
-    /// No environment variable can hold it.
-    #[error("a secret holds no NUL byte")]
+    /// An environment variable cannot contain it.
+    #[error("a secret cannot contain a NUL byte")]
     Nul,
 }
 
 impl SecretValue {
-    /// Takes the buffer as it is, without a copy; on refusal it is wiped.
+    /// Takes the buffer without a copy; on error it is wiped.
     pub fn new(text: String) -> Result<Self, SecretError> {
         let text = Zeroizing::new(text);
         if text.is_empty() {
@@ -38,7 +36,7 @@ impl SecretValue {
         Ok(Self(text))
     }
 
-    /// The text itself. A caller that copies it wipes the copy.
+    /// Returns the text. A caller that copies it must wipe the copy.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -60,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_text_that_a_variable_can_hold() {
+    fn secret_is_nonempty_bounded_text_without_nul() {
         let check = |text: &str, expect: Result<usize, SecretError>| {
             let made = SecretValue::new(text.to_owned());
             assert_eq!(made.map(|value| value.len()), expect);
@@ -75,9 +73,9 @@ mod tests {
     }
 
     #[test]
-    fn the_buffer_is_taken_and_not_copied() {
+    fn secret_buffer_is_moved_not_copied() {
         let text = "canary".to_owned();
-        let place = text.as_ptr();
-        assert_eq!(SecretValue::new(text).unwrap().expose().as_ptr(), place);
+        let address = text.as_ptr();
+        assert_eq!(SecretValue::new(text).unwrap().expose().as_ptr(), address);
     }
 }

@@ -1,9 +1,9 @@
-//! What goes wrong on a disk and between processes, and that nothing is lost silently by it.
+//! Faults of the disk and between processes: nothing is lost silently.
 
 use crate::audit::{
     Audit, AuditError, Durability, Query, Storage,
     chain::Writer,
-    entry::Fitted,
+    entry::Encoded,
     open_chain::OpenChain,
     query,
     tests::fixture::{self, Directory},
@@ -29,9 +29,9 @@ fn chain(directory: &Directory) -> OpenChain {
     OpenChain::open(Storage::File(directory.database()), writer).unwrap()
 }
 
-fn batch(count: u64) -> Vec<Fitted> {
+fn batch(count: u64) -> Vec<Encoded> {
     (0..count)
-        .map(|number| fixture::entry(number).fitted().unwrap())
+        .map(|number| fixture::entry(number).encoded().unwrap())
         .collect()
 }
 
@@ -45,14 +45,14 @@ fn details(directory: &Directory, seq: u64) -> Value {
     serde_json::from_str(&query(&directory.database(), &one).unwrap().records[0].details).unwrap()
 }
 
-/// Of the first record in the file.
+/// The details of the first record in the file.
 fn first_details(directory: &Directory) -> Value {
     let first = query(&directory.database(), &Query::default()).unwrap();
     serde_json::from_str(&first.records[0].details).unwrap()
 }
 
 #[test]
-fn a_new_file_says_so_and_a_known_one_is_continued() {
+fn new_file_records_its_reason_and_an_existing_one_is_continued() {
     let directory = Directory::new();
     let audit = directory.open(Durability::Power);
     assert_eq!(details(&directory, 1)["reason"], "new");
@@ -65,7 +65,7 @@ fn a_new_file_says_so_and_a_known_one_is_continued() {
 }
 
 #[test]
-fn the_files_are_their_owners_alone() {
+fn files_are_private_to_their_owner() {
     let directory = Directory::new();
     let audit = directory.open(Durability::Process);
     for name in [
@@ -85,7 +85,7 @@ fn the_files_are_their_owners_alone() {
 }
 
 #[test]
-fn a_link_in_the_files_place_is_not_followed() {
+fn symlink_in_place_of_the_database_is_not_followed() {
     let directory = Directory::filled(1);
     let real = directory.path.join("elsewhere.db");
     fs::rename(directory.database(), &real).unwrap();
@@ -98,8 +98,8 @@ fn a_link_in_the_files_place_is_not_followed() {
 }
 
 #[test]
-fn an_empty_file_is_begun_and_a_place_that_cannot_be_one_is_refused() {
-    // what a death while it was made leaves
+fn empty_file_begins_a_chain_and_an_unusable_path_is_refused() {
+    // as after a crash while it was created
     let directory = Directory::new();
     fs::write(directory.database(), b"").unwrap();
     drop(directory.open(Durability::Process));
@@ -123,7 +123,7 @@ fn an_empty_file_is_begun_and_a_place_that_cannot_be_one_is_refused() {
 }
 
 #[test]
-fn a_missing_directory_is_an_error() {
+fn missing_directory_is_an_error() {
     let directory = Directory::new();
     fs::remove_dir_all(&directory.path).unwrap();
     assert_eq!(
@@ -133,7 +133,7 @@ fn a_missing_directory_is_an_error() {
 }
 
 #[test]
-fn a_full_disk_is_told_and_the_chain_goes_on_when_there_is_space() {
+fn full_disk_is_reported_and_the_chain_continues_when_there_is_space() {
     let directory = Directory::filled(3);
     let mut chain = chain(&directory);
     let pages = |chain: &OpenChain, count: i64| {
@@ -163,7 +163,7 @@ fn a_full_disk_is_told_and_the_chain_goes_on_when_there_is_space() {
 }
 
 #[test]
-fn a_database_that_cannot_be_written_is_told() {
+fn read_only_database_is_reported() {
     let directory = Directory::filled(3);
     let mut chain = chain(&directory);
     chain
@@ -184,7 +184,7 @@ fn a_database_that_cannot_be_written_is_told() {
 }
 
 #[test]
-fn a_database_that_another_holds_is_told_and_then_continued() {
+fn locked_database_is_reported_and_then_continued() {
     let directory = Directory::filled(3);
     let mut chain = chain(&directory);
     chain
@@ -205,7 +205,7 @@ fn a_database_that_another_holds_is_told_and_then_continued() {
 }
 
 #[test]
-fn a_damaged_file_is_moved_aside_and_the_new_chain_says_so() {
+fn damaged_file_is_moved_aside_and_recorded_in_the_new_chain() {
     type Damage = (&'static str, fn(&Directory));
     let damages: [Damage; 7] = [
         ("not a database", |directory| {
@@ -261,7 +261,7 @@ fn a_damaged_file_is_moved_aside_and_the_new_chain_says_so() {
 }
 
 #[test]
-fn two_damages_within_a_second_have_two_names() {
+fn files_damaged_within_a_second_get_different_names() {
     let directory = Directory::filled(1);
     for _ in 0..3 {
         directory.tamper("DELETE FROM head");
@@ -271,7 +271,7 @@ fn two_damages_within_a_second_have_two_names() {
 }
 
 #[test]
-fn a_chain_of_another_key_is_moved_aside_and_not_continued() {
+fn chain_of_another_key_is_moved_aside_and_not_continued() {
     let mut directory = Directory::filled(1);
     directory.signer = crate::Signer::in_memory().unwrap();
     drop(directory.open(Durability::Process));
@@ -280,7 +280,7 @@ fn a_chain_of_another_key_is_moved_aside_and_not_continued() {
 }
 
 #[test]
-fn a_damaged_file_that_another_server_has_open_is_moved_aside_and_both_go_on() {
+fn damaged_file_open_in_another_server_is_moved_aside_and_both_continue() {
     let directory = Directory::filled(1);
     let first = directory.open(Durability::Process);
     directory.tamper("DELETE FROM head");
@@ -298,7 +298,7 @@ fn a_damaged_file_that_another_server_has_open_is_moved_aside_and_both_go_on() {
 }
 
 #[test]
-fn a_newer_schema_is_refused_and_left_as_it_is() {
+fn newer_schema_is_refused_and_left_unchanged() {
     let directory = Directory::filled(1);
     directory.tamper("PRAGMA user_version = 2; ALTER TABLE head ADD COLUMN later TEXT");
     let refused = directory.try_open().err().unwrap();
@@ -312,7 +312,7 @@ fn a_newer_schema_is_refused_and_left_as_it_is() {
 }
 
 #[test]
-fn damage_under_a_running_server_is_moved_aside_and_the_next_segment_says_so() {
+fn file_damaged_under_a_running_server_is_moved_aside_and_recorded() {
     for damage in [
         "DELETE FROM record WHERE seq = 4",
         "UPDATE head SET signature = zeroblob(64), seq = 3",
@@ -323,7 +323,7 @@ fn damage_under_a_running_server_is_moved_aside_and_the_next_segment_says_so() {
         let directory = Directory::filled(3);
         let audit = directory.open(Durability::Process);
         directory.tamper(damage);
-        // The chain goes on with the number after the last one that this server wrote.
+        // The chain continues with the number after the last one that this server wrote.
         assert_eq!(
             audit.append_and_wait(fixture::entry(1)).unwrap().seq,
             6,
@@ -341,7 +341,7 @@ fn damage_under_a_running_server_is_moved_aside_and_the_next_segment_says_so() {
 }
 
 #[test]
-fn a_true_but_older_state_put_back_under_a_running_server_is_noticed() {
+fn older_valid_state_put_back_under_a_running_server_is_detected() {
     let directory = Directory::filled(3);
     let audit = directory.open(Durability::Process);
     let raw = directory.raw();
@@ -360,7 +360,7 @@ fn a_true_but_older_state_put_back_under_a_running_server_is_noticed() {
 }
 
 #[test]
-fn a_file_deleted_under_a_running_server_is_told_and_begun_anew() {
+fn file_deleted_under_a_running_server_is_reported_and_begun_anew() {
     let directory = Directory::filled(3);
     let audit = directory.open(Durability::Process);
     let last = audit.append_and_wait(fixture::entry(1)).unwrap();
@@ -383,7 +383,7 @@ fn a_file_deleted_under_a_running_server_is_told_and_begun_anew() {
 }
 
 #[test]
-fn an_older_copy_put_in_the_files_place_is_told_in_the_chain_itself() {
+fn older_copy_in_place_of_the_file_is_recorded_in_the_chain() {
     let directory = Directory::filled(3);
     let copy = directory.path.join("copy.db");
     fs::copy(directory.database(), &copy).unwrap();
@@ -405,7 +405,7 @@ fn an_older_copy_put_in_the_files_place_is_told_in_the_chain_itself() {
 }
 
 #[test]
-fn a_log_deleted_under_a_running_server_is_noticed() {
+fn log_deleted_under_a_running_server_is_detected() {
     for end in ["-wal", "-shm"] {
         let directory = Directory::filled(3);
         let audit = directory.open(Durability::Process);
@@ -425,7 +425,7 @@ fn a_log_deleted_under_a_running_server_is_noticed() {
 }
 
 #[test]
-fn a_log_without_its_database_is_kept_and_not_merged_into_the_new_one() {
+fn log_without_its_database_is_kept_and_not_merged_into_the_new_one() {
     let directory = Directory::filled(3);
     fs::remove_file(directory.database()).unwrap();
     fs::write(directory.path.join("audit.db-wal"), b"a log").unwrap();
@@ -440,7 +440,7 @@ fn a_log_without_its_database_is_kept_and_not_merged_into_the_new_one() {
 }
 
 #[test]
-fn a_directory_that_goes_away_is_told_each_time_and_recovers() {
+fn removed_directory_is_reported_each_time_until_it_is_back() {
     let directory = Directory::filled(3);
     let audit = directory.open(Durability::Process);
     fs::remove_dir_all(&directory.path).unwrap();
@@ -454,7 +454,7 @@ fn a_directory_that_goes_away_is_told_each_time_and_recovers() {
 }
 
 #[test]
-fn servers_on_one_file_make_one_chain_while_readers_read() {
+fn servers_on_one_file_write_one_chain_beside_readers() {
     let directory = Directory::filled(0);
     let start = Barrier::new(4);
     thread::scope(|scope| {
@@ -486,7 +486,7 @@ fn servers_on_one_file_make_one_chain_while_readers_read() {
 }
 
 #[test]
-fn servers_that_start_at_once_on_no_file_share_one_chain() {
+fn servers_starting_at_once_without_a_file_share_one_chain() {
     for _ in 0..10 {
         let directory = Directory::new();
         let start = Barrier::new(4);
@@ -507,7 +507,7 @@ fn servers_that_start_at_once_on_no_file_share_one_chain() {
 }
 
 #[test]
-fn servers_that_start_at_once_on_a_damaged_file_move_it_aside_once() {
+fn servers_starting_at_once_move_a_damaged_file_aside_once() {
     for _ in 0..10 {
         let directory = Directory::filled(1);
         directory.tamper("DELETE FROM head");
@@ -529,13 +529,13 @@ fn servers_that_start_at_once_on_a_damaged_file_move_it_aside_once() {
 }
 
 #[test]
-fn a_chain_is_whole_as_it_lies_on_disk_after_each_commit() {
+fn chain_on_disk_is_complete_after_each_commit() {
     let directory = Directory::new();
     let audit = directory.open(Durability::Power);
     let copy = Directory::new();
     for number in 0..20 {
         let receipt = audit.append_and_wait(fixture::entry(number)).unwrap();
-        // what a killed process leaves: the database and its log, without the index of the log
+        // as after a killed process: the database and its log, without the index of the log
         for end in ["", "-wal"] {
             let name = format!("audit.db{end}");
             fs::copy(directory.path.join(&name), copy.path.join(&name)).unwrap();

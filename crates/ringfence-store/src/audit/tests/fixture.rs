@@ -1,4 +1,4 @@
-//! What the tests share: a directory of their own, a key, entries, and a way to tamper.
+//! Shared by the tests: a directory per test, a key, entries, and a way to tamper.
 
 use crate::audit::{Action, Audit, Durability, Entry, Fault, Outcome, Storage, Verdict, verify};
 use crate::{Signer, tests::TestDir};
@@ -38,13 +38,13 @@ impl Directory {
         Audit::open(place, durability, self.signer.clone(), "server".to_owned()).unwrap()
     }
 
-    /// One server of several.
+    /// Opens the record as one of several servers.
     pub(in crate::audit) fn open_as(&self, server_id: &str) -> Audit {
         let (place, id) = (Storage::File(self.database()), server_id.to_owned());
         Audit::open(place, Durability::Process, self.signer.clone(), id).unwrap()
     }
 
-    /// A closed chain of `audit.began` and `count` more.
+    /// A closed chain of `audit.began` and `count` more records.
     pub(in crate::audit) fn filled(count: u64) -> Self {
         let directory = Self::new();
         let audit = directory.open(Durability::Process);
@@ -55,7 +55,7 @@ impl Directory {
         directory
     }
 
-    /// A connection as an attacker has it.
+    /// A connection as an attacker would open it.
     pub(in crate::audit) fn raw(&self) -> Connection {
         Connection::open(self.database()).unwrap()
     }
@@ -84,7 +84,7 @@ impl Directory {
         assert_eq!((bad.seq, bad.what), (seq, what));
     }
 
-    /// The damaged files that were set aside.
+    /// The damaged files that were moved aside.
     pub(in crate::audit) fn aside(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(&self.path)
             .unwrap()

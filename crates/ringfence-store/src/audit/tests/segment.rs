@@ -1,4 +1,4 @@
-//! Closed segments: the chain goes over them, nothing goes without a word, and damage to one leaves the others.
+//! Closed segments: the chain spans them, each removal is recorded, and damage to one leaves the others readable.
 
 use crate::audit::{
     Action, Audit, Durability, Fault, Keep, Outcome, Query, Records, Storage, query, segments,
@@ -41,7 +41,7 @@ fn seqs(directory: &Directory, query: Query) -> Vec<u64> {
 }
 
 #[test]
-fn the_chain_goes_over_closed_segments() {
+fn chain_spans_closed_segments() {
     let (directory, audit) = segmented();
     let head = audit.head();
     drop(audit);
@@ -74,13 +74,13 @@ fn the_chain_goes_over_closed_segments() {
         ..Query::default()
     };
     assert_eq!(seqs(&directory, between), [10, 11, 12, 13]);
-    // It is continued as it is.
+    // It is continued unchanged.
     let audit = directory.open(Durability::Process);
     assert_eq!(audit.head(), head);
 }
 
 #[test]
-fn a_closed_segment_that_was_edited_cut_exchanged_or_taken_away_is_named() {
+fn edited_truncated_replaced_or_removed_segment_is_reported() {
     let key = |directory: &Directory| directory.signer.public_key();
     let edit = |directory: &Directory, at: usize, change: &dyn Fn(String) -> String| {
         let path = &files(directory)[at];
@@ -110,7 +110,7 @@ fn a_closed_segment_that_was_edited_cut_exchanged_or_taken_away_is_named() {
         fs::remove_file(path).unwrap();
     }
     directory.assert_bad(1, Fault::Missing);
-    // Made anew by somebody without the key.
+    // Written anew without the key.
     let (directory, audit) = segmented();
     drop(audit);
     let (other, _other) = segmented();
@@ -120,7 +120,7 @@ fn a_closed_segment_that_was_edited_cut_exchanged_or_taken_away_is_named() {
 }
 
 #[test]
-fn damage_to_a_closed_segment_is_told_and_the_rest_is_given() {
+fn damage_to_closed_segment_is_reported_and_other_records_are_returned() {
     let (directory, audit) = segmented();
     let path = files(&directory)[1].clone();
     let size = fs::metadata(&path).unwrap().len();
@@ -150,7 +150,7 @@ fn damage_to_a_closed_segment_is_told_and_the_rest_is_given() {
 }
 
 #[test]
-fn segments_close_by_size_and_go_by_the_size_of_all_with_a_record_of_each() {
+fn segments_are_closed_by_size_and_removed_by_total_size_on_record() {
     let directory = Directory::new();
     let audit = directory.open(Durability::Process);
     audit.set_keep(Keep {
@@ -159,7 +159,7 @@ fn segments_close_by_size_and_go_by_the_size_of_all_with_a_record_of_each() {
         age: Duration::ZERO,
     });
     let mut large = fixture::entry(0);
-    // What no compression makes small.
+    // Incompressible text.
     let mut noise = vec![0; 1500];
     for _ in 0..3000 {
         getrandom::fill(&mut noise).unwrap();
@@ -189,24 +189,24 @@ fn segments_close_by_size_and_go_by_the_size_of_all_with_a_record_of_each() {
         .iter()
         .map(|path| fs::metadata(path).unwrap().len())
         .sum();
-    // Between two looks at it come 256 records.
+    // Up to 256 records are written between two checks of the size.
     assert!(kept <= 2 << 20, "{kept}");
     let database = fs::metadata(directory.database()).unwrap().len();
     assert!(database < 5 << 20, "{database}");
-    // What was removed and has no record is missed.
+    // A removal without a record is detected.
     fs::remove_file(&files(&directory)[0]).unwrap();
     assert_eq!(directory.verdict().bad.unwrap().what, Fault::Missing);
 }
 
 #[test]
-fn segments_go_by_age_and_not_by_a_clock_that_has_jumped() {
+fn segments_are_removed_by_age_but_not_after_a_clock_jump() {
     let (directory, audit) = segmented();
     let keep = Keep {
         segment_bytes: 0,
         total_bytes: 0,
         age: Duration::from_secs(3600),
     };
-    // Two of them are of last month, by the time of their last record.
+    // Two of them are a month old, by the time of their last record.
     let old = std::time::SystemTime::now() - Duration::from_secs(30 * 86_400);
     for path in &files(&directory)[..2] {
         fs::File::options()
@@ -229,7 +229,7 @@ fn segments_go_by_age_and_not_by_a_clock_that_has_jumped() {
 }
 
 #[test]
-fn a_database_damaged_in_the_middle_is_moved_aside_by_who_reads_it_and_the_server_goes_on() {
+fn reading_moves_a_damaged_database_aside_and_the_server_continues() {
     let directory = Directory::new();
     let audit = directory.open(Durability::Process);
     write(&audit, 20);
@@ -254,7 +254,7 @@ fn a_database_damaged_in_the_middle_is_moved_aside_by_who_reads_it_and_the_serve
     };
     let page = audit.query(&all).unwrap();
     assert_eq!(directory.aside().len(), 1);
-    // The closed segment, and the new one.
+    // The page has the closed segment and the new file.
     let first = page
         .records
         .iter()
@@ -270,19 +270,19 @@ fn a_database_damaged_in_the_middle_is_moved_aside_by_who_reads_it_and_the_serve
     drop(audit);
     let verdict = directory.verdict();
     assert_eq!((verdict.bad, verdict.breaks), (None, vec![head.seq + 1]));
-    // But not without the segment that was closed before.
+    // The segment that was closed before is still required.
     fs::remove_file(&files(&directory)[0]).unwrap();
     directory.assert_bad(1, Fault::Missing);
 }
 
 #[test]
-fn what_a_death_leaves_of_a_segment_is_made_anew() {
+fn segment_left_by_a_crash_is_rewritten() {
     let (directory, audit) = segmented();
     let copy = Directory::new();
     let leftovers = files(&directory);
     drop(audit);
     fs::copy(directory.database(), copy.database()).unwrap();
-    // As if the last file had come to its place, and the commit had not.
+    // As if the last file had been moved into place, but the commit had not happened.
     for path in &leftovers {
         fs::copy(path, copy.path.join(path.file_name().unwrap())).unwrap();
     }
@@ -297,7 +297,7 @@ fn what_a_death_leaves_of_a_segment_is_made_anew() {
 }
 
 #[test]
-fn what_a_dead_server_has_begun_is_abandoned_and_what_a_living_one_has_is_not() {
+fn open_operations_of_dead_servers_are_found_and_those_of_running_ones_are_not() {
     let directory = Directory::new();
     let begin = |audit: &Audit, id: &str| {
         let mut entry = fixture::entry(0);
@@ -318,7 +318,7 @@ fn what_a_dead_server_has_begun_is_abandoned_and_what_a_living_one_has_is_not() 
     end.action = Action::ExecutionCompleted;
     end.execution_id = Some("done".to_owned());
     dead.append_and_wait(end).unwrap();
-    dead.leaves_open();
+    dead.note_open_operation();
     drop(dead);
     let living = open("living");
     begin(&living, "running");
@@ -338,13 +338,82 @@ fn what_a_dead_server_has_begun_is_abandoned_and_what_a_living_one_has_is_not() 
     next.append_and_wait(lost).unwrap();
     assert_eq!(abandoned(&next), [""; 0]);
     assert_eq!(all(&next), ["running"]);
-    living.leaves_open();
+    living.note_open_operation();
     drop(living);
     assert_eq!(abandoned(&next), ["running"]);
 }
 
+/// claim: [REC-8]
 #[test]
-fn a_server_that_died_is_seen_by_its_file_and_looked_after_by_one() {
+fn segment_ends_before_the_first_open_operation() {
+    let directory = Directory::new();
+    let audit = directory.open_as("living");
+    write(&audit, 10);
+    let mut entry = fixture::entry(0);
+    entry.action = Action::ExecutionStarted;
+    entry.outcome = Outcome::Pending;
+    entry.execution_id = Some("open".to_owned());
+    let start = audit.append_and_wait(entry.clone()).unwrap().seq;
+    write(&audit, 10);
+    let last = || {
+        segments::list(&directory.database(), u64::MAX)
+            .unwrap()
+            .pop()
+            .unwrap()
+            .last
+    };
+    audit.archive().unwrap().unwrap();
+    assert_eq!(last(), start - 1);
+    assert!(audit.archive().unwrap().is_none(), "there is nothing before it");
+    // Its server dies: the next one finds the operation, although a segment was closed while it ran.
+    audit.note_open_operation();
+    drop(audit);
+    let next = directory.open_as("next");
+    let lost = next.lost().unwrap().unwrap();
+    assert_eq!(lost.records.len(), 1);
+    drop(lost);
+    entry.action = Action::ExecutionFailed;
+    entry.outcome = Outcome::Lost;
+    let end = next.append_and_wait(entry).unwrap().seq;
+    next.archive().unwrap().unwrap();
+    assert!(last() >= end);
+    assert_eq!(directory.verdict().bad, None);
+}
+
+#[test]
+fn large_database_is_closed_despite_an_open_operation() {
+    let directory = Directory::new();
+    let audit = directory.open(Durability::Process);
+    let mut entry = fixture::entry(0);
+    entry.action = Action::ExecutionStarted;
+    entry.outcome = Outcome::Pending;
+    entry.execution_id = Some("open".to_owned());
+    audit.append_and_wait(entry).unwrap();
+    let segment_bytes = 256 << 10;
+    audit.set_keep(Keep {
+        segment_bytes,
+        ..Keep::default()
+    });
+    let used = || fs::metadata(directory.database()).unwrap().len();
+    let large = |count: u64| {
+        for number in 0..count {
+            let mut entry = fixture::entry(number);
+            let text = "x".repeat(8 << 10);
+            entry.details.insert("large".to_owned(), text.into());
+            audit.append_and_wait(entry).unwrap();
+        }
+        audit.checkpoint(0);
+        audit.tidy_now().unwrap();
+    };
+    large(40);
+    assert!((segment_bytes..2 * segment_bytes).contains(&used()), "{}", used());
+    assert!(files(&directory).is_empty());
+    large(40);
+    assert!(!files(&directory).is_empty());
+}
+
+#[test]
+fn dead_server_is_found_by_its_file_and_closed_by_one_server() {
     let directory = Directory::new();
     let open = |id| directory.open_as(id);
     let (audit, beside) = (open("one"), open("beside"));
@@ -355,24 +424,24 @@ fn a_server_that_died_is_seen_by_its_file_and_looked_after_by_one() {
     let dying = open("killed");
     dying.append_and_wait(entry).unwrap();
     assert!(audit.lost().unwrap().is_none());
-    // As one that is killed, and one whose last entry the disk did not take.
-    dying.leaves_open();
+    // As a killed server does, or one whose last entry could not be written to the disk.
+    dying.note_open_operation();
     drop(dying);
     let left = directory.path.join("audit.killed.alive");
     let died = || audit.lost().unwrap().unwrap();
     assert_eq!(died().records.len(), 1);
-    assert!(left.exists(), "it was not closed");
+    assert!(left.exists(), "its operations were not closed");
     let lost = died();
     std::thread::scope(|scope| {
         let late = scope.spawn(|| beside.lost().unwrap().is_none());
         lost.closed();
-        assert!(late.join().unwrap(), "two close it");
+        assert!(late.join().unwrap(), "two servers close it");
     });
     assert!(!left.exists());
 }
 
 #[test]
-fn a_record_whose_directory_was_removed_says_so() {
+fn removed_directory_is_reported() {
     let directory = Directory::new();
     let audit = directory.open(Durability::Process);
     fs::remove_dir_all(&directory.path).unwrap();
@@ -384,7 +453,7 @@ fn a_record_whose_directory_was_removed_says_so() {
 }
 
 #[test]
-fn a_log_is_empty_after_a_checkpoint_at_the_end() {
+fn log_is_empty_after_the_final_checkpoint() {
     for name in ["audit.db", "own.sqlite", "own"] {
         let directory = Directory::new();
         let place = Storage::File(directory.path.join(name));
@@ -408,11 +477,11 @@ fn a_log_is_empty_after_a_checkpoint_at_the_end() {
 }
 
 #[test]
-fn a_short_log_is_left_to_the_next_server_and_a_long_one_is_not() {
+fn short_log_is_left_to_the_next_server_but_a_long_one_is_not() {
     let directory = Directory::new();
     let log = || fs::metadata(directory.path.join("audit.db-wal")).unwrap().len();
     let mut longest = 0;
-    // One record and an end, as of many commands.
+    // One record and an end, as many short commands do.
     let ended: Vec<u64> = (0..100)
         .map(|_| {
             let audit = directory.open(Durability::Process);
@@ -430,7 +499,7 @@ fn a_short_log_is_left_to_the_next_server_and_a_long_one_is_not() {
 }
 
 #[test]
-fn servers_that_close_segments_beside_each_other_make_one_chain() {
+fn servers_closing_segments_concurrently_write_one_chain() {
     let directory = Directory::new();
     let audits = ["a", "b", "c"].map(|id| directory.open_as(id));
     std::thread::scope(|scope| {
@@ -442,7 +511,7 @@ fn servers_that_close_segments_beside_each_other_make_one_chain() {
                 }
             });
         }
-        // Whoever reads meanwhile sees a chain without holes.
+        // Readers see a chain without gaps meanwhile.
         for _ in 0..20 {
             let seen = seqs(&directory, Query::default());
             let whole: Vec<u64> = (1..=seen.len() as u64).collect();

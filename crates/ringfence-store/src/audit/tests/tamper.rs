@@ -1,5 +1,4 @@
-//! Every way to falsify the record that we could think of, each tried on a whole file first: without the change the
-//! same file verifies.
+//! Every known way to falsify the record, each tried on a whole file: without the change, the same file verifies.
 
 use crate::Signer;
 use crate::audit::{
@@ -11,7 +10,7 @@ use crate::audit::{
 use rusqlite::params;
 use std::fs;
 
-/// A closed, good chain of eleven records.
+/// A closed, valid chain of eleven records.
 fn eleven() -> Directory {
     let directory = Directory::filled(10);
     let verdict = directory.verdict();
@@ -51,7 +50,7 @@ fn insert(directory: &Directory, record: &Record) {
     directory.raw().execute(&sql, values).unwrap();
 }
 
-/// The chain computed anew from this record on, by one who has everything but the key.
+/// Recomputes the chain from this record on, as an attacker without the key would.
 fn recompute(directory: &Directory, from: u64, forger: &Signer) {
     let count = 11;
     let mut prev_hash = if from == 1 {
@@ -81,7 +80,7 @@ fn recompute(directory: &Directory, from: u64, forger: &Signer) {
 
 /// claim: [REC-3]
 #[test]
-fn an_edit_of_any_column_is_named() {
+fn edit_of_any_column_is_reported() {
     for change in [
         "time_us = time_us + 1",
         "server_id = 'other'",
@@ -104,7 +103,7 @@ fn an_edit_of_any_column_is_named() {
 }
 
 #[test]
-fn a_signature_that_is_changed_or_swapped_is_named() {
+fn changed_or_swapped_signature_is_reported() {
     for change in [
         "UPDATE record SET signature = zeroblob(64) WHERE seq = 6",
         "UPDATE record SET signature = (SELECT signature FROM record WHERE seq = 7) WHERE seq = 6",
@@ -117,7 +116,7 @@ fn a_signature_that_is_changed_or_swapped_is_named() {
 }
 
 #[test]
-fn a_column_of_the_wrong_size_or_encoding_is_named_and_not_an_error() {
+fn column_of_wrong_size_or_encoding_is_reported_as_a_bad_record() {
     for change in [
         "hash = zeroblob(31)",
         "signature = zeroblob(0)",
@@ -133,7 +132,7 @@ fn a_column_of_the_wrong_size_or_encoding_is_named_and_not_an_error() {
 
 /// claim: [REC-3]
 #[test]
-fn a_deleted_record_is_named_wherever_it_was() {
+fn deleted_record_is_reported_at_any_position() {
     for seq in [1, 2, 6, 10] {
         let directory = eleven();
         directory.tamper(&format!("DELETE FROM record WHERE seq = {seq}"));
@@ -146,7 +145,7 @@ fn a_deleted_record_is_named_wherever_it_was() {
 
 /// claim: [REC-3]
 #[test]
-fn a_record_inserted_in_the_middle_is_named() {
+fn record_inserted_in_the_middle_is_reported() {
     let directory = eleven();
     let mut inserted = record(&directory, 6);
     directory
@@ -154,7 +153,7 @@ fn a_record_inserted_in_the_middle_is_named() {
     inserted.caller = "other".to_owned();
     insert(&directory, &inserted);
     directory.assert_bad(6, Fault::Edited);
-    // the same with its hash made right
+    // the same with a correct hash
     directory.tamper("DELETE FROM record WHERE seq = 6");
     inserted.hash = inserted.computed_hash();
     insert(&directory, &inserted);
@@ -162,7 +161,7 @@ fn a_record_inserted_in_the_middle_is_named() {
 }
 
 #[test]
-fn a_record_before_the_first_is_named() {
+fn record_before_the_first_is_reported() {
     for seq in ["0", "-5"] {
         let directory = eleven();
         directory.tamper(&format!("UPDATE record SET seq = {seq} WHERE seq = 3"));
@@ -171,7 +170,7 @@ fn a_record_before_the_first_is_named() {
 }
 
 #[test]
-fn a_record_behind_the_head_is_named() {
+fn record_after_the_head_is_reported() {
     let directory = eleven();
     let mut appended = record(&directory, 11);
     appended.seq = 12;
@@ -179,7 +178,7 @@ fn a_record_behind_the_head_is_named() {
     appended.hash = appended.computed_hash();
     insert(&directory, &appended);
     directory.assert_bad(12, Fault::Forged);
-    // even with a true signature: one that was cut off before, say
+    // even with a valid signature, as of a record that was cut off before
     directory.tamper("DELETE FROM record WHERE seq = 12");
     appended.signature = directory
         .signer
@@ -190,7 +189,7 @@ fn a_record_behind_the_head_is_named() {
 
 /// claim: [REC-3]
 #[test]
-fn exchanged_records_are_named() {
+fn swapped_records_are_reported() {
     let directory = eleven();
     directory.tamper(
         "UPDATE record SET seq = -1 WHERE seq = 5; UPDATE record SET seq = 5 WHERE seq = 6; \
@@ -200,7 +199,7 @@ fn exchanged_records_are_named() {
 }
 
 #[test]
-fn a_record_of_another_chain_of_the_same_key_is_named() {
+fn record_of_another_chain_of_the_same_key_is_reported() {
     let directory = eleven();
     let foreign = record(&directory, 6);
     fs::rename(directory.database(), directory.path.join("first.db")).unwrap();
@@ -217,7 +216,7 @@ fn a_record_of_another_chain_of_the_same_key_is_named() {
 
 /// claim: [REC-3]
 #[test]
-fn a_cut_tail_is_named() {
+fn truncated_tail_is_reported() {
     let directory = eleven();
     directory.tamper("DELETE FROM record WHERE seq > 8");
     directory.assert_bad(9, Fault::Cut);
@@ -230,7 +229,7 @@ fn a_cut_tail_is_named() {
 }
 
 #[test]
-fn a_head_that_is_missing_or_was_replaced_is_named() {
+fn missing_or_replaced_head_is_reported() {
     let cut = "DELETE FROM record WHERE seq > 8;";
     let moved =
         "UPDATE head SET (seq, time_us, hash) = (SELECT seq, time_us, hash FROM record WHERE seq = 8)";
@@ -257,13 +256,13 @@ fn a_head_that_is_missing_or_was_replaced_is_named() {
 
 /// claim: [REC-3]
 #[test]
-fn a_chain_computed_anew_without_the_key_is_named_at_its_first_record() {
+fn chain_recomputed_without_the_key_is_reported_at_its_first_record() {
     let forger = Signer::in_memory().unwrap();
     let directory = eleven();
     directory.tamper("UPDATE record SET outcome = 'denied' WHERE seq = 4");
     recompute(&directory, 4, &forger);
     directory.assert_bad(4, Fault::Forged);
-    // the forger's own key finds it good from there on, and nothing of it without one
+    // with the forger's key, the first record fails; without a key, the chain is consistent
     let unsigned = verify(&directory.database(), None, None, &mut |_, _| {}).unwrap();
     assert_eq!(unsigned.bad, None);
     let theirs = verify(
@@ -278,7 +277,7 @@ fn a_chain_computed_anew_without_the_key_is_named_at_its_first_record() {
 
 /// claim: [REC-5]
 #[test]
-fn a_file_set_back_to_an_older_copy_does_not_hold_the_expected_head() {
+fn older_copy_of_the_file_does_not_contain_the_expected_head() {
     let directory = eleven();
     let older = fs::read(directory.database()).unwrap();
     let audit = directory.open(Durability::Process);
@@ -302,7 +301,7 @@ fn a_file_set_back_to_an_older_copy_does_not_hold_the_expected_head() {
 }
 
 #[test]
-fn an_index_that_hides_a_record_is_named() {
+fn index_that_hides_a_record_is_reported() {
     let directory = eleven();
     let rewrite = |from: &str, to: &str| {
         directory.tamper(&format!(
@@ -324,7 +323,7 @@ fn an_index_that_hides_a_record_is_named() {
 }
 
 #[test]
-fn a_flipped_byte_anywhere_is_named_or_changes_nothing_that_is_read() {
+fn flipped_byte_is_reported_or_changes_no_record() {
     let directory = Directory::filled(2);
     let whole = fs::read(directory.database()).unwrap();
     let all = Query::default();
@@ -350,7 +349,7 @@ fn a_flipped_byte_anywhere_is_named_or_changes_nothing_that_is_read() {
 }
 
 #[test]
-fn a_schema_that_was_added_to_is_refused_by_every_reader() {
+fn extended_schema_is_refused_by_every_reader() {
     let directory = eleven();
     directory.tamper("CREATE TRIGGER forget AFTER INSERT ON record BEGIN DELETE FROM record; END");
     assert!(verify(&directory.database(), None, None, &mut |_, _| {}).is_err());
@@ -358,13 +357,13 @@ fn a_schema_that_was_added_to_is_refused_by_every_reader() {
 }
 
 #[test]
-fn clocks_set_back_and_breaks_are_counted_and_no_fault() {
+fn clock_set_back_and_breaks_are_counted_but_are_not_faults() {
     let directory = eleven();
     assert_eq!(
         (directory.verdict().set_back, directory.verdict().breaks),
         (0, vec![])
     );
-    // A chain dated ahead, then continued with today's clock.
+    // A chain dated ahead, then continued with the current time.
     let directory = Directory::new();
     let ahead = i64::MAX / 2;
     let audit = directory.open(Durability::Process);
@@ -398,30 +397,30 @@ fn clocks_set_back_and_breaks_are_counted_and_no_fault() {
 }
 
 #[test]
-fn the_first_bad_record_is_named_across_chunks_and_threads() {
+fn first_bad_record_is_reported_across_chunks_and_threads() {
     let directory = Directory::filled(0);
     let audit = directory.open(Durability::Process);
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     for number in 0..1200 {
-        let tell = tell.clone();
+        let sender = sender.clone();
         audit.append(fixture::entry(number), move |result| {
-            tell.send(result.is_ok()).unwrap()
+            sender.send(result.is_ok()).unwrap()
         });
-        // never more waiting than the queue takes
+        // never more queued than the queue takes
         if number >= 1000 {
-            assert!(told.recv().unwrap());
+            assert!(receiver.recv().unwrap());
         }
     }
     drop(audit);
-    let mut told = Vec::new();
+    let mut progress = Vec::new();
     let key = directory.signer.public_key();
     let whole = verify(&directory.database(), Some(&key), None, &mut |done, of| {
-        told.push((done, of))
+        progress.push((done, of))
     })
     .unwrap();
     assert_eq!((whole.bad, whole.records), (None, 1201));
-    assert_eq!(told.last(), Some(&(1201, 1201)));
-    assert!(told.len() > 2 && told.is_sorted());
+    assert_eq!(progress.last(), Some(&(1201, 1201)));
+    assert!(progress.len() > 2 && progress.is_sorted());
     directory.tamper(
         "UPDATE record SET signature = zeroblob(64) WHERE seq IN (700, 1100, 1150); \
          UPDATE record SET caller = 'x' WHERE seq IN (701, 1190)",
@@ -430,7 +429,7 @@ fn the_first_bad_record_is_named_across_chunks_and_threads() {
 }
 
 #[test]
-fn a_record_in_memory_is_read_through_its_audit() {
+fn in_memory_record_is_read_through_its_audit() {
     let signer = Signer::in_memory().unwrap();
     let audit = Audit::open(Storage::Memory, Durability::Power, signer, "server".to_owned()).unwrap();
     let receipt = audit.append_and_wait(fixture::entry(3)).unwrap();

@@ -1,8 +1,8 @@
-//! The decided part of a restore: moves, then modes and times. Every step may be done again.
+//! The decided part of a restore: moves, then modes and times. Every step can be repeated.
 
 use super::{
     compare::Plan,
-    stage::{SYNCED_ONE_BY_ONE_MAX, Staging, chmod, make_writable, of_descriptor, sync_together},
+    stage::{SYNCED_ONE_BY_ONE_MAX, Staging, chmod, make_writable, proc_fd_path, sync_together},
     step,
 };
 use crate::{
@@ -20,7 +20,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A program may put something in the way of a move; it is moved away so often.
+/// Attempts at a move; what a program puts in its way is moved away before the next.
 const ATTEMPTS_MAX: usize = 3;
 
 pub(super) fn apply(
@@ -56,7 +56,7 @@ pub(super) fn apply(
     sync(root, &written, changes)
 }
 
-/// The directory of a path, made writable; its mode is set again at the end.
+/// Opens the parent directory of a path and makes it writable; its mode is set again at the end.
 fn open_parent<'p>(
     root: BorrowedFd<'_>,
     path: &'p Path,
@@ -66,7 +66,7 @@ fn open_parent<'p>(
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(changed());
     };
-    let opened = tree::open_listing(root, tree::here(parent)).map_err(|error| match error {
+    let opened = tree::open_listing(root, tree::path_or_dot(parent)).map_err(|error| match error {
         Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV => changed(),
         error => SnapshotError::io("open", parent)(error),
     })?;
@@ -83,10 +83,10 @@ fn move_away(
 ) -> Result<(), SnapshotError> {
     let failed = || SnapshotError::io("move away", path);
     match tree::open_handle(parent, Path::new(name)) {
-        // To give a directory another parent is to write to it.
+        // A move to another parent writes to the directory itself.
         Ok(held) => make_writable(held.as_fd()).map_err(failed())?,
         Err(Errno::NOENT) => return Ok(()),
-        // A link.
+        // A symbolic link.
         Err(Errno::LOOP) => {}
         Err(error) => return Err(failed()(error)),
     }
@@ -125,37 +125,37 @@ fn touch(parent: BorrowedFd<'_>, name: &OsStr, entry: &SnapshotEntry) -> Result<
     rustix::fs::utimensat(parent, name, &entry.mtime.to_set(), AtFlags::SYMLINK_NOFOLLOW).map_err(failed())
 }
 
-/// Mode and time of the file or directory that is held, where they differ.
+/// Sets the mode and the time of an open file or directory, where they differ.
 fn set(held: rustix::io::Result<OwnedFd>, entry: &SnapshotEntry) -> Result<(), SnapshotError> {
     let failed = || SnapshotError::io("set mode and time of", &entry.path);
     let held = held.map_err(failed())?;
     let stat = rustix::fs::fstat(&held).map_err(failed())?;
-    let is_it = match FileType::from_raw_mode(stat.st_mode) {
-        // By a second name the mode of a file elsewhere would be set.
+    let is_expected = match FileType::from_raw_mode(stat.st_mode) {
+        // With a second hard link, the mode of a file elsewhere would be set.
         FileType::RegularFile => matches!(entry.kind, SnapshotKind::File(_)) && stat.st_nlink <= 1,
         FileType::Directory => entry.kind == SnapshotKind::Directory,
         _ => false,
     };
-    if !is_it {
+    if !is_expected {
         return Err(SnapshotError::changed(&entry.path));
     }
     if stat.st_mode & 0o7777 != entry.mode {
         chmod(held.as_fd(), entry.mode).map_err(failed())?;
     }
     if Timestamp::of_content(&stat) != entry.mtime {
-        let own = of_descriptor(held.as_fd());
+        let own = proc_fd_path(held.as_fd());
         rustix::fs::utimensat(CWD, own, &entry.mtime.to_set(), AtFlags::empty()).map_err(failed())?;
     }
     Ok(())
 }
 
-/// A directory that its owner may no longer open was brought to the disk with its file system or not at all: then a
-/// restore after a crash does it again only while the journal is there, so the whole file system is asked.
+/// Syncs the changed directories. If there are many changes, or a directory can no longer be opened by its owner, the
+/// whole file system is synced: once the journal is removed, nothing would repeat the restore after a crash.
 fn sync(root: BorrowedFd<'_>, written: &BTreeSet<PathBuf>, changes: usize) -> Result<(), SnapshotError> {
     if changes <= SYNCED_ONE_BY_ONE_MAX {
         let each = written
             .iter()
-            .map(|path| tree::open_listing(root, tree::here(path)));
+            .map(|path| tree::open_listing(root, tree::path_or_dot(path)));
         let opened: rustix::io::Result<Vec<OwnedFd>> = each.collect();
         let each = opened.and_then(|opened| sync_together(&opened)).is_ok();
         if each {

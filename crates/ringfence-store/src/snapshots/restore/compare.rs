@@ -1,5 +1,5 @@
-//! What has to be done: the workspace as it is, held against the manifest. Only directories that the manifest has are
-//! entered, so that nothing else a program left there costs more than its name.
+//! The plan of a restore: compares the workspace with the manifest. Only directories in the manifest are entered, so
+//! that anything else in the workspace costs no more than its name.
 
 use crate::{
     digest::from_hex,
@@ -22,18 +22,18 @@ use std::{
 
 const REMOVALS_MAX: usize = 1_000_000;
 
-/// What has to be done, in this order.
+/// The steps of a restore, in this order.
 #[derive(Debug, Default)]
 pub(super) struct Plan<'s> {
     pub(super) remove: Vec<PathBuf>,
-    /// Directories before what is in them.
+    /// Directories before their entries.
     pub(super) make: Vec<&'s SnapshotEntry>,
-    /// Files and links of which only time or mode is wrong.
+    /// Files and links of which only the time or the mode is wrong.
     pub(super) touch: Vec<&'s SnapshotEntry>,
     pub(super) unchanged: u64,
 }
 
-struct Comparing<'s> {
+struct Comparer<'s> {
     expected: HashMap<&'s Path, BTreeMap<&'s OsStr, &'s SnapshotEntry>>,
     staging: &'s OsStr,
     plan: Plan<'s>,
@@ -41,7 +41,7 @@ struct Comparing<'s> {
 
 enum Found {
     Same,
-    /// The content is right, time or mode is not.
+    /// The content is the same; the time or the mode differs.
     Touched,
     Different,
 }
@@ -57,19 +57,19 @@ pub(super) fn compare<'s>(
             expected.entry(parent).or_default().insert(name, entry);
         }
     }
-    let mut comparing = Comparing {
+    let mut comparer = Comparer {
         expected,
         staging: OsStr::new(staging),
         plan: Plan::default(),
     };
     let _acting = AsOwner::of(root)?;
     let opened = tree::open_listing(root, Path::new("."));
-    comparing.directory(&opened.map_err(SnapshotError::io("open", "."))?, Path::new(""))?;
-    Ok(comparing.plan)
+    comparer.directory(&opened.map_err(SnapshotError::io("open", "."))?, Path::new(""))?;
+    Ok(comparer.plan)
 }
 
-impl<'s> Comparing<'s> {
-    /// As deep as the manifest is, which has a bound.
+impl<'s> Comparer<'s> {
+    /// Recurses as deep as the manifest, whose depth is bounded.
     fn directory(&mut self, directory: &OwnedFd, path: &Path) -> Result<(), SnapshotError> {
         let children = self.expected.remove(path).unwrap_or_default();
         let mut missing: BTreeSet<&OsStr> = children.keys().copied().collect();
@@ -110,7 +110,7 @@ impl<'s> Comparing<'s> {
         }
     }
 
-    /// False: it is not there, or has to go, and must be made.
+    /// Returns false if the entry is missing or has to be removed, and so must be created.
     fn child(
         &mut self,
         directory: BorrowedFd<'_>,
@@ -156,14 +156,14 @@ impl<'s> Comparing<'s> {
                 self.plan.unchanged += 1;
                 self.plan.touch.push(wanted);
             }
-            // It is replaced by a rename, so that there is always one or the other.
+            // Replaced by a rename, so that the name always exists.
             Found::Different => self.plan.make.push(wanted),
         }
         Ok(true)
     }
 }
 
-/// None: its owner took the rights away, and it is as good as another thing.
+/// Returns None if the owner may not read and search the directory; it is then replaced like an entry of another kind.
 fn enter(
     directory: BorrowedFd<'_>,
     name: &OsStr,
@@ -188,7 +188,7 @@ fn file(
     wanted: &SnapshotEntry,
     content: &FileContent,
 ) -> Result<Found, SnapshotError> {
-    // What is written through another name would be written to it too.
+    // Writing through another hard link would change it too.
     if stat.st_nlink > 1 || u64::try_from(stat.st_size) != Ok(content.size) {
         return Ok(Found::Different);
     }

@@ -1,8 +1,6 @@
-//! The journal of a restore: which snapshot goes into which workspace, and how far it is. It lies in the store, where
-//! no program reaches it. A restore at work holds the lock of its journal.
-//!
-//! The file is one byte, the stage, and a record in JSON. The stage is written over in place: one byte is whole or not
-//! there.
+//! The journal of a restore: its snapshot, workspace and stage, kept in the store, out of reach of sandboxed programs.
+//! A running restore holds its lock. The file is one byte, the stage, and a record in JSON. The stage is overwritten in
+//! place: a write of one byte is atomic.
 
 use crate::{
     snapshots::{Snapshot, SnapshotError, SnapshotId, Source},
@@ -23,11 +21,11 @@ const STAGING: &str = ".ringfence-restore-";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum RestoreStage {
-    /// Nothing of the workspace is changed but for the staging in it.
+    /// The workspace is unchanged except for the staging directory in it.
     Staging = b'S',
-    /// It will be what the snapshot says.
+    /// The restore will be completed, even after a crash.
     Decided = b'D',
-    /// It is, but for what is left of the staging.
+    /// The workspace is restored, except that the staging directory is still to be removed.
     Finishing = b'F',
 }
 
@@ -37,34 +35,34 @@ pub(super) struct JournalRecord {
     pub(super) snapshot: SnapshotId,
     pub(super) namespace: Namespace,
     pub(super) staging: String,
-    /// Of the workspace before.
+    /// Modification time of the workspace before the restore.
     pub(super) root_mtime: Timestamp,
     root: Identity,
-    /// With whose end the workspace is gone. None: it stays.
+    /// The process with which the workspace ends; None if the workspace outlives it.
     #[serde(default)]
     dies_with: Option<Process>,
 }
 
-/// A process, and not another that has its number later.
+/// A process, distinguished from later ones with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Process {
     pid: u32,
-    /// In ticks after the boot.
+    /// Start time in clock ticks after boot (proc_pid_stat(5)).
     started: u64,
 }
 
-/// By what a workspace is known again, also after a boot.
+/// Identity of a workspace, which also holds across a reboot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Identity {
     inode: u64,
     device: u64,
-    /// When it was made, where the file system knows: an inode's number is given out again.
+    /// Creation time, if the file system has it: inode numbers are reused.
     born: Option<Timestamp>,
 }
 
-/// Locked until it is dropped or removed.
+/// A journal, locked until it is dropped or removed.
 #[derive(Debug)]
 pub(super) struct Journal<'a> {
     journals: &'a Directory,
@@ -82,7 +80,7 @@ impl RestoreStage {
 }
 
 impl<'a> Journal<'a> {
-    /// A new one, on the disk. Errors: `Busy`, and `InUse` when there is one to be resumed.
+    /// Writes a new journal to the disk. Errors: `Busy`, and `InUse` if an interrupted restore is to be resumed.
     pub(super) fn begin(
         journals: &'a Directory,
         root: BorrowedFd<'_>,
@@ -119,7 +117,7 @@ impl<'a> Journal<'a> {
         Ok(journal)
     }
 
-    /// The one that was left for this workspace. Errors: `Busy` when a restore is at work.
+    /// Opens the journal left by an interrupted restore of this workspace. Errors: `Busy` if a restore is running.
     pub(super) fn find(journals: &'a Directory, root: BorrowedFd<'_>) -> Result<Option<Self>, SnapshotError> {
         let identity = Identity::of(root)?;
         let inode = format!("{:x}-", identity.inode);
@@ -138,7 +136,7 @@ impl<'a> Journal<'a> {
         Ok(None)
     }
 
-    /// Locks the journal of this name. One that was never written to its end is removed: nothing was begun.
+    /// Locks and reads a journal. Removes an incomplete one and returns None: its restore had changed nothing.
     fn left(journals: &'a Directory, name: String) -> Result<Option<Self>, SnapshotError> {
         let lock = lock(journals, &name)?;
         let Some((stage, record)) = read(journals, &name)? else {
@@ -189,16 +187,13 @@ impl Identity {
 }
 
 impl Process {
-    /// None: no process has this number.
     fn of(pid: u32) -> Option<Self> {
         let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-        // The name before may have any characters in it, parentheses too (proc_pid_stat(5)).
+        // The command name before it may contain any characters, parentheses included (proc_pid_stat(5)).
         let after = stat.iter().rposition(|byte| *byte == b')')? + 1;
         let started = str::from_utf8(&stat[after..]).ok()?.split_whitespace().nth(19)?;
-        Some(Self {
-            pid,
-            started: started.parse().ok()?,
-        })
+        let started = started.parse().ok()?;
+        Some(Self { pid, started })
     }
 
     fn is_gone(self) -> bool {
@@ -207,7 +202,8 @@ impl Process {
 }
 
 impl JournalRecord {
-    /// Numbers of devices change with a boot. Where no time of birth is known, the staging in it must prove it.
+    /// True if the record is of this workspace: of the same creation time; without one, of the same device, which may
+    /// change at a reboot, and with the staging directory in it.
     fn is_of(&self, now: Identity, root: BorrowedFd<'_>) -> bool {
         if self.root.inode != now.inode {
             return false;
@@ -225,7 +221,6 @@ fn lock(journals: &Directory, name: &str) -> Result<FileLock, SnapshotError> {
     lock.ok_or(SnapshotError::Busy)
 }
 
-/// None: it is missing, or it was never written to its end.
 fn read(journals: &Directory, name: &str) -> Result<Option<(RestoreStage, JournalRecord)>, FileError> {
     let bytes = journals.read(name, JOURNAL_BYTES_MAX)?;
     Ok(bytes.and_then(|bytes| parse(&bytes)))
@@ -239,8 +234,8 @@ fn parse(bytes: &[u8]) -> Option<(RestoreStage, JournalRecord)> {
     Some((RestoreStage::of(*first)?, record)).filter(|_| is_plain)
 }
 
-/// Removes the journals of workspaces that ended with their server.
-pub(in crate::snapshots) fn forget_the_dead(journals: &Directory) -> Result<(), SnapshotError> {
+/// Removes the journals of workspaces that ended with their server process.
+pub(in crate::snapshots) fn remove_orphaned_journals(journals: &Directory) -> Result<(), SnapshotError> {
     for name in journals.names()? {
         match Journal::left(journals, name) {
             Ok(Some(journal)) if journal.record.dies_with.is_some_and(Process::is_gone) => {
@@ -253,12 +248,12 @@ pub(in crate::snapshots) fn forget_the_dead(journals: &Directory) -> Result<(), 
     Ok(())
 }
 
-/// No journal that is left needs this snapshot, and none at work.
+/// Checks that no restore, running or interrupted, needs this snapshot.
 pub(in crate::snapshots) fn expect_unused(journals: &Directory, id: SnapshotId) -> Result<(), SnapshotError> {
     for name in journals.names()? {
         if let Some((stage, record)) = read(journals, &name)?
             && record.snapshot == id
-            // One that was not decided, and whose restore is gone, will be undone.
+            // An interrupted restore that was not decided will be undone and does not need it.
             && (stage != RestoreStage::Staging || matches!(lock(journals, &name), Err(SnapshotError::Busy)))
         {
             return Err(SnapshotError::InUse(id));

@@ -1,18 +1,19 @@
-//! Making a workspace what a snapshot says, all or nothing.
+//! Restoring a workspace from a snapshot, all or nothing.
 //!
-//! 1. The workspace is compared with the manifest; nothing is changed.
-//! 2. A journal outside the workspace says that a restore begins.
-//! 3. Everything new is staged beneath the workspace, in `.ringfence-restore-<random>`: when there is no room, it is
-//!    found here, the staging goes, and the workspace is as it was. What is staged is on the disk before
-//! 4. the journal says that the restore is decided. Then what is unwanted is moved into the staging, what is new is
-//!    moved to its place, times and modes are set, directories last; and all that is on the disk before
-//! 5. the journal says that only the staging is left to remove.
+//! 1. A journal outside the workspace records that a restore begins.
+//! 2. The workspace is compared with the manifest; nothing in it is changed.
+//! 3. All new entries are staged below the workspace, in `.ringfence-restore-<random>`, and synced. If the disk is
+//!    full, this step fails, the staging directory is removed, and the workspace is unchanged; its own directory gets
+//!    the permissions of its owner (0700) where they were missing.
+//! 4. The journal records that the restore is decided. Then unwanted entries are moved into the staging directory, new
+//!    ones are moved into place, times and modes are set, those of directories last, and everything is synced.
+//! 5. The journal records that only the staging directory is left to remove.
 //!
-//! Root does all of this as the owner of the workspace, as [`crate::tree`] does; the store's own files it opens as
-//! root.
+//! A server that runs as root does all of this as the owner of the workspace, as [`crate::tree`] does; it opens the
+//! store's own files as root.
 //!
-//! After a crash, [`SnapshotStore::resume`] undoes what was not decided and does again what was: a restore of a half
-//! restored workspace is a restore like any other.
+//! After a crash, [`SnapshotStore::resume`] undoes a restore that was not decided and repeats one that was: restoring a
+//! half restored workspace is an ordinary restore.
 
 mod apply;
 mod compare;
@@ -26,40 +27,39 @@ use crate::{
     tree::Timestamp,
 };
 use journal::{Journal, RestoreStage};
-pub(super) use journal::{expect_unused, forget_the_dead};
+pub(super) use journal::{expect_unused, remove_orphaned_journals};
 use ringfence_types::Namespace;
 use rustix::fs::AtFlags;
 use stage::Staging;
 use std::os::fd::BorrowedFd;
 
-/// What the owner of a workspace needs to work in it.
+/// The permissions that the owner of a workspace needs to work in it.
 const OWNER: u32 = 0o700;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Restored {
-    /// Files, directories and links that were made or replaced.
+    /// Files, directories and links that were created or replaced.
     pub written: u64,
-    /// Files, directories and links that were removed.
     pub deleted: u64,
-    /// Files, directories and links that were right, or of which only times or modes were not.
+    /// Files, directories and links with the right content; times and modes may have been corrected.
     pub unchanged: u64,
-    /// Of the files that were written, holes not counted.
+    /// Bytes of the written files, without holes.
     pub bytes: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resumed {
-    /// It had not been decided: the workspace is as it was before.
+    /// The restore had not been decided: the workspace is as it was before.
     Undone(SnapshotId),
-    /// It had been decided: the workspace is what the snapshot says.
+    /// The restore had been decided: the workspace is now as in the snapshot.
     Done(SnapshotId, Restored),
 }
 
 impl SnapshotStore {
-    /// Makes the workspace what the snapshot says: what is not in it is deleted, what differs is written, and every
-    /// time and mode is restored; set-id bits never. All of it or nothing, also through a crash: see
-    /// [`Self::resume`]. Errors: `NotFound`, `Damaged`, `Busy`, and `Io` that [`SnapshotError::is_no_space`] with the
-    /// workspace as it was. The workspace of a session ends with this process: its restore is never resumed.
+    /// Restores the workspace from the snapshot: deletes what is not in it, writes what differs, and sets every time
+    /// and mode, but never set-id bits. All or nothing, also through a crash: see [`Self::resume`]. Errors: `NotFound`,
+    /// `Damaged`, `Busy`, and `Io`, the workspace unchanged if [`SnapshotError::is_no_space`]. The workspace of a
+    /// session ends with this process: no later one resumes its restore.
     pub fn restore(
         &self,
         into: &Source,
@@ -67,26 +67,26 @@ impl SnapshotStore {
         namespace: &Namespace,
         root: BorrowedFd<'_>,
     ) -> Result<Restored, SnapshotError> {
-        let place = self.place(id, namespace)?;
+        let dir = self.namespace_dir(id, namespace)?;
         match self.resume(root) {
-            // This one takes the place of what cannot be had any more.
+            // This restore replaces one that cannot be completed.
             Err(SnapshotError::Unfinished { id: lost, .. }) if lost != id => self.settle(root)?,
             resumed => drop(resumed?),
         }
-        let _lock = place.lock_shared()?;
+        let _lock = dir.lock_shared()?;
         let (snapshot, journal) = {
-            // The snapshot must not be deleted between the look at the list and the journal that needs it.
-            let _list_lock = place.lock_list()?;
-            let snapshot = self.find(&place, id)?;
+            // The snapshot must not be deleted after the list is read and before the journal names it.
+            let _list_lock = dir.lock_list()?;
+            let snapshot = self.find(&dir, id)?;
             let journal = Journal::begin(&self.layout.journals, root, &snapshot, into)?;
             (snapshot, journal)
         };
         step::reached();
         let staging = journal.record.staging.clone();
-        let staged = Index::read(&place.packs)
+        let staged = Index::read(&dir.packs)
             .map_err(SnapshotError::from)
             .and_then(|index| {
-                let mut reader = PackReader::new(&place.packs, &index);
+                let mut reader = PackReader::new(&dir.packs, &index);
                 stage_all(root, &snapshot, &mut reader, &staging)
             });
         match staged {
@@ -98,8 +98,7 @@ impl SnapshotStore {
         }
     }
 
-    /// Ends what a crash interrupted: to be called whenever a workspace is opened, before any program sees it. None:
-    /// nothing was interrupted.
+    /// Ends a restore that a crash interrupted, if any. Call it when a workspace is opened, before any program sees it.
     pub fn resume(&self, root: BorrowedFd<'_>) -> Result<Option<Resumed>, SnapshotError> {
         let Some(journal) = Journal::find(&self.layout.journals, root)? else {
             return Ok(None);
@@ -118,29 +117,27 @@ impl SnapshotStore {
         }
     }
 
-    /// Does again what was decided.
     fn complete(&self, root: BorrowedFd<'_>, journal: Journal<'_>) -> Result<Restored, SnapshotError> {
         let id = journal.record.snapshot;
-        let place = self.place(id, &journal.record.namespace)?;
-        let _lock = place.lock_shared()?;
-        let snapshot = self.find(&place, id)?;
+        let dir = self.namespace_dir(id, &journal.record.namespace)?;
+        let _lock = dir.lock_shared()?;
+        let snapshot = self.find(&dir, id)?;
         if journal.stage == RestoreStage::Finishing {
             return Ok(Restored {
                 deleted: finish(root, &snapshot, journal)?,
                 ..Restored::default()
             });
         }
-        let index = Index::read(&place.packs)?;
-        let mut reader = PackReader::new(&place.packs, &index);
-        // What was staged and not yet moved gives its room back before it is staged again.
+        let index = Index::read(&dir.packs)?;
+        let mut reader = PackReader::new(&dir.packs, &index);
+        // Entries that were staged and not moved free their space before they are staged again.
         let staging = journal.record.staging.clone();
         stage::clear(root, &staging)?;
         let staged = stage_all(root, &snapshot, &mut reader, &staging)?;
         decide(root, &snapshot, journal, staged)
     }
 
-    /// Ends an interrupted restore for good: completes it, or gives it up where its snapshot is damaged or gone. What
-    /// it has changed by then stays as it is.
+    /// Completes an interrupted restore, or abandons it, with its changes so far, if its snapshot is damaged or gone.
     pub fn settle(&self, root: BorrowedFd<'_>) -> Result<(), SnapshotError> {
         match self.resume(root) {
             Err(SnapshotError::Unfinished { .. }) => {}
@@ -153,7 +150,7 @@ impl SnapshotStore {
         Ok(())
     }
 
-    /// Gives up an interrupted restore: to be called before a workspace is deleted, and when a session ends.
+    /// Abandons an interrupted restore. Call it before a workspace is deleted and when a session ends.
     pub fn forget(&self, root: BorrowedFd<'_>) -> Result<(), SnapshotError> {
         let left = Journal::find(&self.layout.journals, root)?;
         Ok(left.map_or(Ok(()), Journal::remove)?)
@@ -172,8 +169,8 @@ fn stage_all<'a>(
     reader: &mut PackReader<'_>,
     staging: &'a str,
 ) -> Result<Staged<'a>, SnapshotError> {
-    // A program may have closed its workspace to its own owner.
-    set_root_mode(root, OWNER)?;
+    // A program may have removed the owner's own permissions.
+    set_root_mode(root, |mode| mode | OWNER)?;
     let plan = compare::compare(root, snapshot, staging)?;
     step::reached();
     let mut staging = Staging::make(root, staging)?;
@@ -204,12 +201,12 @@ fn decide(
     })
 }
 
-/// The staging goes, and with it what was moved there.
+/// Removes the staging directory with everything that was moved there, and the journal.
 fn finish(root: BorrowedFd<'_>, snapshot: &Snapshot, journal: Journal<'_>) -> Result<u64, SnapshotError> {
     let deleted = stage::clear(root, &journal.record.staging)?;
     step::reached();
     set_root_mtime(root, snapshot.root_mtime)?;
-    set_root_mode(root, snapshot.root_mode | OWNER)?;
+    set_root_mode(root, |_| snapshot.root_mode | OWNER)?;
     step::reached();
     journal.remove()?;
     Ok(deleted)
@@ -221,9 +218,10 @@ fn undo(root: BorrowedFd<'_>, journal: Journal<'_>) -> Result<(), SnapshotError>
     Ok(journal.remove()?)
 }
 
-/// Of the workspace's own directory, which stays open to its owner, whatever a program made of it.
-fn set_root_mode(root: BorrowedFd<'_>, mode: u32) -> Result<(), SnapshotError> {
+/// Sets the mode of the workspace's own directory. Callers include [`OWNER`], so that its owner can work in it.
+fn set_root_mode(root: BorrowedFd<'_>, change: impl Fn(u32) -> u32) -> Result<(), SnapshotError> {
     let found = rustix::fs::fstat(root).map_err(SnapshotError::io("look at", "."))?;
+    let mode = change(found.st_mode & MODE_MASK);
     if found.st_mode & MODE_MASK == mode {
         return Ok(());
     }

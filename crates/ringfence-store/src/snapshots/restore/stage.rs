@@ -1,5 +1,5 @@
-//! The staging of a restore: `new` has what will be moved to its place, `old` what was moved away. Emptying it takes
-//! two descriptors, however deep a tree lies in it.
+//! The staging directory of a restore: `new` has the entries to be moved into place, `old` those that were moved away.
+//! Emptying it takes two descriptors at any depth of the trees in it.
 
 use super::step;
 use crate::{
@@ -25,12 +25,12 @@ use std::{
     thread,
 };
 
-/// As many files are brought to the disk one by one; with more, the file system is as a whole.
+/// Maximum number of files that are synced one by one; for more, the whole file system is synced.
 pub(super) const SYNCED_ONE_BY_ONE_MAX: usize = 64;
-/// Entries that are removed of one staging, so that a program which adds to it meanwhile is not fought for ever.
+/// Maximum entries removed from a staging directory: a program that keeps adding to it must not keep this running.
 const REMOVED_MAX: u64 = 20_000_000;
 const LISTED_MAX: usize = 10_000;
-/// Each waits for the disk and does nothing else.
+/// Maximum number of threads that sync files; each only waits for the disk.
 const THREADS_MAX: usize = 16;
 
 pub(super) struct Staging<'a> {
@@ -59,7 +59,7 @@ impl<'a> Staging<'a> {
         })
     }
 
-    /// Everything that is to be made, under its number, on the disk when this returns. Gives the bytes of the files.
+    /// Writes all entries under their numbers and syncs them to the disk. Returns the bytes of the files.
     pub(super) fn fill(
         &mut self,
         make: &[&SnapshotEntry],
@@ -103,13 +103,13 @@ impl<'a> Staging<'a> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let acting = AsOwner::of(self.root)?;
         let file = rustix::fs::openat(&self.new, name, flags, Mode::from_raw_mode(0o600));
-        // Back, for the store's own files.
+        // Root again, to read the store's own files.
         drop(acting);
         let file = File::from(file.map_err(SnapshotError::io("stage", &entry.path))?);
         each_piece(reader, content, &entry.path, |offset, piece| {
             file.write_all_at(piece, offset).map_err(failed("stage"))
         })?;
-        // What is behind the last piece is a hole.
+        // A hole may follow the last piece.
         file.set_len(content.size).map_err(failed("stage"))?;
         let mode = Mode::from_raw_mode(entry.mode & MODE_MASK);
         rustix::fs::fchmod(&file, mode).map_err(SnapshotError::io("set the mode of", &entry.path))?;
@@ -118,7 +118,7 @@ impl<'a> Staging<'a> {
         Ok(file)
     }
 
-    /// Its mode and time come last of all, since things are moved into it.
+    /// Creates a directory; its mode and time are set at the end, since entries are moved into it.
     fn directory(&self, name: &str, entry: &SnapshotEntry) -> Result<(), SnapshotError> {
         let _acting = AsOwner::of(self.root)?;
         rustix::fs::mkdirat(&self.new, name, Mode::from_raw_mode(0o700))
@@ -134,100 +134,99 @@ impl<'a> Staging<'a> {
     }
 }
 
-/// Of exactly the thing that is held: fchmodat(2) would follow a name.
+/// Sets the mode of the file that the descriptor refers to: fchmodat(2) would follow a symbolic link.
 pub(super) fn chmod(held: BorrowedFd<'_>, mode: u32) -> rustix::io::Result<()> {
-    rustix::fs::chmod(of_descriptor(held), Mode::from_raw_mode(mode & MODE_MASK))
+    rustix::fs::chmod(proc_fd_path(held), Mode::from_raw_mode(mode & MODE_MASK))
 }
 
-pub(super) fn of_descriptor(held: BorrowedFd<'_>) -> String {
+pub(super) fn proc_fd_path(held: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", held.as_raw_fd())
 }
 
-/// Removes a staging with all that is in it: so many entries, the staging and its two directories not counted. Nothing
-/// there is as good.
+/// Removes a staging directory, if it exists. Returns the number of entries, without itself, `new` and `old`.
 pub(super) fn clear(root: BorrowedFd<'_>, name: &str) -> Result<u64, SnapshotError> {
     let failed = |step| SnapshotError::io(step, name);
     let _acting = AsOwner::of(root)?;
-    let staging = match open_whatever_its_mode(root, Path::new(name)) {
+    let staging = match open_for_removal(root, Path::new(name)) {
         Ok(staging) => staging,
         Err(Errno::NOENT) => return Ok(0),
-        // A program put something else there.
+        // A program put something else in its place.
         Err(Errno::NOTDIR | Errno::LOOP) => {
             rustix::fs::unlinkat(root, name, AtFlags::empty()).map_err(failed("remove"))?;
             return Ok(0);
         }
         Err(error) => return Err(failed("open")(error)),
     };
-    let mut emptied = Emptied::default();
+    let mut counts = RemovalCounts::default();
     loop {
         let names = list(&staging, LISTED_MAX).map_err(failed("list"))?;
         if names.is_empty() {
             break;
         }
         for name in &names {
-            remove(staging.as_fd(), name, &mut emptied).map_err(failed("empty"))?;
+            remove(staging.as_fd(), name, &mut counts).map_err(failed("empty"))?;
             step::reached();
         }
-        if emptied.is_enough() {
+        if counts.is_over_limit() {
             let (what, limit) = ("things to remove", REMOVED_MAX);
             return Err(SnapshotError::TooMany { what, limit });
         }
     }
     rustix::fs::unlinkat(root, name, AtFlags::REMOVEDIR).map_err(failed("remove"))?;
-    Ok(emptied.removed)
+    Ok(counts.removed)
 }
 
 #[derive(Default)]
-struct Emptied {
+struct RemovalCounts {
     removed: u64,
     moved: u64,
 }
 
-impl Emptied {
-    fn is_enough(&self) -> bool {
+impl RemovalCounts {
+    fn is_over_limit(&self) -> bool {
         self.removed.saturating_add(self.moved) > REMOVED_MAX
     }
 }
 
-/// One entry of the staging. The directories in a directory are moved up beside it, to be found by the next listing.
-fn remove(staging: BorrowedFd<'_>, name: &CStr, emptied: &mut Emptied) -> rustix::io::Result<()> {
-    let directory = match open_whatever_its_mode(staging, Path::new(OsStr::from_bytes(name.to_bytes()))) {
+/// Removes one entry. Subdirectories of a directory are moved up beside it; the next listing has them.
+fn remove(staging: BorrowedFd<'_>, name: &CStr, counts: &mut RemovalCounts) -> rustix::io::Result<()> {
+    let directory = match open_for_removal(staging, Path::new(OsStr::from_bytes(name.to_bytes()))) {
         Ok(directory) => directory,
         Err(Errno::NOENT) => return Ok(()),
         Err(Errno::NOTDIR | Errno::LOOP) => {
-            emptied.removed += 1;
-            return gone(rustix::fs::unlinkat(staging, name, AtFlags::empty()));
+            counts.removed += 1;
+            return ignore_missing(rustix::fs::unlinkat(staging, name, AtFlags::empty()));
         }
         Err(error) => return Err(error),
     };
     loop {
         let names = list(&directory, LISTED_MAX)?;
-        if names.is_empty() || emptied.is_enough() {
+        if names.is_empty() || counts.is_over_limit() {
             break;
         }
         for child in &names {
             match rustix::fs::unlinkat(&directory, &**child, AtFlags::empty()) {
-                Ok(()) => emptied.removed += 1,
+                Ok(()) => counts.removed += 1,
                 Err(Errno::NOENT) => {}
                 Err(Errno::ISDIR | Errno::PERM) => {
                     move_up(&directory, child, staging)?;
-                    emptied.moved += 1;
+                    counts.moved += 1;
                 }
                 Err(error) => return Err(error),
             }
         }
     }
-    let counts = !matches!(name.to_bytes(), b"new" | b"old");
-    emptied.removed += u64::from(counts);
+    let is_counted = !matches!(name.to_bytes(), b"new" | b"old");
+    counts.removed += u64::from(is_counted);
     match rustix::fs::unlinkat(staging, name, AtFlags::REMOVEDIR) {
-        // A program added something; the next listing has it.
+        // A program added an entry; the next listing has it.
         Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
-        other => gone(other),
+        other => ignore_missing(other),
     }
 }
 
 fn move_up(directory: &OwnedFd, child: &CStr, staging: BorrowedFd<'_>) -> rustix::io::Result<()> {
-    // To give a directory another parent is to write to it.
+    // A move to another parent writes to the directory itself.
     let held = tree::open_handle(directory.as_fd(), Path::new(OsStr::from_bytes(child.to_bytes())));
     match held {
         Ok(held) => make_writable(held.as_fd())?,
@@ -235,25 +234,22 @@ fn move_up(directory: &OwnedFd, child: &CStr, staging: BorrowedFd<'_>) -> rustix
         Err(error) => return Err(error),
     }
     let name = random_hex::<8>().map_err(|_| Errno::IO)?;
-    gone(rustix::fs::renameat(directory, child, staging, name))
+    ignore_missing(rustix::fs::renameat(directory, child, staging, name))
 }
 
-/// A directory that is to be emptied.
-fn open_whatever_its_mode(base: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
+/// Opens a directory that is to be emptied, and makes it accessible to its owner.
+fn open_for_removal(base: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
     match tree::open_listing(base, path) {
         Err(Errno::ACCESS) => {
             make_writable(tree::open_handle(base, path)?.as_fd())?;
             tree::open_listing(base, path)
         }
-        Ok(opened) => {
-            make_writable(opened.as_fd())?;
-            Ok(opened)
-        }
+        Ok(opened) => make_writable(opened.as_fd()).map(|()| opened),
         other => other,
     }
 }
 
-/// For its owner. Root needs no right.
+/// Makes a directory readable, writable and searchable for its owner. Root needs no permission.
 pub(super) fn make_writable(directory: BorrowedFd<'_>) -> rustix::io::Result<()> {
     const ALL: u32 = 0o700;
     let stat = rustix::fs::fstat(directory)?;
@@ -264,22 +260,21 @@ pub(super) fn make_writable(directory: BorrowedFd<'_>) -> rustix::io::Result<()>
     chmod(directory, stat.st_mode | ALL)
 }
 
-fn gone(result: rustix::io::Result<()>) -> rustix::io::Result<()> {
+fn ignore_missing(result: rustix::io::Result<()>) -> rustix::io::Result<()> {
     match result {
         Err(Errno::NOENT) => Ok(()),
         other => other,
     }
 }
 
-/// Brings a few files and directories to the disk at the same time: a file system that keeps a journal then writes it
-/// once or twice, and not once for each of them.
+/// Syncs all at the same time, so that a journaling file system writes its journal once or twice, not once per file.
 pub(super) fn sync_together(opened: &[OwnedFd]) -> rustix::io::Result<()> {
     let share = opened.len().div_ceil(THREADS_MAX).max(1);
     thread::scope(|scope| {
         let each = |share: &[OwnedFd]| share.iter().try_for_each(|one| rustix::fs::fsync(one.as_fd()));
         let mut results = Vec::new();
         for share in opened.chunks(share) {
-            // No thread to be had is no reason to fail.
+            // If no thread can be started, this one syncs.
             match thread::Builder::new().spawn_scoped(scope, move || each(share)) {
                 Ok(begun) => results.push(begun),
                 Err(_) => each(share)?,
@@ -295,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_cannot_be_brought_to_the_disk_is_told() {
+    fn failed_sync_of_one_file_is_reported() {
         let good = || OwnedFd::from(tempfile());
         let bad = || OwnedFd::from(std::io::pipe().unwrap().0);
         let check =

@@ -1,4 +1,4 @@
-//! Places at which a test lets the process die.
+//! Points at which a test can kill the process.
 
 #[cfg(test)]
 pub(super) use crate::snapshots::tests::crash::reached;

@@ -1,22 +1,27 @@
-//! Crashes, full disks and programs that fight back: the workspace is the old or the new one, and nothing outside is
-//! touched.
+//! Crashes, full disks and hostile programs: the workspace is in the old or the new state, and nothing outside is
+//! changed.
 
 use crate::{
     snapshots::{
-        tests::fixture::{LIMITS, Scratch, State, about, chmod, furnish, namespace, noise, set_mtime, state},
+        tests::fixture::{
+            LIMITS, Scratch, State, about, chmod, namespace, noise, populate, set_mtime, state,
+        },
         *,
     },
     tests::TestDir,
 };
 use std::{
     fs::{self, File},
-    os::{fd::AsFd, unix::fs::symlink},
+    os::{
+        fd::AsFd,
+        unix::fs::{MetadataExt, PermissionsExt, symlink},
+    },
     path::Path,
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicBool, Ordering},
 };
 
-/// Everything that a restore has to undo.
+/// Changes the workspace in every way that a restore has to undo.
 fn ruin(scratch: &Scratch) {
     fs::remove_dir_all(scratch.path("")).unwrap();
     fs::create_dir(scratch.path("")).unwrap();
@@ -33,7 +38,7 @@ fn ruin(scratch: &Scratch) {
     set_mtime(&scratch.path(""), 6, 6);
 }
 
-/// This test binary once more, in the directory of the scratch, to die at the step of this number.
+/// Starts this test binary in the directory of the scratch; it kills itself at the step of this number.
 fn child(scratch: &Scratch, test: &str, step: u64) -> Child {
     #![expect(clippy::disallowed_methods, reason = "a test starts itself, to kill it")]
     Command::new(std::env::current_exe().unwrap())
@@ -54,9 +59,9 @@ fn journals(scratch: &Scratch) -> usize {
 }
 
 #[test]
-fn a_restore_that_is_killed_anywhere_leaves_the_old_or_the_new_state() {
+fn restore_killed_at_any_step_leaves_old_or_new_state() {
     let scratch = Scratch::new();
-    furnish(&scratch);
+    populate(&scratch);
     let store = scratch.store();
     let new = scratch.state();
     let id = scratch.create(&store).id;
@@ -73,7 +78,7 @@ fn a_restore_that_is_killed_anywhere_leaves_the_old_or_the_new_state() {
             );
             return;
         }
-        // Killed once more while it is resumed.
+        // Killed again while it resumes.
         if !child(&scratch, "resumes", step / 2).wait().unwrap().success() {
             killed_twice += 1;
         }
@@ -98,7 +103,7 @@ fn a_restore_that_is_killed_anywhere_leaves_the_old_or_the_new_state() {
     panic!("a restore has fewer steps");
 }
 
-/// The other half of the test above.
+/// The child process of the test above.
 #[test]
 #[ignore = "is started and killed by the test above"]
 fn restores() {
@@ -109,7 +114,7 @@ fn restores() {
     scratch.restore(&store, id);
 }
 
-/// The same.
+/// Another child process of the test above.
 #[test]
 #[ignore = "is started and killed by the test above"]
 fn resumes() {
@@ -119,9 +124,9 @@ fn resumes() {
 }
 
 #[test]
-fn a_decided_restore_keeps_its_snapshot_until_it_is_resumed_or_forgotten() {
+fn snapshot_of_decided_restore_cannot_be_deleted() {
     let scratch = Scratch::new();
-    furnish(&scratch);
+    populate(&scratch);
     let store = scratch.store();
     let mut id = scratch.create(&store).id;
     let mut step = 0;
@@ -136,14 +141,14 @@ fn a_decided_restore_keeps_its_snapshot_until_it_is_resumed_or_forgotten() {
             assert!(matches!(deleted, Err(SnapshotError::InUse(of)) if of == id));
             break;
         }
-        // It was not decided, so it could be deleted. Once more.
+        // It was not decided, so its snapshot could be deleted. Repeat with one more step.
         assert!(matches!(
             store.resume(scratch.root().as_fd()),
             Ok(Some(Resumed::Undone(_)) | None)
         ));
         fs::remove_dir_all(scratch.path("")).unwrap();
         fs::create_dir(scratch.path("")).unwrap();
-        furnish(&scratch);
+        populate(&scratch);
         id = scratch.create(&store).id;
         step += 1;
     }
@@ -151,9 +156,9 @@ fn a_decided_restore_keeps_its_snapshot_until_it_is_resumed_or_forgotten() {
 
 /// claim: [SNAP-4]
 #[test]
-fn a_decided_restore_whose_snapshot_is_damaged_gives_way_to_another_and_to_its_deletion() {
+fn decided_restore_of_damaged_snapshot_is_replaced_or_abandoned() {
     let scratch = Scratch::new();
-    furnish(&scratch);
+    populate(&scratch);
     let store = scratch.store();
     let ours = namespace("ours");
     for gives_way_to_another in [true, false] {
@@ -164,7 +169,7 @@ fn a_decided_restore_whose_snapshot_is_damaged_gives_way_to_another_and_to_its_d
         let list = store.list(&ours).unwrap();
         for step in 0.. {
             ruin(&scratch);
-            // The child restores the first of the list.
+            // The child restores the first snapshot of the list.
             list_only(&store, &list, bad);
             assert!(!child(&scratch, "restores", step).wait().unwrap().success());
             if restore::expect_unused(&store.layout.journals, bad).is_err() {
@@ -198,19 +203,19 @@ fn a_decided_restore_whose_snapshot_is_damaged_gives_way_to_another_and_to_its_d
         store.delete(good, &ours).unwrap();
         fs::remove_dir_all(scratch.path("")).unwrap();
         fs::create_dir(scratch.path("")).unwrap();
-        furnish(&scratch);
+        populate(&scratch);
     }
 }
 
-/// Of these snapshots the list has one.
+/// Rewrites the list with only this one of the snapshots.
 fn list_only(store: &SnapshotStore, all: &[ListedSnapshot], id: SnapshotId) {
     let ours = namespace("ours");
     let one: Vec<_> = all.iter().filter(|listed| listed.id == id).cloned().collect();
-    let place = store.place(id, &ours).unwrap();
-    list::write(&place, &store.signer, &one).unwrap();
+    let dir = store.namespace_dir(id, &ours).unwrap();
+    list::write(&dir, &store.signer, &one).unwrap();
 }
 
-/// The same in the workspace of a session.
+/// The child process of the test below: restores the workspace of a session.
 #[test]
 #[ignore = "is started and killed by the test below"]
 fn restores_a_session() {
@@ -223,9 +228,9 @@ fn restores_a_session() {
 }
 
 #[test]
-fn a_snapshot_is_not_kept_for_a_session_that_died_with_its_server() {
+fn snapshot_is_not_kept_for_restore_of_session_that_ended_with_its_server() {
     let scratch = Scratch::new();
-    furnish(&scratch);
+    populate(&scratch);
     let store = scratch.store();
     for (test, is_kept) in [("restores", true), ("restores_a_session", false)] {
         let id = scratch.create(&store).id;
@@ -254,9 +259,9 @@ fn a_snapshot_is_not_kept_for_a_session_that_died_with_its_server() {
 }
 
 #[test]
-fn two_processes_and_a_collection_share_a_store_and_a_killed_one_harms_nobody() {
+fn store_survives_concurrent_processes_collection_and_a_killed_process() {
     let scratch = Scratch::new();
-    furnish(&scratch);
+    populate(&scratch);
     let store = scratch.store();
     let state = scratch.state();
     for round in 0..4 {
@@ -267,14 +272,14 @@ fn two_processes_and_a_collection_share_a_store_and_a_killed_one_harms_nobody() 
         while listed() < wanted {
             store.create(scratch.root().as_fd(), about("ours")).unwrap();
             store.collect(&namespace("ours")).unwrap();
-            assert!(begun.elapsed().as_secs() < 30, "nobody saves anything");
+            assert!(begun.elapsed().as_secs() < 30, "no process saves a snapshot");
             assert!(other.try_wait().unwrap().is_none(), "the child ended by itself");
         }
         other.kill().unwrap();
         other.wait().unwrap();
         assert!(
             !store.collect(&namespace("ours")).unwrap().busy,
-            "the dead hold no lock"
+            "a killed process holds no lock"
         );
         let unfinished = |path: &PathBuf| path.extension().is_some_and(|end| end == "new");
         assert!(
@@ -297,17 +302,17 @@ fn two_processes_and_a_collection_share_a_store_and_a_killed_one_harms_nobody() 
     }
 }
 
-/// The other half of the test above.
+/// The child process of the test above.
 #[test]
 #[ignore = "is started and killed by the test above"]
 fn saves() {
     let scratch = std::mem::ManuallyDrop::new(Scratch::at(TestDir::at(std::env::current_dir().unwrap())));
     let store = scratch.store();
-    // Within the other's, which removes it.
+    // Within the directory of the parent, which removes it.
     let own = scratch.base.join(format!("own-{}", std::process::id()));
     fs::create_dir_all(own.join("inside")).unwrap();
     let own = std::mem::ManuallyDrop::new(Scratch::at(TestDir::at(own)));
-    // Bounded, should nobody be left to kill it.
+    // Bounded, in case no parent is left to kill it.
     for round in 0..500 {
         own.write("file", noise(300_000, round));
         let source = Source::Session("other".to_owned());
@@ -323,7 +328,7 @@ fn saves() {
 }
 
 #[test]
-fn a_full_disk_leaves_the_old_state() {
+fn full_disk_leaves_old_state() {
     #![expect(clippy::disallowed_methods, reason = "a test asks what it must not skip")]
     use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
     let scratch = Scratch::new();
@@ -347,15 +352,17 @@ fn a_full_disk_leaves_the_old_state() {
         fs::write(small.join("old"), noise(600_000, 3)).unwrap();
         fs::create_dir(small.join("a")).unwrap();
         set_mtime(&small, 7, 7);
+        let mode = || fs::metadata(&small).unwrap().mode() & 0o7777;
+        fs::set_permissions(&small, fs::Permissions::from_mode(0o755)).unwrap();
         let old = state(&small);
         let root = File::open(&small).unwrap();
         let full = store
             .restore(&Source::Namespace, id, &namespace("ours"), root.as_fd())
             .unwrap_err();
         assert!(full.is_no_space(), "{full}");
-        assert_eq!(state(&small), old);
+        assert_eq!((state(&small), mode()), (old, 0o755));
         assert_eq!(store.resume(root.as_fd()).unwrap(), None);
-        // The control: with room it is restored.
+        // Control: with enough space it is restored.
         fs::remove_file(small.join("old")).unwrap();
         store
             .restore(&Source::Namespace, id, &namespace("ours"), root.as_fd())
@@ -367,9 +374,9 @@ fn a_full_disk_leaves_the_old_state() {
 }
 
 #[test]
-fn a_store_without_room_keeps_what_it_has() {
+fn full_store_keeps_its_snapshots() {
     let scratch = Scratch::new();
-    furnish(&scratch);
+    populate(&scratch);
     let kept = scratch.create(&scratch.store());
     scratch.write("more", noise(2_000_000, 9));
     let tight = scratch.store_with(SnapshotLimits {
@@ -383,7 +390,7 @@ fn a_store_without_room_keeps_what_it_has() {
 }
 
 #[test]
-fn a_program_that_swaps_directories_for_links_reaches_nothing_outside() {
+fn restore_during_directory_symlink_swaps_changes_nothing_outside() {
     let scratch = Scratch::new();
     for number in 0..20 {
         scratch.write(&format!("d/e/{number}"), format!("{number}"));
@@ -397,7 +404,7 @@ fn a_program_that_swaps_directories_for_links_reaches_nothing_outside() {
         chmod(&outside.join(format!("e/{number}")), 0o640);
     }
     let canary: State = state(&outside);
-    // The control: whoever goes by the path gets there.
+    // Control: an access by path reaches the outside.
     fs::rename(scratch.path("d"), scratch.path("aside")).unwrap();
     symlink(&outside, scratch.path("d")).unwrap();
     assert_eq!(fs::read(scratch.path("d/e/1")).unwrap(), b"canary");
@@ -409,7 +416,7 @@ fn a_program_that_swaps_directories_for_links_reaches_nothing_outside() {
         let hostile = scope.spawn(|| {
             let mut swaps = 0u32;
             while !done.load(Ordering::Relaxed) {
-                // Each of these may fail, since a restore is at work.
+                // Each of these may fail, because a restore is running.
                 let moved = fs::rename(scratch.path("d"), scratch.path("aside")).is_ok();
                 let linked = symlink(&outside, scratch.path("d")).is_ok();
                 let inner = fs::rename(scratch.path("aside/e/3"), scratch.path("aside/e/x")).is_ok();
@@ -421,7 +428,7 @@ fn a_program_that_swaps_directories_for_links_reaches_nothing_outside() {
             swaps
         });
         for round in 0..150 {
-            // Something to write, to touch and to remove each time.
+            // In each round, entries to write, to touch and to remove.
             scratch.write(&format!("unwanted {round}/file"), "x");
             set_mtime(&scratch.path(""), 1, round);
             match store.restore(&Source::Namespace, id, &namespace("ours"), scratch.root().as_fd()) {
@@ -441,7 +448,7 @@ fn a_program_that_swaps_directories_for_links_reaches_nothing_outside() {
     assert_eq!(scratch.state().len(), 23);
 }
 
-/// In a test with `RINGFENCE_TEST_STEPS=n`, the n-th call ends the process as a crash would.
+/// With `RINGFENCE_TEST_STEPS=n` set by a test, call number n (counted from 0) kills the process, as in a crash.
 pub(in crate::snapshots) fn reached() {
     #![expect(clippy::disallowed_methods, reason = "a test tells its child when to die")]
     use rustix::process::{Signal, getpid, kill_process};

@@ -1,4 +1,4 @@
-//! A store, a workspace and what is in it, for tests.
+//! A store, a workspace and its contents, for tests.
 
 pub(in crate::snapshots) use crate::tests::namespace;
 use crate::{snapshots::*, tests::TestDir};
@@ -21,7 +21,7 @@ pub(in crate::snapshots) const LIMITS: SnapshotLimits = SnapshotLimits {
     snapshots: 100,
 };
 
-/// Beside each other: `store` and `inside`, the workspace.
+/// A directory with the store, `store`, and the workspace, `inside`.
 pub(in crate::snapshots) struct Scratch {
     pub(in crate::snapshots) base: TestDir,
     pub(in crate::snapshots) signer: Signer,
@@ -34,7 +34,7 @@ impl Scratch {
         Self::at(base)
     }
 
-    /// Its key is beside the store.
+    /// Uses this directory; the signing key is beside the store.
     pub(in crate::snapshots) fn at(base: TestDir) -> Self {
         let signer = Signer::load_or_create(&base.join("key")).unwrap();
         Self { base, signer }
@@ -104,19 +104,19 @@ pub(in crate::snapshots) fn about(name: &str) -> About {
     }
 }
 
-/// Path, and all that a restore must bring back.
-pub(in crate::snapshots) type State = BTreeMap<PathBuf, (u32, (i64, i64), Thing)>;
+/// By path, everything that a restore must restore: mode, mtime and content.
+pub(in crate::snapshots) type State = BTreeMap<PathBuf, (u32, (i64, i64), EntryContent)>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::snapshots) enum Thing {
-    /// BLAKE3 of its bytes.
+pub(in crate::snapshots) enum EntryContent {
+    /// BLAKE3 of the bytes.
     File(String),
     Directory,
     Link(PathBuf),
     Other,
 }
 
-impl Thing {
+impl EntryContent {
     pub(in crate::snapshots) fn of(bytes: &[u8]) -> Self {
         Self::File(blake3::hash(bytes).to_string())
     }
@@ -128,16 +128,16 @@ pub(in crate::snapshots) fn state(root: &Path) -> State {
     while let Some(path) = paths.pop() {
         let metadata = fs::symlink_metadata(&path).unwrap();
         let thing = if metadata.is_symlink() {
-            Thing::Link(fs::read_link(&path).unwrap())
+            EntryContent::Link(fs::read_link(&path).unwrap())
         } else if metadata.is_dir() {
             paths.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
-            Thing::Directory
+            EntryContent::Directory
         } else if metadata.is_file() {
-            Thing::of(&fs::read(&path).unwrap())
+            EntryContent::of(&fs::read(&path).unwrap())
         } else {
-            Thing::Other
+            EntryContent::Other
         };
-        // The mode of the workspace itself is its owner's.
+        // The mode of the workspace itself is not compared.
         let mode = if path == root { 0 } else { metadata.mode() & 0o7777 };
         let times = (metadata.mtime(), metadata.mtime_nsec());
         let relative = path.strip_prefix(root).unwrap().to_owned();
@@ -164,7 +164,7 @@ pub(in crate::snapshots) fn chmod(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// Bytes without a pattern, the same each time.
+/// Deterministic random bytes.
 pub(in crate::snapshots) fn noise(length: usize, seed: u64) -> Vec<u8> {
     let mut bytes = vec![0; length];
     blake3::Hasher::new()
@@ -174,8 +174,8 @@ pub(in crate::snapshots) fn noise(length: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// A workspace with one of everything.
-pub(in crate::snapshots) fn furnish(scratch: &Scratch) {
+/// Fills a workspace with entries of every kind.
+pub(in crate::snapshots) fn populate(scratch: &Scratch) {
     use std::os::unix::{ffi::OsStrExt, fs::FileExt};
     scratch.write("plain.txt", "words\n");
     scratch.write("empty", "");
@@ -202,7 +202,7 @@ pub(in crate::snapshots) fn furnish(scratch: &Scratch) {
     set_mtime(&scratch.path(""), 1_000_000_004, 4);
 }
 
-/// Waits until the stamps of what was just written are old enough to be believed.
+/// Waits until the timestamps of new files are old enough to be trusted.
 pub(in crate::snapshots) fn settle(scratch: &Scratch) {
     let newest = || {
         let entries = crate::tree::walk(

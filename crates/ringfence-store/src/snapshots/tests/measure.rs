@@ -44,7 +44,7 @@ fn ten_thousand_files_of_a_gigabyte() {
     let scratch = Scratch::new();
     let bytes = fill(&scratch);
     settle(&scratch);
-    // What the filling left to be written is not the store's.
+    // The pending writes of the test data must not be measured.
     rustix::fs::syncfs(scratch.root()).unwrap();
     let store = scratch.store();
     let memory_before = peak_kib();

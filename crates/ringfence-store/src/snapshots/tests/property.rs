@@ -1,4 +1,4 @@
-//! Any tree, ruined in any way, comes back as it was.
+//! Property test: any tree, changed in any way, is restored as it was.
 
 use crate::snapshots::tests::fixture::{Scratch, chmod, noise, set_mtime};
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use std::{
     path::PathBuf,
 };
 
-/// One thing that is done to a workspace; what is in its way goes.
+/// One change to a workspace; entries in its way are removed.
 #[derive(Clone, Debug)]
 enum Edit {
     File(usize, u64),
@@ -22,7 +22,7 @@ enum Edit {
 }
 
 fn path() -> impl Strategy<Value = PathBuf> {
-    // Few names, so that acts meet.
+    // Few names, so that edits collide.
     let name = prop_oneof![Just("a"), Just("b"), Just("b-c"), Just("ü ö"), Just(".hidden")];
     prop::collection::vec(name, 1..4).prop_map(|names| names.iter().collect())
 }
@@ -41,7 +41,7 @@ fn act() -> impl Strategy<Value = Edit> {
     ]
 }
 
-/// Each may fail, as a program's do: a name may be something else by now.
+/// Applies an edit. It may fail like a program's: a name may be an entry of another kind by now.
 fn perform(scratch: &Scratch, path: &PathBuf, act: &Edit) -> std::io::Result<()> {
     let at = scratch.path(path);
     let clear = || {
@@ -104,7 +104,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_tree_comes_back(
+    fn any_tree_is_restored(
         first in prop::collection::vec((path(), act()), 0..25),
         between in prop::collection::vec((path(), act()), 0..6),
         second in prop::collection::vec((path(), act()), 0..25),

@@ -1,7 +1,9 @@
-//! Stories: a workspace is saved, ruined and brought back.
+//! A workspace is saved, changed and restored.
 
 use crate::snapshots::{
-    tests::fixture::{LIMITS, Scratch, Thing, about, chmod, furnish, namespace, noise, set_mtime, settle},
+    tests::fixture::{
+        EntryContent, LIMITS, Scratch, about, chmod, namespace, noise, populate, set_mtime, settle,
+    },
     *,
 };
 use std::{
@@ -14,22 +16,22 @@ use std::{
 };
 
 #[test]
-fn everything_comes_back_whatever_was_done_to_it() {
+fn workspace_is_fully_restored_after_any_change() {
     let scratch = Scratch::new();
-    furnish(&scratch);
+    populate(&scratch);
     let store = scratch.store();
     let before = scratch.state();
     let created = scratch.create(&store);
     assert_eq!((created.files, created.left_out.len()), (7, 0));
     assert_eq!(scratch.state(), before, "making a snapshot changes nothing");
-    // Nothing to do.
+    // A restore of an unchanged workspace.
     let restored = scratch.restore(&store, created.id);
     assert_eq!(
         (restored.written, restored.deleted, restored.unchanged),
         (0, 0, 12)
     );
     assert_eq!(scratch.state(), before);
-    // Everything to do.
+    // A restore after every kind of change.
     scratch.write("plain.txt", "other\n");
     set_mtime(&scratch.path("plain.txt"), 1_000_000_002, 999_999_999);
     fs::remove_dir_all(scratch.path("deep")).unwrap();
@@ -47,24 +49,24 @@ fn everything_comes_back_whatever_was_done_to_it() {
     let restored = scratch.restore(&store, created.id);
     assert_eq!(scratch.state(), before);
     assert!(restored.written >= 10 && restored.deleted >= 7, "{restored:?}");
-    // The holes are holes.
+    // Holes are still holes.
     assert!(fs::metadata(scratch.path("sparse")).unwrap().blocks() * 512 < 1 << 20);
     assert_eq!(scratch.restore(&store, created.id).written, 0);
 }
 
 #[test]
-fn what_nobody_touched_is_not_read_again_and_what_changed_is() {
+fn only_changed_files_are_read_again() {
     let scratch = Scratch::new();
-    furnish(&scratch);
+    populate(&scratch);
     let store = scratch.store();
     settle(&scratch);
     let first = scratch.create(&store);
-    // A chunk that cannot be read would be found by whoever reads the files: here nobody does.
+    // No file is read, so no chunk is new.
     let second = scratch.create(&store);
     assert_eq!((second.new_bytes, second.bytes), (0, first.bytes));
     let manifest = |created: &Created| store.manifest(created.id, &namespace("ours")).unwrap();
     assert_eq!(manifest(&first).entries, manifest(&second).entries);
-    // Same size, same time: only the kernel's own stamp tells.
+    // The same size and mtime: only the ctime shows the change.
     let time = |path: &str| fs::metadata(scratch.path(path)).unwrap();
     let was = time("plain.txt");
     scratch.write("plain.txt", "WORDS\n");
@@ -83,7 +85,7 @@ fn what_nobody_touched_is_not_read_again_and_what_changed_is() {
         (ours(&second), ours(&third)),
         ("words\n".to_owned(), "WORDS\n".to_owned())
     );
-    // A file that was inserted into: few new chunks.
+    // An insertion into a file: few new chunks.
     let mut long = noise(3_000_000, 5);
     scratch.write("long", &long);
     scratch.create(&store);
@@ -93,9 +95,9 @@ fn what_nobody_touched_is_not_read_again_and_what_changed_is() {
 }
 
 #[test]
-fn another_namespace_finds_nothing_and_shares_nothing() {
+fn namespaces_see_and_share_no_snapshots_of_others() {
     let scratch = Scratch::new();
-    furnish(&scratch);
+    populate(&scratch);
     let store = scratch.store();
     let ours = scratch.create(&store);
     let theirs = namespace("theirs");
@@ -111,9 +113,9 @@ fn another_namespace_finds_nothing_and_shares_nothing() {
     assert!(store.list(&theirs).unwrap().is_empty());
     assert!(
         !scratch.base.join("store/namespaces/theirs").exists(),
-        "to look makes nothing"
+        "a lookup creates nothing"
     );
-    // The same content is as new to them as to anybody: what others have does not show.
+    // The same content is new in the other namespace: the chunks of others do not show.
     let made = store.create(scratch.root().as_fd(), about("theirs")).unwrap();
     assert_eq!(made.new_bytes, ours.new_bytes);
     assert!(not_found(
@@ -124,7 +126,7 @@ fn another_namespace_finds_nothing_and_shares_nothing() {
 }
 
 #[test]
-fn special_files_are_named_and_left_out_and_links_to_the_outside_are_refused() {
+fn special_files_are_left_out_and_outside_hard_links_refused() {
     let scratch = Scratch::new();
     let store = scratch.store();
     scratch.write("a", "same");
@@ -139,10 +141,10 @@ fn special_files_are_named_and_left_out_and_links_to_the_outside_are_refused() {
     drop(socket);
     scratch.restore(&store, created.id);
     let state = scratch.state();
-    // Two files now, without the set-id bit.
+    // Two files now, and without the set-id bit.
     for name in ["a", "b"] {
         let (mode, _, thing) = &state[Path::new(name)];
-        assert_eq!((*mode, thing), (0o755, &Thing::of(b"same")));
+        assert_eq!((*mode, thing), (0o755, &EntryContent::of(b"same")));
         assert_eq!(fs::metadata(scratch.path(name)).unwrap().nlink(), 1);
     }
     assert_eq!(state.len(), 3);
@@ -151,7 +153,7 @@ fn special_files_are_named_and_left_out_and_links_to_the_outside_are_refused() {
     fs::hard_link(&canary, scratch.path("c")).unwrap();
     let refused = store.create(root.as_fd(), about("ours"));
     assert!(matches!(refused, Err(SnapshotError::Linked { path }) if path == Path::new("c")));
-    // And a restore never writes through the other name.
+    // A restore does not write through the other hard link.
     fs::remove_file(scratch.path("a")).unwrap();
     fs::hard_link(&canary, scratch.path("a")).unwrap();
     fs::write(&canary, "same").unwrap();
@@ -163,12 +165,12 @@ fn special_files_are_named_and_left_out_and_links_to_the_outside_are_refused() {
 }
 
 #[test]
-fn what_a_failed_snapshot_wrote_takes_no_room() {
+fn chunks_of_failed_snapshot_are_collected() {
     let scratch = Scratch::new();
     scratch.write("a", noise(50_000, 1));
     let elsewhere = scratch.store().create(scratch.root().as_fd(), about("theirs"));
     let tight = scratch.store_with(SnapshotLimits {
-        // Its chunks have room, and its manifest has not.
+        // Enough space for the chunks, but not for the manifest.
         stored_bytes: elsewhere.unwrap().stored_bytes - 100,
         ..LIMITS
     });
@@ -179,7 +181,7 @@ fn what_a_failed_snapshot_wrote_takes_no_room() {
     };
     assert!(matches!(create(), Err(SnapshotError::Full { .. })));
     assert_eq!(packs(), 0);
-    // Somebody reads meanwhile: then it goes when the next needs the room.
+    // With a reader at the same time, it is removed when the next snapshot needs the space.
     let ours = tight.layout.find(&namespace("ours")).unwrap().unwrap();
     let reader = ours.lock_shared().unwrap();
     assert!(matches!(create(), Err(SnapshotError::Full { .. })));
@@ -191,7 +193,7 @@ fn what_a_failed_snapshot_wrote_takes_no_room() {
 }
 
 #[test]
-fn all_namespaces_together_have_a_limit_and_the_last_to_come_is_refused() {
+fn total_limit_of_all_namespaces_is_enforced() {
     let scratch = Scratch::new();
     scratch.write("a", noise(50_000, 1));
     let store = scratch.store_with(SnapshotLimits {
@@ -214,7 +216,7 @@ fn all_namespaces_together_have_a_limit_and_the_last_to_come_is_refused() {
     ));
     assert!(store.list(&namespace("four")).unwrap().is_empty());
     assert_eq!(store.stored_bytes(&namespace("four")).unwrap(), 0);
-    // What is deleted makes room for whoever comes next.
+    // A deletion makes room for the next snapshot.
     let second = created[1].as_ref().unwrap().id;
     store.delete(second, &namespace("two")).unwrap();
     create("four").unwrap();
@@ -222,7 +224,7 @@ fn all_namespaces_together_have_a_limit_and_the_last_to_come_is_refused() {
 }
 
 #[test]
-fn many_namespaces_at_once_do_not_pass_the_limit_of_all() {
+fn concurrent_namespaces_do_not_exceed_total_limit() {
     let scratch = Scratch::new();
     scratch.write("a", noise(50_000, 1));
     let store = scratch.store_with(SnapshotLimits {
@@ -246,7 +248,7 @@ fn many_namespaces_at_once_do_not_pass_the_limit_of_all() {
 }
 
 #[test]
-fn limits_are_typed_and_nothing_is_deleted_to_make_room() {
+fn limits_give_typed_errors_and_delete_nothing() {
     let scratch = Scratch::new();
     scratch.write("a", noise(50_000, 1));
     scratch.write("b", noise(50_000, 2));
@@ -285,7 +287,7 @@ fn limits_are_typed_and_nothing_is_deleted_to_make_room() {
     };
     assert!(matches!(refused(one), SnapshotError::TooMany { limit: 1, .. }));
     assert_eq!(scratch.store().list(&namespace("ours")).unwrap()[0].id, kept.id);
-    // A terabyte of holes is a terabyte.
+    // A terabyte of holes counts as a terabyte.
     File::create(scratch.path("holes"))
         .unwrap()
         .set_len(1 << 40)
@@ -308,7 +310,7 @@ fn limits_are_typed_and_nothing_is_deleted_to_make_room() {
 }
 
 #[test]
-fn a_collection_takes_what_nobody_needs_and_only_that() {
+fn collection_removes_only_unneeded_data() {
     let scratch = Scratch::new();
     let store = scratch.store();
     scratch.write("shared", noise(400_000, 1));
@@ -338,9 +340,9 @@ fn a_collection_takes_what_nobody_needs_and_only_that() {
     scratch.restore(&store, second.id);
     assert_eq!(scratch.state(), second_state);
     assert_ne!(first_state, second_state);
-    // While somebody reads or makes one, nothing is collected.
-    let place = store.layout.find(&namespace("ours")).unwrap().unwrap();
-    let lock = place.lock_shared().unwrap();
+    // While a snapshot is read or created, nothing is collected.
+    let dir = store.layout.find(&namespace("ours")).unwrap().unwrap();
+    let lock = dir.lock_shared().unwrap();
     assert!(store.collect(&namespace("ours")).unwrap().busy);
     drop(lock);
     store.delete(second.id, &namespace("ours")).unwrap();
@@ -355,9 +357,9 @@ fn a_collection_takes_what_nobody_needs_and_only_that() {
 }
 
 #[test]
-fn collections_and_snapshots_at_once_lose_nothing() {
+fn concurrent_collections_and_snapshots_lose_nothing() {
     let scratch = Scratch::new();
-    furnish(&scratch);
+    populate(&scratch);
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         let collecting = scope.spawn(|| {
@@ -408,9 +410,9 @@ fn collections_and_snapshots_at_once_lose_nothing() {
 }
 
 #[test]
-fn an_export_is_what_callers_know() {
+fn export_has_documented_format() {
     let scratch = Scratch::new();
-    furnish(&scratch);
+    populate(&scratch);
     scratch.write("binary", [0, 159, 146, 150]);
     let store = scratch.store();
     let source = Source::Session("0190-a".to_owned());
@@ -456,7 +458,7 @@ fn an_export_is_what_callers_know() {
 }
 
 #[test]
-fn a_file_that_is_written_all_the_time_is_named() {
+fn constantly_written_file_is_reported() {
     let scratch = Scratch::new();
     scratch.write("busy", noise(30_000_000, 1));
     let store = scratch.store();
@@ -481,7 +483,7 @@ fn a_file_that_is_written_all_the_time_is_named() {
 }
 
 #[test]
-fn trees_deeper_than_any_path_are_removed() {
+fn trees_deeper_than_path_max_are_removed() {
     let scratch = Scratch::new();
     scratch.write("keep", "x");
     let store = scratch.store();
@@ -496,7 +498,7 @@ fn trees_deeper_than_any_path_are_removed() {
         at = crate::tree::open_listing(at.as_fd(), Path::new(name)).unwrap();
     }
     drop(at);
-    // A snapshot of it has a bound.
+    // A snapshot of it exceeds the depth limit.
     let refused = store.create(scratch.root().as_fd(), about("ours"));
     assert!(matches!(refused, Err(SnapshotError::TooMany { .. })));
     let restored = scratch.restore(&store, created.id);
@@ -506,9 +508,9 @@ fn trees_deeper_than_any_path_are_removed() {
 
 /// claim: [WS-8]
 #[test]
-fn a_snapshot_that_root_makes_has_nothing_that_the_owner_of_the_workspace_could_not_read() {
+fn snapshot_by_root_leaves_out_files_unreadable_to_workspace_owner() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("not root: nobody else has to act as an owner");
+        eprintln!("not run: only root acts as an owner");
         return;
     }
     const USER: u32 = 123_456;
@@ -523,7 +525,7 @@ fn a_snapshot_that_root_makes_has_nothing_that_the_owner_of_the_workspace_could_
         (2, 0),
         "its own directory"
     );
-    // Another time of change: what the first snapshot knows is not taken for it.
+    // A new ctime, so that the content of the first snapshot is not reused.
     chown(scratch.path("closed"), Some(0), Some(0)).unwrap();
     chown(scratch.path(""), Some(USER), Some(USER)).unwrap();
     settle(&scratch);

@@ -1,12 +1,13 @@
-//! Whoever can write to the store can delete it, but cannot make it give back anything but what was saved.
+//! Tampering: a user with write access to the store can delete it, but cannot make it restore anything but what was
+//! saved.
 
 use crate::snapshots::{
-    tests::fixture::{Scratch, about, furnish, namespace, noise},
+    tests::fixture::{Scratch, about, namespace, noise, populate},
     *,
 };
 use std::{fs, os::fd::AsFd, path::Path};
 
-/// What a restore into an empty workspace says, which must be empty after a refusal.
+/// Restores into an empty workspace, which must still be empty after an error.
 fn attempt(scratch: &Scratch, id: SnapshotId) -> Result<(), SnapshotError> {
     fs::remove_dir_all(scratch.path("")).unwrap();
     fs::create_dir(scratch.path("")).unwrap();
@@ -21,9 +22,9 @@ fn attempt(scratch: &Scratch, id: SnapshotId) -> Result<(), SnapshotError> {
 }
 
 #[test]
-fn a_flipped_byte_anywhere_is_found_or_changes_nothing() {
+fn flipped_byte_in_store_is_detected_or_harmless() {
     let scratch = Scratch::new();
-    furnish(&scratch);
+    populate(&scratch);
     let store = scratch.store();
     let id = scratch.create(&store).id;
     let good = scratch.state();
@@ -82,15 +83,15 @@ fn a_flipped_byte_anywhere_is_found_or_changes_nothing() {
 }
 
 #[test]
-fn a_forged_an_exchanged_and_a_foreign_manifest_are_refused() {
+fn forged_swapped_and_foreign_manifests_are_refused() {
     let scratch = Scratch::new();
     scratch.write("file", "first");
     let store = scratch.store();
     let first = scratch.create(&store).id;
     scratch.write("file", "second");
     let second = scratch.create(&store).id;
-    let place = scratch.base.join("store/namespaces/ours");
-    let manifest = |id: SnapshotId| place.join("manifests").join(id.to_string());
+    let dir = scratch.base.join("store/namespaces/ours");
+    let manifest = |id: SnapshotId| dir.join("manifests").join(id.to_string());
     let (one, two) = (
         fs::read(manifest(first)).unwrap(),
         fs::read(manifest(second)).unwrap(),
@@ -99,37 +100,37 @@ fn a_forged_an_exchanged_and_a_foreign_manifest_are_refused() {
     fs::write(manifest(first), &two).unwrap();
     assert!(damaged(first), "another snapshot's");
     fs::write(manifest(first), &one).unwrap();
-    // Signed by a key of the attacker's own, and the list too.
+    // Manifest and list signed with the attacker's own key.
     let own = Signer::in_memory().unwrap();
     let mut forged = store.manifest(first, &namespace("ours")).unwrap();
     forged.entries[0].path = "../outside".into();
     let opened = store.layout.find(&namespace("ours")).unwrap().unwrap();
     let (digest, _) = forged.write(&opened, &own).unwrap();
     assert!(damaged(first), "another digest");
-    let good_list = fs::read(place.join("list")).unwrap();
+    let good_list = fs::read(dir.join("list")).unwrap();
     let mut list = list::read(&opened, &store.signer.public_key()).unwrap();
     list[0].digest = digest;
     list::write(&opened, &own, &list).unwrap();
     assert!(damaged(first), "another key");
-    // Even the right key signs no path that leads out.
+    // A path outside the workspace is refused even with the right signature.
     let (digest, _) = forged.write(&opened, &scratch.signer).unwrap();
     list[0].digest = digest;
     list::write(&opened, &scratch.signer, &list).unwrap();
     assert!(damaged(first), "a path that leads out");
     fs::write(manifest(first), &one).unwrap();
-    fs::write(place.join("list"), &good_list).unwrap();
-    // Everything of another namespace, signatures and all.
+    fs::write(dir.join("list"), &good_list).unwrap();
+    // The list of another namespace, with its valid signature.
     store.create(scratch.root().as_fd(), about("theirs")).unwrap();
     let theirs = scratch.base.join("store/namespaces/theirs");
-    fs::copy(theirs.join("list"), place.join("list")).unwrap();
+    fs::copy(theirs.join("list"), dir.join("list")).unwrap();
     assert!(damaged(first), "another namespace's list");
-    fs::write(place.join("list"), &good_list).unwrap();
+    fs::write(dir.join("list"), &good_list).unwrap();
     assert!(attempt(&scratch, first).is_ok());
     assert_eq!(fs::read(scratch.path("file")).unwrap(), b"first");
 }
 
 #[test]
-fn a_chunk_that_was_exchanged_or_lost_is_named_by_its_file_and_a_new_snapshot_heals_nothing_silently() {
+fn missing_chunk_is_reported_with_its_file_and_stored_again_by_next_snapshot() {
     let scratch = Scratch::new();
     scratch.write("directory/file", noise(100_000, 1));
     let store = scratch.store();
@@ -146,7 +147,7 @@ fn a_chunk_that_was_exchanged_or_lost_is_named_by_its_file_and_a_new_snapshot_he
         panic!("a chunk is missing");
     };
     assert!(what.contains("directory/file"), "{what}");
-    // A snapshot made now stores what is missing anew, although the last one knows the file.
+    // A snapshot created now stores the missing chunk again, although the last one has the file.
     scratch.write("directory/file", noise(100_000, 1));
     let made = scratch.create(&store);
     assert_eq!(made.new_bytes, 100_000);

@@ -1,21 +1,21 @@
-//! The names that hosts are known to run or obey (`table.json`). A help for reviewers, not a wall: no list of this kind
-//! is complete, and a file that has no known name can be what one of these includes.
+//! The names of files that hosts are known to run or to obey (`table.json`). Advice for reviewers, not a wall: no such
+//! list is complete, and a file with one of these names may include a file with any name.
 
 use serde::Deserialize;
 use std::sync::LazyLock;
 
-/// Where a rule looks. All in small letters; a path is compared as a file system without case would.
+/// The paths that a rule applies to. All in lower case; paths are compared as on a file system that ignores case.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum PathPattern {
     Name(Vec<String>),
-    /// How the last name ends.
+    /// End of the last name.
     Ending(Vec<String>),
-    /// How the last name begins.
+    /// Start of the last name.
     Beginning(Vec<String>),
-    /// A directory of this name is anywhere in the path, or is the path's last name.
+    /// A name anywhere in the path.
     Within(Vec<String>),
-    /// The last names, parts divided by `/`.
+    /// The last names of the path, divided by `/`.
     Tail(Vec<String>),
     /// The whole path is a Python module of one of these names.
     Module(Vec<String>),
@@ -30,12 +30,12 @@ pub(super) struct Rule {
 }
 
 impl PathPattern {
-    /// Whether a directory of these names is such a place. What is run is a file: a directory `build` is no `BUILD`.
-    pub(super) fn holds_directory(&self, names: &[String]) -> bool {
-        matches!(self, Self::Within(_)) && self.holds(names)
+    /// As [`Self::applies_to`], for a directory. Only files are run: a directory `build` is not a `BUILD`.
+    pub(super) fn applies_to_directory(&self, names: &[String]) -> bool {
+        matches!(self, Self::Within(_)) && self.applies_to(names)
     }
 
-    pub(super) fn holds(&self, names: &[String]) -> bool {
+    pub(super) fn applies_to(&self, names: &[String]) -> bool {
         let Some(last) = names.last() else { return false };
         match self {
             Self::Within(list) => names.iter().any(|name| list.contains(name)),

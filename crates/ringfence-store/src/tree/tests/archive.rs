@@ -1,4 +1,4 @@
-//! Archives that were made to do harm (ATTACKS.md, group I), and such that were not.
+//! Malicious archives (ATTACKS.md, group I), and ordinary ones.
 
 use crate::tree::{
     Bounds, PackLimits,
@@ -21,7 +21,7 @@ const LIMITS: Limits = Limits {
     bytes: 1 << 16,
 };
 
-/// An archive, header by header; nothing is checked on the way.
+/// An archive built header by header, without checks.
 #[derive(Default)]
 struct Tar(Vec<u8>);
 
@@ -52,7 +52,7 @@ impl Tar {
     fn pax(self, kind: u8, records: &[(&str, &str)]) -> Self {
         let mut text = String::new();
         for (key, value) in records {
-            // The length counts its own digits.
+            // The length includes its own digits.
             let rest = key.len() + value.len() + 3;
             let digits = (1..)
                 .find(|digits| (rest + digits).to_string().len() == *digits)
@@ -74,8 +74,8 @@ fn zipped(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-fn into(place: &Scratch, archive: &[u8]) -> Result<Unpacked, ArchiveError> {
-    unpack(place.root(), None, archive, LIMITS)
+fn into(scratch: &Scratch, archive: &[u8]) -> Result<Unpacked, ArchiveError> {
+    unpack(scratch.root(), None, archive, LIMITS)
 }
 
 fn up_to(limits: Limits) -> PackLimits {
@@ -88,25 +88,25 @@ fn up_to(limits: Limits) -> PackLimits {
     }
 }
 
-fn as_it_is(bytes: &[u8]) -> Cow<'_, [u8]> {
+fn unredacted(bytes: &[u8]) -> Cow<'_, [u8]> {
     bytes.into()
 }
 
-/// Refused, with these words, and nothing is left: neither inside nor beside.
+/// Asserts that an archive is refused with these words, and that nothing is left inside or beside the directory.
 fn refused(name: &str, archive: &[u8], words: &str) {
-    let place = Scratch::new();
-    fs::write(place.outside("canary"), "canary").unwrap();
+    let scratch = Scratch::new();
+    fs::write(scratch.outside("canary"), "canary").unwrap();
     for archive in [archive.to_vec(), zipped(archive)] {
-        let text = into(&place, &archive).expect_err(name).to_string();
+        let text = into(&scratch, &archive).expect_err(name).to_string();
         assert!(text.contains(words), "{name}: {text}");
-        assert_eq!(fs::read_dir(place.path("")).unwrap().count(), 0, "{name}");
-        assert_eq!(fs::read_dir(place.outside("")).unwrap().count(), 2, "{name}");
-        assert_eq!(fs::read(place.outside("canary")).unwrap(), b"canary", "{name}");
+        assert_eq!(fs::read_dir(scratch.path("")).unwrap().count(), 0, "{name}");
+        assert_eq!(fs::read_dir(scratch.outside("")).unwrap().count(), 2, "{name}");
+        assert_eq!(fs::read(scratch.outside("canary")).unwrap(), b"canary", "{name}");
     }
 }
 
 #[test]
-fn a_plain_archive_is_unpacked_plain_or_in_gzip() {
+fn archive_is_unpacked_plain_or_gzipped() {
     let long = format!("{}/{}", "d".repeat(150), "f".repeat(150));
     let archive = Tar::default()
         .pax(b'g', &[("comment", "0123456789abcdef")])
@@ -128,28 +128,28 @@ fn a_plain_archive_is_unpacked_plain_or_in_gzip() {
         .file("cut", "long")
         .end();
     for archive in [archive.clone(), zipped(&archive)] {
-        let place = Scratch::new();
-        let done = into(&place, &archive).unwrap();
+        let scratch = Scratch::new();
+        let done = into(&scratch, &archive).unwrap();
         assert_eq!(done, Unpacked { files: 3, bytes: 17 });
-        let tool = fs::metadata(place.path("dir/tool")).unwrap();
+        let tool = fs::metadata(scratch.path("dir/tool")).unwrap();
         assert_eq!(
             (tool.permissions().mode() & 0o7777, tool.mtime()),
             (0o755, 1_000_000_000)
         );
-        assert_eq!(fs::read(place.path("dir/päx")).unwrap(), b"abc");
-        assert_eq!(fs::read(place.path(&long)).unwrap(), b"long");
+        assert_eq!(fs::read(scratch.path("dir/päx")).unwrap(), b"abc");
+        assert_eq!(fs::read(scratch.path(&long)).unwrap(), b"long");
         assert_eq!(
-            fs::read_dir(place.path("")).unwrap().count(),
+            fs::read_dir(scratch.path("")).unwrap().count(),
             2,
             "no staging directory"
         );
-        // Again: files are replaced.
-        into(&place, &archive).unwrap();
+        // A second time: files are replaced.
+        into(&scratch, &archive).unwrap();
     }
 }
 
 #[test]
-fn names_that_lead_elsewhere_are_refused_with_the_whole_archive() {
+fn archive_with_path_traversal_is_refused_whole() {
     let canary = "/tmp/canary";
     let names = [
         "../canary",
@@ -190,7 +190,7 @@ fn names_that_lead_elsewhere_are_refused_with_the_whole_archive() {
 }
 
 #[test]
-fn names_that_meet_are_refused() {
+fn conflicting_archive_names_are_refused() {
     let pairs = [
         ("a", "a"),
         ("a", "A"),
@@ -222,7 +222,7 @@ fn links_devices_and_sparse_files_are_refused() {
         let linked = Tar::default().with(kind, b"link", b"", |header| {
             header.set_link_name_literal("/etc/passwd").unwrap();
         });
-        // The classic: a link first, then a file through it.
+        // The classic attack: first a link, then a file through it.
         linked.file("link/new", "x").end()
     };
     refused("symbolic", &link(b'2'), "links");
@@ -251,7 +251,11 @@ fn links_devices_and_sparse_files_are_refused() {
         );
     }
     for kind in [b'7', b'V', b'M', b'D', b'N', b'Z'] {
-        refused("kind", &Tar::default().entry(kind, b"x", b"").end(), "no kind");
+        refused(
+            "kind",
+            &Tar::default().entry(kind, b"x", b"").end(),
+            "of its type",
+        );
     }
     let terabyte = Tar::default().with(b'S', b"sparse", b"", |header| {
         let gnu = header.as_gnu_mut().unwrap();
@@ -271,7 +275,7 @@ fn links_devices_and_sparse_files_are_refused() {
 }
 
 #[test]
-fn extensions_that_say_two_things_are_refused() {
+fn contradictory_extensions_are_refused() {
     refused(
         "size",
         &Tar::default().pax(b'x', &[("size", "1")]).file("a", "abc").end(),
@@ -299,7 +303,7 @@ fn extensions_that_say_two_things_are_refused() {
 }
 
 #[test]
-fn half_an_archive_and_no_archive_are_refused() {
+fn truncated_and_invalid_archives_are_refused() {
     let whole = Tar::default().file("a", "x").file("b", &"y".repeat(600)).end();
     for cut in [0, 100, 512, 1024, 1024 + 700, whole.len() - 1024] {
         refused("cut", &whole[..cut], "not a whole tar archive");
@@ -309,13 +313,13 @@ fn half_an_archive_and_no_archive_are_refused() {
     refused("checksum", &flipped, "not a whole tar archive");
     refused("noise", &[7; 2048], "not a whole tar archive");
     let zip = zipped(&whole);
-    let place = Scratch::new();
-    assert!(into(&place, &zip[..zip.len() - 30]).is_err());
-    assert_eq!(fs::read_dir(place.path("")).unwrap().count(), 0);
+    let scratch = Scratch::new();
+    assert!(into(&scratch, &zip[..zip.len() - 30]).is_err());
+    assert_eq!(fs::read_dir(scratch.path("")).unwrap().count(), 0);
 }
 
 #[test]
-fn a_million_entries_and_bombs_end_at_the_bounds() {
+fn archive_bombs_stop_at_limits() {
     struct Endless(Vec<u8>, usize, u64);
     impl Read for Endless {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -326,51 +330,58 @@ fn a_million_entries_and_bombs_end_at_the_bounds() {
             Ok(count)
         }
     }
-    let place = Scratch::new();
+    let scratch = Scratch::new();
     let many = (0..1000).fold(Tar::default(), |tar, number| tar.file(&format!("{number}"), ""));
     assert!(matches!(
-        into(&place, &many.end()),
+        into(&scratch, &many.end()),
         Err(ArchiveError::TooMany { entries_max: 100 })
     ));
-    // Globals are no entries, and still are bounded.
+    // Global headers do not count as entries, but are bounded too.
     let mut globals = Endless(Tar::default().pax(b'g', &[("comment", "x")]).0, 0, 0);
-    assert!(unpack(place.root(), None, &mut globals, LIMITS).is_err());
+    assert!(unpack(scratch.root(), None, &mut globals, LIMITS).is_err());
     assert!(globals.2 < 1 << 20, "{}", globals.2);
-    // A file of a terabyte is refused by its header.
+    // A file of a terabyte is refused because of its header.
     let large = Tar::default().with(b'0', b"large", b"", |header| header.set_size(1 << 40));
     let mut read = Endless(large.0, 0, 0);
-    let refused = unpack(place.root(), None, &mut read, LIMITS);
+    let refused = unpack(scratch.root(), None, &mut read, LIMITS);
     assert!(
         matches!(refused, Err(ArchiveError::TooLarge { .. })),
         "{refused:?}"
     );
     assert!(read.2 < 1 << 20, "{}", read.2);
-    // The content of what is skipped is not free: a directory with a size.
+    // The content of a global header is bounded too.
     let huge = Tar::default().with(b'g', b"g", b"", |header| header.set_size(u64::MAX >> 2));
-    assert!(into(&place, &huge.end()).is_err());
-    // Gzip: 64 MiB of zeros in a file that may have 64 KiB.
+    assert!(into(&scratch, &huge.end()).is_err());
+    // A gzip bomb: 64 MiB of zeros in a file that may have 64 KiB.
     let zeros = Tar::default().entry(b'0', b"zeros", &vec![0; 64 << 20]).end();
     let bomb = zipped(&zeros);
     assert!(bomb.len() < 100_000, "the control: it is a bomb");
-    assert!(matches!(into(&place, &bomb), Err(ArchiveError::TooLarge { .. })));
-    // An archive within the archive is a file as any other: nothing unpacks twice.
+    assert!(matches!(
+        into(&scratch, &bomb),
+        Err(ArchiveError::TooLarge { .. })
+    ));
+    // An archive within the archive is an ordinary file and is not unpacked.
     let inner = zipped(&Tar::default().file("inner", "x").end());
-    into(&place, &Tar::default().entry(b'0', b"quine.tar.gz", &inner).end()).unwrap();
-    assert_eq!(fs::read(place.path("quine.tar.gz")).unwrap(), inner);
-    assert_eq!(fs::read_dir(place.path("")).unwrap().count(), 1);
+    into(
+        &scratch,
+        &Tar::default().entry(b'0', b"quine.tar.gz", &inner).end(),
+    )
+    .unwrap();
+    assert_eq!(fs::read(scratch.path("quine.tar.gz")).unwrap(), inner);
+    assert_eq!(fs::read_dir(scratch.path("")).unwrap().count(), 1);
 }
 
 #[test]
-fn what_is_in_the_way_is_refused_and_nothing_is_changed() {
-    let place = Scratch::new();
-    fs::create_dir(place.outside("beyond")).unwrap();
-    fs::write(place.outside("beyond/file"), "canary").unwrap();
-    fs::write(place.path("kept"), "old").unwrap();
-    fs::write(place.path("file"), "old").unwrap();
-    fs::create_dir(place.path("directory")).unwrap();
-    symlink(place.outside("beyond"), place.path("link")).unwrap();
-    symlink(place.outside("beyond/file"), place.path("link_to_file")).unwrap();
-    fs::hard_link(place.outside("beyond/file"), place.path("hard")).unwrap();
+fn unpack_over_anything_but_regular_file_is_refused_and_changes_nothing() {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.outside("beyond")).unwrap();
+    fs::write(scratch.outside("beyond/file"), "canary").unwrap();
+    fs::write(scratch.path("kept"), "old").unwrap();
+    fs::write(scratch.path("file"), "old").unwrap();
+    fs::create_dir(scratch.path("directory")).unwrap();
+    symlink(scratch.outside("beyond"), scratch.path("link")).unwrap();
+    symlink(scratch.outside("beyond/file"), scratch.path("link_to_file")).unwrap();
+    fs::hard_link(scratch.outside("beyond/file"), scratch.path("hard")).unwrap();
     for name in [
         "directory",
         "link",
@@ -386,20 +397,20 @@ fn what_is_in_the_way_is_refused_and_nothing_is_changed() {
             .file("fresh/x", "new")
             .file(name, "new")
             .end();
-        let refused = into(&place, &archive);
+        let refused = into(&scratch, &archive);
         assert!(
             matches!(refused, Err(ArchiveError::Tree(_))),
             "{name}: {refused:?}"
         );
-        assert_eq!(fs::read(place.path("kept")).unwrap(), b"old", "{name}");
-        assert_eq!(fs::read_dir(place.path("")).unwrap().count(), 6, "{name}");
+        assert_eq!(fs::read(scratch.path("kept")).unwrap(), b"old", "{name}");
+        assert_eq!(fs::read_dir(scratch.path("")).unwrap().count(), 6, "{name}");
         assert_eq!(
-            fs::read(place.outside("beyond/file")).unwrap(),
+            fs::read(scratch.outside("beyond/file")).unwrap(),
             b"canary",
             "{name}"
         );
         assert_eq!(
-            fs::read_dir(place.outside("beyond")).unwrap().count(),
+            fs::read_dir(scratch.outside("beyond")).unwrap().count(),
             1,
             "{name}"
         );
@@ -407,7 +418,7 @@ fn what_is_in_the_way_is_refused_and_nothing_is_changed() {
 }
 
 #[test]
-fn a_directory_is_packed_and_unpacked_elsewhere_as_it_was() {
+fn packed_directory_unpacks_unchanged() {
     let (from, to) = (Scratch::new(), Scratch::new());
     let deep = format!("top/{}/{}", "d".repeat(120), "f".repeat(120));
     fs::create_dir_all(from.path(&deep).parent().unwrap()).unwrap();
@@ -420,7 +431,7 @@ fn a_directory_is_packed_and_unpacked_elsewhere_as_it_was() {
     fs::hard_link(from.outside("canary"), from.path("top/hard")).unwrap();
     let mut archive = Vec::new();
     let top = "top".parse().unwrap();
-    let packed = pack(from.root(), Some(&top), &mut archive, up_to(LIMITS), as_it_is).unwrap();
+    let packed = pack(from.root(), Some(&top), &mut archive, up_to(LIMITS), unredacted).unwrap();
     assert_eq!((packed.entries, packed.bytes), (4, 14));
     assert_eq!(packed.skipped, ["top/hard", "top/link"].map(Path::new));
     assert!(!archive.windows(6).any(|window| window == b"canary"));
@@ -436,11 +447,11 @@ fn a_directory_is_packed_and_unpacked_elsewhere_as_it_was() {
     };
     assert_eq!(meta(old), meta(new));
     let few = Limits { bytes: 13, ..LIMITS };
-    assert!(pack(from.root(), Some(&top), io::sink(), up_to(few), as_it_is).is_err());
+    assert!(pack(from.root(), Some(&top), io::sink(), up_to(few), unredacted).is_err());
 }
 
 #[test]
-fn what_is_cleaned_on_its_way_has_the_size_that_it_leaves_with() {
+fn cleaned_file_is_packed_with_its_new_size() {
     let (from, to) = (Scratch::new(), Scratch::new());
     fs::write(from.path("before"), "a hunter2 b").unwrap();
     fs::write(from.path("hunter2.txt"), "its name alone").unwrap();

@@ -1,4 +1,4 @@
-//! A directory for one test, gone afterwards.
+//! A directory for one test, removed afterwards.
 
 use crate::tests::TestDir;
 use std::{
@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The directory `inside`, in a directory of its own, so that a test may have something beside it.
+/// The directory `inside` in a private directory, so that a test can create files beside it.
 pub(in crate::tree) struct Scratch {
     base: TestDir,
     root: File,
@@ -29,7 +29,7 @@ impl Scratch {
         self.base.join("inside").join(below)
     }
 
-    /// Beside the directory, where nothing of it may reach.
+    /// A path beside the directory, which no operation on it may reach.
     pub(in crate::tree) fn outside(&self, name: &str) -> PathBuf {
         self.base.join(name)
     }

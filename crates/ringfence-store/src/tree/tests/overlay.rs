@@ -1,4 +1,4 @@
-//! Overlay workspaces, through upper layers that the kernel wrote and such that a test wrote.
+//! Overlay workspaces, with upper layers written by the kernel or by a test.
 
 use crate::tree::{
     Bounds, Change, Changes, CompareBounds, TreeError,
@@ -24,10 +24,11 @@ const COMPARE: CompareBounds<'static> = CompareBounds {
     read_bytes: 1 << 20,
     text_bytes: 1 << 16,
     diff_bytes: 1 << 16,
-    shown: &crate::tree::as_it_is,
+    redact: &crate::tree::unredacted,
 };
 
-/// A process in a user and mount namespace of its own that has mounted an overlay over the place; it ends with this.
+/// A process in its own user and mount namespace that has mounted an overlay over the directory; it ends when this is
+/// dropped.
 struct Mounted {
     child: Child,
     upper: File,
@@ -40,20 +41,21 @@ impl Drop for Mounted {
     }
 }
 
-/// Mounts an overlay as a sandbox does (tmpfs, `userxattr`), runs the script in it, and keeps the layer.
+/// Mounts an overlay as a sandbox does (tmpfs, `userxattr`), runs the script in it, and keeps the layer. None if the
+/// machine cannot.
 #[expect(
     clippy::disallowed_methods,
     reason = "the kernel's own overlay is what is tested against"
 )]
-fn overlay(place: &Scratch, script: &str) -> Option<Mounted> {
-    let layer = place.outside("layer");
+fn overlay(scratch: &Scratch, script: &str) -> Option<Mounted> {
+    let layer = scratch.outside("layer");
     fs::create_dir(&layer).unwrap();
     let all = format!(
         "set -e; cd {layer}; mount -t tmpfs layer .; cd {layer}; mkdir upper work merged; \
          mount -t overlay overlay -o lowerdir={lower},upperdir=upper,workdir=work,userxattr merged; \
          (cd merged; {script}); echo ready; read end || true",
         layer = layer.display(),
-        lower = place.path("").display(),
+        lower = scratch.path("").display(),
     );
     let mut child = Command::new("unshare")
         .args(["-Urm", "sh", "-c", &all])
@@ -81,8 +83,8 @@ fn overlay(place: &Scratch, script: &str) -> Option<Mounted> {
     Some(Mounted { child, upper })
 }
 
-fn changes(mounted: &Mounted, place: &Scratch) -> Changes {
-    read(mounted.upper.as_fd(), place.root(), WALK, COMPARE).unwrap()
+fn changes(mounted: &Mounted, scratch: &Scratch) -> Changes {
+    read(mounted.upper.as_fd(), scratch.root(), WALK, COMPARE).unwrap()
 }
 
 fn said(changes: &Changes) -> Vec<String> {
@@ -95,17 +97,17 @@ fn said(changes: &Changes) -> Vec<String> {
     changes.list.iter().map(one).collect()
 }
 
-fn lay(place: &Scratch) {
-    fs::create_dir_all(place.path("src/deep")).unwrap();
-    fs::create_dir_all(place.path("old/inner")).unwrap();
-    fs::write(place.path("src/main.py"), "print(1)\n").unwrap();
-    fs::write(place.path("src/same.py"), "same\n").unwrap();
-    fs::write(place.path("src/deep/gone"), "gone\n").unwrap();
-    fs::write(place.path("old/inner/file"), "old\n").unwrap();
-    fs::write(place.path("becomes_directory"), "file\n").unwrap();
-    fs::create_dir(place.path("becomes_file")).unwrap();
-    fs::write(place.path("becomes_file/x"), "x\n").unwrap();
-    fs::write(place.path("script"), "#!/bin/sh\n").unwrap();
+fn set_up(scratch: &Scratch) {
+    fs::create_dir_all(scratch.path("src/deep")).unwrap();
+    fs::create_dir_all(scratch.path("old/inner")).unwrap();
+    fs::write(scratch.path("src/main.py"), "print(1)\n").unwrap();
+    fs::write(scratch.path("src/same.py"), "same\n").unwrap();
+    fs::write(scratch.path("src/deep/gone"), "gone\n").unwrap();
+    fs::write(scratch.path("old/inner/file"), "old\n").unwrap();
+    fs::write(scratch.path("becomes_directory"), "file\n").unwrap();
+    fs::create_dir(scratch.path("becomes_file")).unwrap();
+    fs::write(scratch.path("becomes_file/x"), "x\n").unwrap();
+    fs::write(scratch.path("script"), "#!/bin/sh\n").unwrap();
 }
 
 const SCRIPT: &str = "
@@ -119,19 +121,19 @@ const SCRIPT: &str = "
     mkdir closed; echo x > closed/x; chmod 555 closed";
 
 #[test]
-fn what_a_program_did_in_an_overlay_is_shown_and_committed_and_nothing_before() {
-    let place = Scratch::new();
-    lay(&place);
-    let Some(mounted) = overlay(&place, SCRIPT) else {
+fn overlay_changes_are_shown_and_written_only_by_commit() {
+    let scratch = Scratch::new();
+    set_up(&scratch);
+    let Some(mounted) = overlay(&scratch, SCRIPT) else {
         return;
     };
     assert_eq!(
-        fs::read(place.path("src/main.py")).unwrap(),
+        fs::read(scratch.path("src/main.py")).unwrap(),
         b"print(1)\n",
         "before the commit"
     );
-    assert!(!place.path(".git").exists(), "before the commit");
-    let changes = changes(&mounted, &place);
+    assert!(!scratch.path(".git").exists(), "before the commit");
+    let changes = changes(&mounted, &scratch);
     assert_eq!(
         said(&changes),
         [
@@ -162,16 +164,16 @@ fn what_a_program_did_in_an_overlay_is_shown_and_committed_and_nothing_before() 
         .find(|change| change.path == Path::new("src/main.py"))
         .unwrap();
     assert!(main.diff.as_ref().unwrap().ends_with("-print(1)\n+print(2)\n"));
-    assert_committed(&place, &mounted, &changes);
+    assert_committed(&scratch, &mounted, &changes);
 }
 
-fn assert_committed(place: &Scratch, mounted: &Mounted, changes: &Changes) {
-    let done = commit(mounted.upper.as_fd(), place.root(), changes).unwrap();
+fn assert_committed(scratch: &Scratch, mounted: &Mounted, changes: &Changes) {
+    let done = commit(mounted.upper.as_fd(), scratch.root(), changes).unwrap();
     assert_eq!(done.skipped, ["fifo", "one", "two"].map(Path::new));
     assert!(done.kept.is_empty());
-    let text = |path: &str| fs::read_to_string(place.path(path)).unwrap();
+    let text = |path: &str| fs::read_to_string(scratch.path(path)).unwrap();
     assert_eq!(text("src/main.py"), "print(2)\n");
-    let main = fs::metadata(place.path("src/main.py")).unwrap();
+    let main = fs::metadata(scratch.path("src/main.py")).unwrap();
     assert_eq!((main.mtime(), main.mtime_nsec()), (1_000_000_000, 500_000_000));
     assert_eq!(
         (text("old/file"), text("becomes_directory/in")),
@@ -181,19 +183,19 @@ fn assert_committed(place: &Scratch, mounted: &Mounted, changes: &Changes) {
         (text("becomes_file"), text("closed/x")),
         ("file\n".to_owned(), "x\n".to_owned())
     );
-    let mode = |path: &str| fs::metadata(place.path(path)).unwrap().permissions().mode() & 0o7777;
+    let mode = |path: &str| fs::metadata(scratch.path(path)).unwrap().permissions().mode() & 0o7777;
     assert_eq!((mode(".git/hooks/pre-commit"), mode("closed")), (0o755, 0o555));
-    // An ordinary user could not clear it away.
-    fs::set_permissions(place.path("closed"), fs::Permissions::from_mode(0o755)).unwrap();
+    // For the cleanup: an ordinary user could not remove its entries.
+    fs::set_permissions(scratch.path("closed"), fs::Permissions::from_mode(0o755)).unwrap();
     assert_eq!(
-        fs::read_link(place.path("link")).unwrap(),
+        fs::read_link(scratch.path("link")).unwrap(),
         Path::new("/etc/passwd")
     );
     for gone in ["src/deep/gone", "old/inner", "fifo", "one"] {
-        assert!(fs::symlink_metadata(place.path(gone)).is_err(), "{gone}");
+        assert!(fs::symlink_metadata(scratch.path(gone)).is_err(), "{gone}");
     }
-    // Only what is never committed is left, and no staging directory.
-    let after = read(mounted.upper.as_fd(), place.root(), WALK, COMPARE).unwrap();
+    // Only changes that are never committed are left, and no staging directory.
+    let after = read(mounted.upper.as_fd(), scratch.root(), WALK, COMPARE).unwrap();
     let left: Vec<String> = said(&after);
     assert_eq!(
         left,
@@ -208,41 +210,41 @@ fn assert_committed(place: &Scratch, mounted: &Mounted, changes: &Changes) {
 }
 
 #[test]
-fn a_commit_of_what_is_no_longer_there_changes_nothing() {
-    let place = Scratch::new();
-    lay(&place);
-    let Some(mounted) = overlay(&place, "echo 2 > src/main.py; rm script; echo new > new") else {
+fn commit_of_stale_changes_changes_nothing() {
+    let scratch = Scratch::new();
+    set_up(&scratch);
+    let Some(mounted) = overlay(&scratch, "echo 2 > src/main.py; rm script; echo new > new") else {
         return;
     };
-    let changes = changes(&mounted, &place);
+    let changes = changes(&mounted, &scratch);
     let stale = |path: &str, spoil: &dyn Fn(), mend: &dyn Fn()| {
         spoil();
-        let refused = commit(mounted.upper.as_fd(), place.root(), &changes);
+        let refused = commit(mounted.upper.as_fd(), scratch.root(), &changes);
         assert!(
             matches!(&refused, Err(TreeError::Stale(named)) if named == Path::new(path)),
             "{refused:?}"
         );
         mend();
-        assert_eq!(fs::read(place.path("src/main.py")).unwrap(), b"print(1)\n");
-        assert!(place.path("script").exists());
+        assert_eq!(fs::read(scratch.path("src/main.py")).unwrap(), b"print(1)\n");
+        assert!(scratch.path("script").exists());
     };
     let upper = format!(
         "/proc/{}/root{}/upper",
         mounted.child.id(),
-        place.outside("layer").display()
+        scratch.outside("layer").display()
     );
-    let host = |path: &str, text: &str| fs::write(place.path(path), text).unwrap();
+    let host = |path: &str, text: &str| fs::write(scratch.path(path), text).unwrap();
     stale("script", &|| host("script", "the host's"), &|| {
         host("script", "#!/bin/sh\n")
     });
     stale("new", &|| host("new", "the host's"), &|| {
-        fs::remove_file(place.path("new")).unwrap()
+        fs::remove_file(scratch.path("new")).unwrap()
     });
-    // What is mended is by its content what was shown.
+    // A file of the upper layer that is written again with the shown content is as shown.
     let program = |text: &str| fs::write(format!("{upper}/new"), text).unwrap();
     stale("new", &|| program("evil"), &|| program("new\n"));
     stale("new", &|| program("newer and longer"), &|| program("new\n"));
-    let names: Vec<_> = fs::read_dir(place.path(""))
+    let names: Vec<_> = fs::read_dir(scratch.path(""))
         .unwrap()
         .map(|entry| entry.unwrap().file_name())
         .collect();
@@ -252,17 +254,17 @@ fn a_commit_of_what_is_no_longer_there_changes_nothing() {
             .any(|name| name.to_string_lossy().starts_with(".ringfence")),
         "{names:?}"
     );
-    let done = commit(mounted.upper.as_fd(), place.root(), &changes).unwrap();
+    let done = commit(mounted.upper.as_fd(), scratch.root(), &changes).unwrap();
     assert_eq!((done.written, done.deleted), (2, 1));
 }
 
-/// Copying takes long, and what the host writes meanwhile is not lost.
+/// Copying takes long; the host's writes meanwhile are not lost.
 #[test]
-fn what_the_host_writes_while_a_commit_copies_stays() {
-    let place = Scratch::new();
-    lay(&place);
+fn host_edit_during_commit_copy_makes_commit_stale() {
+    let scratch = Scratch::new();
+    set_up(&scratch);
     let Some(mounted) = overlay(
-        &place,
+        &scratch,
         "head -c 100000000 /dev/zero > big; echo 2 > src/main.py; rm script",
     ) else {
         return;
@@ -271,11 +273,11 @@ fn what_the_host_writes_while_a_commit_copies_stays() {
         read_bytes: 1 << 30,
         ..COMPARE
     };
-    let changes = read(mounted.upper.as_fd(), place.root(), WALK, bounds).unwrap();
+    let changes = read(mounted.upper.as_fd(), scratch.root(), WALK, bounds).unwrap();
     for (path, text) in [("src/main.py", "the host's"), ("script", "the host's too")] {
-        let before = fs::read(place.path(path)).unwrap();
+        let before = fs::read(scratch.path(path)).unwrap();
         let copying = || {
-            let mut names = fs::read_dir(place.path("")).unwrap().flatten();
+            let mut names = fs::read_dir(scratch.path("")).unwrap().flatten();
             names.any(|entry| entry.file_name().to_string_lossy().starts_with(".ringfence"))
         };
         let refused = std::thread::scope(|scope| {
@@ -283,9 +285,9 @@ fn what_the_host_writes_while_a_commit_copies_stays() {
                 while !copying() {
                     std::thread::yield_now();
                 }
-                fs::write(place.path(path), text).unwrap();
+                fs::write(scratch.path(path), text).unwrap();
             });
-            let refused = commit(mounted.upper.as_fd(), place.root(), &changes);
+            let refused = commit(mounted.upper.as_fd(), scratch.root(), &changes);
             host.join().unwrap();
             refused
         });
@@ -293,30 +295,30 @@ fn what_the_host_writes_while_a_commit_copies_stays() {
             matches!(&refused, Err(TreeError::Stale(named)) if named == Path::new(path)),
             "{refused:?}"
         );
-        assert_eq!(fs::read_to_string(place.path(path)).unwrap(), text);
-        assert!(!place.path("big").exists());
-        fs::write(place.path(path), before).unwrap();
+        assert_eq!(fs::read_to_string(scratch.path(path)).unwrap(), text);
+        assert!(!scratch.path("big").exists());
+        fs::write(scratch.path(path), before).unwrap();
     }
-    commit(mounted.upper.as_fd(), place.root(), &changes).unwrap();
+    commit(mounted.upper.as_fd(), scratch.root(), &changes).unwrap();
 }
 
 #[test]
-fn a_part_of_the_changes_can_be_chosen() {
-    let place = Scratch::new();
-    lay(&place);
+fn commit_of_chosen_changes_leaves_the_others() {
+    let scratch = Scratch::new();
+    set_up(&scratch);
     let Some(mounted) = overlay(
-        &place,
+        &scratch,
         "mkdir -p a/b; echo 1 > a/b/c; echo 2 > src/main.py; rm -r old",
     ) else {
         return;
     };
-    let mut changes = changes(&mounted, &place);
+    let mut changes = changes(&mounted, &scratch);
     changes.list.retain(|change| {
         ["a/b/c", "old", "old/inner"]
             .map(Path::new)
             .contains(&change.path.as_path())
     });
-    let done = commit(mounted.upper.as_fd(), place.root(), &changes).unwrap();
+    let done = commit(mounted.upper.as_fd(), scratch.root(), &changes).unwrap();
     let expected = Committed {
         conflicts: Vec::new(),
         written: 1,
@@ -325,38 +327,38 @@ fn a_part_of_the_changes_can_be_chosen() {
         kept: vec!["old/inner".into(), "old".into()],
     };
     assert_eq!(done, expected);
-    assert_eq!(fs::read(place.path("a/b/c")).unwrap(), b"1\n");
-    assert_eq!(fs::read(place.path("src/main.py")).unwrap(), b"print(1)\n");
+    assert_eq!(fs::read(scratch.path("a/b/c")).unwrap(), b"1\n");
+    assert_eq!(fs::read(scratch.path("src/main.py")).unwrap(), b"print(1)\n");
 }
 
 #[test]
-fn a_commit_goes_through_no_link_that_was_laid_meanwhile() {
-    let place = Scratch::new();
-    fs::create_dir(place.path("d")).unwrap();
+fn commit_follows_no_symlink_created_meanwhile() {
+    let scratch = Scratch::new();
+    fs::create_dir(scratch.path("d")).unwrap();
     let upper = Scratch::new();
     fs::create_dir(upper.path("d")).unwrap();
     fs::write(upper.path("d/new"), "x").unwrap();
-    let changes = read(upper.root(), place.root(), WALK, COMPARE).unwrap();
+    let changes = read(upper.root(), scratch.root(), WALK, COMPARE).unwrap();
     assert_eq!(said(&changes), ["Added d/new"]);
-    fs::create_dir(place.outside("beyond")).unwrap();
-    fs::remove_dir(place.path("d")).unwrap();
-    symlink(place.outside("beyond"), place.path("d")).unwrap();
-    assert!(commit(upper.root(), place.root(), &changes).is_err());
-    assert_eq!(fs::read_dir(place.outside("beyond")).unwrap().count(), 0);
-    // And none of the upper layer's.
-    fs::remove_file(place.path("d")).unwrap();
-    fs::create_dir(place.path("d")).unwrap();
-    fs::write(place.outside("canary"), "x").unwrap();
+    fs::create_dir(scratch.outside("beyond")).unwrap();
+    fs::remove_dir(scratch.path("d")).unwrap();
+    symlink(scratch.outside("beyond"), scratch.path("d")).unwrap();
+    assert!(commit(upper.root(), scratch.root(), &changes).is_err());
+    assert_eq!(fs::read_dir(scratch.outside("beyond")).unwrap().count(), 0);
+    // Nor through one in the upper layer.
+    fs::remove_file(scratch.path("d")).unwrap();
+    fs::create_dir(scratch.path("d")).unwrap();
+    fs::write(scratch.outside("canary"), "x").unwrap();
     fs::remove_file(upper.path("d/new")).unwrap();
-    symlink(place.outside("canary"), upper.path("d/new")).unwrap();
-    assert!(commit(upper.root(), place.root(), &changes).is_err());
-    assert_eq!(fs::read_dir(place.path("d")).unwrap().count(), 0);
+    symlink(scratch.outside("canary"), upper.path("d/new")).unwrap();
+    assert!(commit(upper.root(), scratch.root(), &changes).is_err());
+    assert_eq!(fs::read_dir(scratch.path("d")).unwrap().count(), 0);
 }
 
 #[test]
-fn what_no_overlay_of_ours_writes_is_refused() {
-    let (place, upper) = (Scratch::new(), Scratch::new());
-    fs::create_dir(place.path("d")).unwrap();
+fn upper_layer_with_redirect_attribute_is_refused() {
+    let (scratch, upper) = (Scratch::new(), Scratch::new());
+    fs::create_dir(scratch.path("d")).unwrap();
     fs::create_dir(upper.path("d")).unwrap();
     let directory = File::open(upper.path("d")).unwrap();
     let set = rustix::fs::fsetxattr(
@@ -366,36 +368,36 @@ fn what_no_overlay_of_ours_writes_is_refused() {
         rustix::fs::XattrFlags::empty(),
     );
     set.unwrap();
-    let refused = read(upper.root(), place.root(), WALK, COMPARE);
+    let refused = read(upper.root(), scratch.root(), WALK, COMPARE);
     assert!(matches!(refused, Err(TreeError::Refused { .. })), "{refused:?}");
 }
 
 #[test]
-fn what_root_commits_belongs_to_the_owner_of_the_directory() {
+fn files_committed_by_root_belong_to_directory_owner() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("not root: what is committed belongs to this user anyway");
         return;
     }
-    let (place, upper) = (Scratch::new(), Scratch::new());
-    std::os::unix::fs::chown(place.path(""), Some(1234), Some(2345)).unwrap();
+    let (scratch, upper) = (Scratch::new(), Scratch::new());
+    std::os::unix::fs::chown(scratch.path(""), Some(1234), Some(2345)).unwrap();
     fs::create_dir(upper.path("d")).unwrap();
     File::create(upper.path("d/f")).unwrap().write_all(b"x").unwrap();
     symlink("f", upper.path("d/link")).unwrap();
-    let changes = read(upper.root(), place.root(), WALK, COMPARE).unwrap();
-    commit(upper.root(), place.root(), &changes).unwrap();
+    let changes = read(upper.root(), scratch.root(), WALK, COMPARE).unwrap();
+    commit(upper.root(), scratch.root(), &changes).unwrap();
     for path in ["d", "d/f", "d/link"] {
-        let found = fs::symlink_metadata(place.path(path)).unwrap();
+        let found = fs::symlink_metadata(scratch.path(path)).unwrap();
         assert_eq!((found.uid(), found.gid()), (1234, 2345), "{path}");
     }
 }
 
 /// claim: [WS-4]
 #[test]
-fn a_commit_removes_what_a_killed_one_has_left_and_nothing_else() {
-    let (place, upper) = (Scratch::new(), Scratch::new());
+fn commit_removes_only_leftovers_of_killed_commits() {
+    let (scratch, upper) = (Scratch::new(), Scratch::new());
     let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(600);
-    let lay = |digits: &str, files: &[&str]| {
-        let path = place.path(format!(".ringfence-{digits}"));
+    let set_up = |digits: &str, files: &[&str]| {
+        let path = scratch.path(format!(".ringfence-{digits}"));
         fs::create_dir(&path).unwrap();
         for file in files {
             fs::write(path.join(file), "x").unwrap();
@@ -404,17 +406,17 @@ fn a_commit_removes_what_a_killed_one_has_left_and_nothing_else() {
         opened.set_modified(long_ago).unwrap();
         (path, opened)
     };
-    let (left, _) = lay("0123456789abcdef", &["1", "2"]);
-    let (foreign, _) = lay("0123456789abcde0", &["notes.txt"]);
-    let (named, _) = lay("mine", &["1"]);
-    let (live, lock) = lay("0123456789abcde1", &["1"]);
+    let (left, _) = set_up("0123456789abcdef", &["1", "2"]);
+    let (foreign, _) = set_up("0123456789abcde0", &["notes.txt"]);
+    let (named, _) = set_up("mine", &["1"]);
+    let (live, lock) = set_up("0123456789abcde1", &["1"]);
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).unwrap();
-    let (young, opened) = lay("0123456789abcde2", &["1"]);
+    let (young, opened) = set_up("0123456789abcde2", &["1"]);
     opened.set_modified(std::time::SystemTime::now()).unwrap();
     fs::write(upper.path("new"), "x").unwrap();
-    let changes = read(upper.root(), place.root(), WALK, COMPARE).unwrap();
-    commit(upper.root(), place.root(), &changes).unwrap();
-    assert!(!left.exists() && place.path("new").exists());
+    let changes = read(upper.root(), scratch.root(), WALK, COMPARE).unwrap();
+    commit(upper.root(), scratch.root(), &changes).unwrap();
+    assert!(!left.exists() && scratch.path("new").exists());
     for stays in [
         foreign.join("notes.txt"),
         named.join("1"),
@@ -426,55 +428,60 @@ fn a_commit_removes_what_a_killed_one_has_left_and_nothing_else() {
 }
 
 #[test]
-fn more_changes_than_are_brought_to_the_disk_one_by_one_are_committed_too() {
-    let (place, upper) = (Scratch::new(), Scratch::new());
+fn commit_of_many_changes_syncs_whole_file_system() {
+    let (scratch, upper) = (Scratch::new(), Scratch::new());
     for number in 0..70 {
         fs::create_dir(upper.path(format!("d{number}"))).unwrap();
         fs::write(upper.path(format!("d{number}/f")), "x").unwrap();
     }
-    let changes = read(upper.root(), place.root(), WALK, COMPARE).unwrap();
-    assert_eq!(commit(upper.root(), place.root(), &changes).unwrap().written, 140);
-    assert_eq!(fs::read(place.path("d69/f")).unwrap(), b"x");
+    let changes = read(upper.root(), scratch.root(), WALK, COMPARE).unwrap();
+    assert_eq!(
+        commit(upper.root(), scratch.root(), &changes).unwrap().written,
+        140
+    );
+    assert_eq!(fs::read(scratch.path("d69/f")).unwrap(), b"x");
 }
 
-/// An edit that comes after the last look is neither lost nor half replaced.
+/// An edit after the last check is neither lost nor half replaced.
 #[test]
-fn what_the_host_writes_while_files_are_put_in_place_is_kept_as_a_conflict() {
+fn host_edit_during_placement_is_kept_as_conflict() {
     type Edit = fn(&Scratch);
     let edits: [(&str, Edit); 5] = [
-        ("src/main.py", |place| {
-            fs::write(place.path("src/main.py"), "the host's").unwrap();
+        ("src/main.py", |scratch| {
+            fs::write(scratch.path("src/main.py"), "the host's").unwrap();
         }),
-        ("src/main.py", |place| {
-            fs::write(place.path("other"), "the host's").unwrap();
-            fs::rename(place.path("other"), place.path("src/main.py")).unwrap();
+        ("src/main.py", |scratch| {
+            fs::write(scratch.path("other"), "the host's").unwrap();
+            fs::rename(scratch.path("other"), scratch.path("src/main.py")).unwrap();
         }),
-        ("src/main.py", |place| {
-            fs::remove_file(place.path("src/main.py")).unwrap();
+        ("src/main.py", |scratch| {
+            fs::remove_file(scratch.path("src/main.py")).unwrap();
         }),
-        ("new", |place| fs::write(place.path("new"), "the host's").unwrap()),
-        ("script", |place| {
-            fs::write(place.path("script"), "the host's").unwrap();
+        ("new", |scratch| {
+            fs::write(scratch.path("new"), "the host's").unwrap()
+        }),
+        ("script", |scratch| {
+            fs::write(scratch.path("script"), "the host's").unwrap();
         }),
     ];
     for (path, edit) in edits {
-        let place = Scratch::new();
-        lay(&place);
-        let Some(mounted) = overlay(&place, "echo 2 > src/main.py; echo 1 > new; rm script") else {
+        let scratch = Scratch::new();
+        set_up(&scratch);
+        let Some(mounted) = overlay(&scratch, "echo 2 > src/main.py; echo 1 > new; rm script") else {
             return;
         };
-        let changes = changes(&mounted, &place);
-        let done = commit_after(mounted.upper.as_fd(), place.root(), &changes, || edit(&place)).unwrap();
+        let changes = changes(&mounted, &scratch);
+        let done = commit_after(mounted.upper.as_fd(), scratch.root(), &changes, || edit(&scratch)).unwrap();
         assert_eq!(done.conflicts, [Path::new(path)], "{path}");
         let (written, deleted) = if path == "script" { (2, 0) } else { (1, 1) };
         assert_eq!((done.written, done.deleted), (written, deleted), "{path}");
-        let text = fs::read_to_string(place.path(path)).unwrap_or_default();
+        let text = fs::read_to_string(scratch.path(path)).unwrap_or_default();
         assert!(["the host's", ""].contains(&text.as_str()), "{path}: {text}");
         let others = [("src/main.py", "2\n"), ("new", "1\n")];
         for (other, text) in others.into_iter().filter(|(other, _)| *other != path) {
-            assert_eq!(fs::read_to_string(place.path(other)).unwrap(), text);
+            assert_eq!(fs::read_to_string(scratch.path(other)).unwrap(), text);
         }
-        let mut names = fs::read_dir(place.path("")).unwrap().flatten();
+        let mut names = fs::read_dir(scratch.path("")).unwrap().flatten();
         assert!(!names.any(|entry| entry.file_name().to_string_lossy().starts_with(".ringfence")));
     }
 }

@@ -1,4 +1,4 @@
-//! A program that swaps files and directories, for links and for other contents, while they are worked on from outside
+//! A program that swaps files and directories for links and for other contents during operations from outside
 //! (ATTACKS.md, C03).
 
 use crate::tree::{
@@ -19,17 +19,17 @@ use std::{
 const ROUNDS: u64 = 100_000;
 const CANARY: &[u8] = b"the canary lives outside";
 
-/// `swapped` and `file` change places with links to the outside, until told to stop.
-fn swap(place: &Scratch, stop: &AtomicBool, swaps: &AtomicU64) {
+/// Exchanges `swapped` and `file` with links to the outside, until `stop` is set.
+fn swap(scratch: &Scratch, stop: &AtomicBool, swaps: &AtomicU64) {
     let pairs = [("swapped", "trap"), ("inner/file", "inner/trap")];
     while !stop.load(Ordering::Relaxed) {
         for (one, other) in pairs {
-            // The other thread may not have put one of the two yet.
+            // One of the two may not have been written yet by the other thread.
             let swapped = renameat_with(
                 CWD,
-                place.path(one),
+                scratch.path(one),
                 CWD,
-                place.path(other),
+                scratch.path(other),
                 RenameFlags::EXCHANGE,
             );
             if swapped.is_ok() {
@@ -39,18 +39,18 @@ fn swap(place: &Scratch, stop: &AtomicBool, swaps: &AtomicU64) {
     }
 }
 
-fn lay(place: &Scratch) {
-    fs::create_dir(place.outside("beyond")).unwrap();
-    fs::write(place.outside("beyond/file"), CANARY).unwrap();
-    fs::create_dir_all(place.path("swapped")).unwrap();
-    fs::create_dir_all(place.path("inner")).unwrap();
-    fs::write(place.path("swapped/file"), "inside").unwrap();
-    fs::write(place.path("inner/file"), "inside").unwrap();
-    symlink(place.outside("beyond"), place.path("trap")).unwrap();
-    symlink(place.outside("beyond/file"), place.path("inner/trap")).unwrap();
+fn set_up(scratch: &Scratch) {
+    fs::create_dir(scratch.outside("beyond")).unwrap();
+    fs::write(scratch.outside("beyond/file"), CANARY).unwrap();
+    fs::create_dir_all(scratch.path("swapped")).unwrap();
+    fs::create_dir_all(scratch.path("inner")).unwrap();
+    fs::write(scratch.path("swapped/file"), "inside").unwrap();
+    fs::write(scratch.path("inner/file"), "inside").unwrap();
+    symlink(scratch.outside("beyond"), scratch.path("trap")).unwrap();
+    symlink(scratch.outside("beyond/file"), scratch.path("inner/trap")).unwrap();
 }
 
-/// What the race did to the one who works from outside.
+/// The results of the operations from outside.
 #[derive(Default)]
 struct Seen {
     canaries: u64,
@@ -58,7 +58,7 @@ struct Seen {
     refused: u64,
 }
 
-fn work(place: &Scratch, round: u64, seen: &mut Seen) {
+fn work(scratch: &Scratch, round: u64, seen: &mut Seen) {
     let paths: [WorkspacePath; 2] = ["swapped/file".parse().unwrap(), "inner/file".parse().unwrap()];
     let path = &paths[usize::try_from(round % 2).unwrap()];
     let bounds = ListBounds {
@@ -69,8 +69,8 @@ fn work(place: &Scratch, round: u64, seen: &mut Seen) {
         hashed_bytes: 1 << 20,
     };
     let done = match round / 2 % 32 {
-        0..4 => put(place.root(), path, b"inside", None, 100).is_ok(),
-        4 => match list(place.root(), None, bounds) {
+        0..4 => put(scratch.root(), path, b"inside", None, 100).is_ok(),
+        4 => match list(scratch.root(), None, bounds) {
             Ok(listed) => {
                 let canary = |one: &ListedFile| {
                     one.entry.kind == EntryKind::File && one.entry.size == CANARY.len() as u64
@@ -80,7 +80,7 @@ fn work(place: &Scratch, round: u64, seen: &mut Seen) {
             }
             Err(_) => false,
         },
-        _ => match get(place.root(), path, 100) {
+        _ => match get(scratch.root(), path, 100) {
             Ok(got) => {
                 seen.canaries += u64::from(got.bytes != b"inside");
                 true
@@ -93,23 +93,23 @@ fn work(place: &Scratch, round: u64, seen: &mut Seen) {
 }
 
 #[test]
-fn a_hundred_thousand_rounds_of_a_rename_race_reach_nothing_outside() {
-    let place = Scratch::new();
-    lay(&place);
+fn rename_race_of_hundred_thousand_rounds_reaches_nothing_outside() {
+    let scratch = Scratch::new();
+    set_up(&scratch);
     let (stop, swaps) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut seen = Seen::default();
     let mut reached = 0;
     std::thread::scope(|scope| {
-        scope.spawn(|| swap(&place, &stop, &swaps));
-        // The control: by path, the canary is reached within moments.
+        scope.spawn(|| swap(&scratch, &stop, &swaps));
+        // Control: by path, the canary is soon reached.
         for _ in 0..ROUNDS {
-            reached += u64::from(fs::read(place.path("swapped/file")).is_ok_and(|bytes| bytes == CANARY));
+            reached += u64::from(fs::read(scratch.path("swapped/file")).is_ok_and(|bytes| bytes == CANARY));
             if reached > 10 && swaps.load(Ordering::Relaxed) > 10 {
                 break;
             }
         }
         for round in 0..ROUNDS {
-            work(&place, round, &mut seen);
+            work(&scratch, round, &mut seen);
         }
         stop.store(true, Ordering::Relaxed);
     });
@@ -122,14 +122,14 @@ fn a_hundred_thousand_rounds_of_a_rename_race_reach_nothing_outside() {
     assert!(swaps > 1000, "the other thread ran: {swaps}");
     assert!(seen.done > 1000 && seen.refused > 100, "both ways were seen");
     assert_eq!(seen.canaries, 0);
-    assert_eq!(fs::read(place.outside("beyond/file")).unwrap(), CANARY);
-    assert_eq!(fs::read_dir(place.outside("beyond")).unwrap().count(), 1);
+    assert_eq!(fs::read(scratch.outside("beyond/file")).unwrap(), CANARY);
+    assert_eq!(fs::read_dir(scratch.outside("beyond")).unwrap().count(), 1);
 }
 
 #[test]
-fn an_archive_unpacked_in_a_rename_race_reaches_nothing_outside() {
-    let place = Scratch::new();
-    lay(&place);
+fn archive_unpacked_during_rename_race_writes_nothing_outside() {
+    let scratch = Scratch::new();
+    set_up(&scratch);
     let mut tar = tar::Builder::new(Vec::new());
     for path in ["swapped/file", "swapped/new", "inner/file"] {
         let mut header = tar::Header::new_gnu();
@@ -145,9 +145,9 @@ fn an_archive_unpacked_in_a_rename_race_reaches_nothing_outside() {
     let (stop, swaps) = (AtomicBool::new(false), AtomicU64::new(0));
     let (mut done, mut refused) = (0, 0);
     std::thread::scope(|scope| {
-        scope.spawn(|| swap(&place, &stop, &swaps));
+        scope.spawn(|| swap(&scratch, &stop, &swaps));
         for _ in 0..2000 {
-            match unpack(place.root(), None, archive.as_slice(), limits) {
+            match unpack(scratch.root(), None, archive.as_slice(), limits) {
                 Ok(_) => done += 1,
                 Err(_) => refused += 1,
             }
@@ -159,16 +159,16 @@ fn an_archive_unpacked_in_a_rename_race_reaches_nothing_outside() {
         done + refused == 2000 && refused > 10 && swaps.into_inner() > 1000,
         "{done} {refused}"
     );
-    assert_eq!(fs::read(place.outside("beyond/file")).unwrap(), CANARY);
-    assert_eq!(fs::read_dir(place.outside("beyond")).unwrap().count(), 1);
+    assert_eq!(fs::read(scratch.outside("beyond/file")).unwrap(), CANARY);
+    assert_eq!(fs::read_dir(scratch.outside("beyond")).unwrap().count(), 1);
 }
 
 #[test]
-fn what_is_shown_of_a_file_is_what_its_digest_says_whatever_a_program_writes_meanwhile() {
-    let place = Scratch::new();
+fn shown_text_matches_digest_during_concurrent_writes() {
+    let scratch = Scratch::new();
     let texts = ["harmless\n", "dangerous\n"];
     for (name, text) in ["file", "other"].iter().zip(texts) {
-        fs::write(place.path(name), text).unwrap();
+        fs::write(scratch.path(name), text).unwrap();
     }
     let bounds = Bounds {
         entries: 10,
@@ -178,19 +178,19 @@ fn what_is_shown_of_a_file_is_what_its_digest_says_whatever_a_program_writes_mea
         read_bytes: 1000,
         text_bytes: 100,
         diff_bytes: 1000,
-        shown: &crate::tree::as_it_is,
+        redact: &crate::tree::unredacted,
     };
     let stop = AtomicBool::new(false);
     let mut seen = [0; 2];
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                let (one, other) = (place.path("file"), place.path("other"));
+                let (one, other) = (scratch.path("file"), scratch.path("other"));
                 renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).unwrap();
             }
         });
         for _ in 0..5000 {
-            let live = Side::live(place.root(), bounds).unwrap();
+            let live = Side::live(scratch.root(), bounds).unwrap();
             let changes = compare(&Side::empty(), &live, compared).unwrap();
             let file = &changes.list[0];
             let shown = texts.map(|text| file.diff.as_ref().unwrap().ends_with(&format!("+{text}")));

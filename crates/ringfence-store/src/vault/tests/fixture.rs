@@ -1,4 +1,4 @@
-//! What tests of the vault share: a directory that goes away, and short ways to say names and values.
+//! Helpers for tests of the vault: a temporary directory, and short constructors of names and values.
 
 pub(in crate::vault) use crate::tests::namespace;
 use crate::{
@@ -43,7 +43,7 @@ impl Directory {
     }
 }
 
-/// The least that Argon2 takes.
+/// The minimum cost of Argon2.
 pub(in crate::vault) fn cheap() -> Cost {
     Cost::bounded(8, 1, 1).unwrap()
 }

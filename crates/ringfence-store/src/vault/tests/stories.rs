@@ -1,4 +1,4 @@
-//! The vault as its callers see it, whatever it is kept in.
+//! The vault from its callers' point of view, with every backend.
 
 use crate::{
     vault::{
@@ -52,7 +52,7 @@ fn put(vault: &Vault, of: &str, name: &str, text: &str) -> Put {
 }
 
 #[test]
-fn every_vault_that_is_written_to_keeps_and_forgets() {
+fn writable_backends_store_and_delete_secrets() {
     let (one, two) = (Directory::new(), Directory::new());
     for settings in [VaultSettings::Memory, in_file(&one), with_passphrase(&two)] {
         let (vault, _) = open(settings);
@@ -83,25 +83,25 @@ fn every_vault_that_is_written_to_keeps_and_forgets() {
 }
 
 #[test]
-fn values_are_told_anew_only_after_a_change_and_never_waited_for_long() {
-    const PATIENCE: Duration = Duration::from_millis(20);
+fn values_after_returns_only_changes_and_waits_at_most_its_timeout() {
+    const TIMEOUT: Duration = Duration::from_millis(20);
     let (vault, _) = open(VaultSettings::Memory);
     put(&vault, "a", "K", "x");
     put(&vault, "b", "K", "y");
-    let (generation, values) = vault.values_after(0, PATIENCE).unwrap();
+    let (generation, values) = vault.values_after(0, TIMEOUT).unwrap();
     assert_eq!(values.len(), 2);
-    assert!(vault.values_after(generation, PATIENCE).is_none());
+    assert!(vault.values_after(generation, TIMEOUT).is_none());
     put(&vault, "a", "L", "z");
     let held = vault.state();
     let begun = Instant::now();
-    assert!(vault.values_after(generation, PATIENCE).is_none());
-    assert!(begun.elapsed() >= PATIENCE);
+    assert!(vault.values_after(generation, TIMEOUT).is_none());
+    assert!(begun.elapsed() >= TIMEOUT);
     drop(held);
-    assert_eq!(vault.values_after(generation, PATIENCE).unwrap().1.len(), 3);
+    assert_eq!(vault.values_after(generation, TIMEOUT).unwrap().1.len(), 3);
 }
 
 #[test]
-fn a_lease_is_all_or_nothing_and_knows_one_namespace() {
+fn lease_is_all_or_nothing_within_one_namespace() {
     let (vault, _) = open(VaultSettings::Memory);
     put(&vault, "a", "K", "x");
     put(&vault, "a", "L", "y");
@@ -118,13 +118,13 @@ fn a_lease_is_all_or_nothing_and_knows_one_namespace() {
             .unwrap_err()
             .to_string()
     };
-    // the one exists elsewhere, the other nowhere
+    // `M` exists in another namespace, `N` in none.
     assert_eq!(missing("M").replace('M', "N"), missing("N"));
     assert!(vault.lease(&namespace("a"), &[]).unwrap().is_empty());
 }
 
 #[test]
-fn what_expires_is_gone_wherever_one_looks() {
+fn expired_secret_is_absent_from_every_operation() {
     let directory = Directory::new();
     for settings in [VaultSettings::Memory, in_file(&directory)] {
         let (vault, now_ms) = open(settings);
@@ -150,7 +150,7 @@ fn what_expires_is_gone_wherever_one_looks() {
 }
 
 #[test]
-fn what_has_expired_is_gone_from_the_file_once_it_is_opened() {
+fn opening_removes_expired_secrets_from_file() {
     let directory = Directory::new();
     let (vault, _) = open(in_file(&directory));
     let empty_bytes = fs::metadata(directory.path("vault")).unwrap().len();
@@ -165,7 +165,7 @@ fn what_has_expired_is_gone_from_the_file_once_it_is_opened() {
 }
 
 #[test]
-fn a_lifetime_has_bounds() {
+fn lifetime_is_bounded() {
     let (vault, _) = open(VaultSettings::Memory);
     let check = |ttl: Duration, good: bool| {
         let outcome = vault.put(&namespace("a"), &key("K"), value("x"), Some(ttl));
@@ -184,16 +184,16 @@ fn a_lifetime_has_bounds() {
 }
 
 #[test]
-fn two_vaults_on_one_file_lose_nothing() {
+fn two_vaults_on_one_file_lose_no_changes() {
     let directory = Directory::new();
     let vaults = [open(in_file(&directory)).0, open(in_file(&directory)).0];
     std::thread::scope(|scope| {
-        for (who, vault) in vaults.iter().enumerate() {
+        for (index, vault) in vaults.iter().enumerate() {
             for thread in 0..2 {
                 scope.spawn(move || {
                     for number in 0..25 {
-                        put(vault, "a", &format!("K{who}_{thread}_{number}"), "x");
-                        put(vault, "a", "SHARED", &format!("{who} {thread} {number}"));
+                        put(vault, "a", &format!("K{index}_{thread}_{number}"), "x");
+                        put(vault, "a", "SHARED", &format!("{index} {thread} {number}"));
                     }
                 });
             }
@@ -210,7 +210,7 @@ fn two_vaults_on_one_file_lose_nothing() {
 }
 
 #[test]
-fn threads_on_one_vault_lose_nothing() {
+fn threads_on_one_vault_lose_no_changes() {
     let (vault, _) = open(VaultSettings::Memory);
     std::thread::scope(|scope| {
         for thread in 0..4 {
@@ -226,12 +226,12 @@ fn threads_on_one_vault_lose_nothing() {
 }
 
 #[test]
-fn a_change_of_another_process_is_seen_by_every_operation() {
+fn change_by_another_process_is_visible_to_every_operation() {
     let directory = Directory::new();
     let (ours, _) = open(with_passphrase(&directory));
     let (theirs, _) = open(with_passphrase(&directory));
     for number in 0..200 {
-        // of one length, and faster than a clock's tick: only the file's identity tells them apart
+        // Values of the same length, faster than a clock tick: only the file's identity differs.
         let text = format!("{number:04}");
         let before = ours.generation();
         put(&theirs, "a", "K", &text);
@@ -243,12 +243,12 @@ fn a_change_of_another_process_is_seen_by_every_operation() {
 }
 
 #[test]
-fn a_file_that_breaks_under_an_open_vault_is_told_and_left_alone() {
+fn damage_to_file_of_open_vault_is_reported_and_file_left_unchanged() {
     let directory = Directory::new();
     let (vault, _) = open(in_file(&directory));
     put(&vault, "a", "K", "canary");
-    let place = directory.path("vault");
-    let good = fs::read(&place).unwrap();
+    let vault_path = directory.path("vault");
+    let good = fs::read(&vault_path).unwrap();
     let refuses = |vault: &Vault| {
         assert!(vault.lease(&namespace("a"), &[key("K")]).is_err());
         assert!(vault.values().is_err() && vault.list(&namespace("a")).is_err());
@@ -257,25 +257,28 @@ fn a_file_that_breaks_under_an_open_vault_is_told_and_left_alone() {
         assert!(!vault.is_empty());
         assert_ne!(vault.generation(), vault.generation());
     };
-    // in its place, of its length, and by the same name and number
-    fs::write(&place, vec![b'x'; good.len()]).unwrap();
-    fs::File::open(&place).unwrap().set_modified(UNIX_EPOCH).unwrap();
+    // Overwritten in place: the same length, name and inode number.
+    fs::write(&vault_path, vec![b'x'; good.len()]).unwrap();
+    fs::File::open(&vault_path)
+        .unwrap()
+        .set_modified(UNIX_EPOCH)
+        .unwrap();
     refuses(&vault);
-    fs::write(&place, &good[..good.len() - 1]).unwrap();
+    fs::write(&vault_path, &good[..good.len() - 1]).unwrap();
     refuses(&vault);
-    assert_eq!(fs::read(&place).unwrap(), good[..good.len() - 1]);
-    fs::remove_file(&place).unwrap();
+    assert_eq!(fs::read(&vault_path).unwrap(), good[..good.len() - 1]);
+    fs::remove_file(&vault_path).unwrap();
     refuses(&vault);
     assert!(
-        !place.exists(),
+        !vault_path.exists(),
         "a vault that is gone is not made again behind its owner's back"
     );
-    fs::write(&place, &good).unwrap();
+    fs::write(&vault_path, &good).unwrap();
     assert_eq!(leased(&vault, "a", "K").as_deref(), Some("canary"));
 }
 
 #[test]
-fn a_vault_made_anew_with_the_same_words_asks_to_be_opened_again() {
+fn recreated_vault_must_be_reopened() {
     let directory = Directory::new();
     let (vault, _) = open(with_passphrase(&directory));
     fs::remove_file(directory.path("vault")).unwrap();
@@ -289,17 +292,17 @@ fn a_vault_made_anew_with_the_same_words_asks_to_be_opened_again() {
 }
 
 #[test]
-fn a_change_that_cannot_be_written_is_not_made() {
+fn change_that_cannot_be_written_is_not_visible() {
     let directory = Directory::new();
     put(&open(in_file(&directory)).0, "a", "K", "old");
-    // room for `.lock` behind it, and none for the name of a file beside
-    let place = directory.path(&"v".repeat(245));
-    fs::rename(directory.path("vault"), &place).unwrap();
+    // Long enough that `.lock` can be appended, but not the suffix of a temporary file.
+    let vault_path = directory.path(&"v".repeat(245));
+    fs::rename(directory.path("vault"), &vault_path).unwrap();
     let (vault, _) = open(VaultSettings::File {
-        path: place.clone(),
+        path: vault_path.clone(),
         key: directory.key_file(),
     });
-    let (good, generation) = (fs::read(&place).unwrap(), vault.generation());
+    let (good, generation) = (fs::read(&vault_path).unwrap(), vault.generation());
     let failed = vault.put(&namespace("a"), &key("K"), value("new"), None);
     assert!(
         matches!(failed, Err(VaultError::File(FileError { step: "make", .. }))),
@@ -308,13 +311,13 @@ fn a_change_that_cannot_be_written_is_not_made() {
     assert!(vault.delete(&namespace("a"), &key("K")).is_err());
     assert_eq!(leased(&vault, "a", "K").as_deref(), Some("old"));
     assert_eq!(
-        (fs::read(&place).unwrap(), vault.generation()),
+        (fs::read(&vault_path).unwrap(), vault.generation()),
         (good, generation)
     );
 }
 
 #[test]
-fn a_full_vault_keeps_what_it_has() {
+fn full_vault_keeps_its_secrets() {
     let directory = Directory::new();
     let (vault, _) = open(in_file(&directory));
     for number in 0..5 {
@@ -330,18 +333,18 @@ fn a_full_vault_keeps_what_it_has() {
 }
 
 #[test]
-fn readers_do_not_wait_for_a_writer_that_waits() {
+fn readers_do_not_wait_for_waiting_writer() {
     let directory = Directory::new();
     let (vault, _) = open(in_file(&directory));
     put(&vault, "a", "K", "old");
-    let elsewhere = place::lock(&directory.path("vault.lock"), place::LOCK_PATIENCE).unwrap();
+    let elsewhere = place::lock(&directory.path("vault.lock"), place::LOCK_TIMEOUT).unwrap();
     let since = Instant::now();
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| put(&vault, "a", "K", "new"));
-        while vault.turn.try_lock().is_ok() {
+        while vault.write_lock.try_lock().is_ok() {
             assert!(
                 since.elapsed() < Duration::from_secs(20),
-                "the writer has no turn"
+                "the writer does not hold the write lock"
             );
             std::thread::yield_now();
         }
@@ -353,7 +356,7 @@ fn readers_do_not_wait_for_a_writer_that_waits() {
 }
 
 #[test]
-fn the_environment_is_read_and_never_written() {
+fn environment_backend_is_read_only() {
     let variables = [("RINGFENCE_SECRET_A_B_C", "x"), ("SANDBOXMCP_SECRET_B_K", "y")];
     let variables = variables.map(|(name, text)| (name.to_owned(), Arc::new(value(text))));
     let (vault, _) = open(VaultSettings::Environment(variables.into()));
@@ -377,7 +380,7 @@ fn the_environment_is_read_and_never_written() {
 }
 
 #[test]
-fn no_debug_output_holds_a_value() {
+fn debug_output_contains_no_values() {
     let directory = Directory::new();
     let mut said = format!("{:?} {:?}", value("canary"), passphrase("canary"));
     let variables = vec![("RINGFENCE_SECRET_A_K".to_owned(), Arc::new(value("canary")))];
@@ -398,7 +401,7 @@ fn no_debug_output_holds_a_value() {
 }
 
 #[test]
-fn a_vault_is_shared_by_threads() {
+fn vault_is_send_and_sync() {
     fn shared<T: Send + Sync>() {}
     shared::<Vault>();
 }
