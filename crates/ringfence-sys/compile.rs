@@ -1,5 +1,4 @@
-//! For build scripts: compiles a program or library of one source, without any crate, with the compiler and for the
-//! target of this build.
+//! Helper of build scripts: compiles one source, without any crate, with the compiler and for the target of this build.
 
 use std::{
     env,
@@ -7,14 +6,14 @@ use std::{
     process::{Command, ExitStatus},
 };
 
-/// Into `image`, below the directory of what a build makes.
-pub fn compile(source: &str, image: &str, words: &[&str]) {
+/// Compiles `source` into `image`, below `OUT_DIR`.
+pub fn compile(source: &str, image: &str, arguments: &[&str]) {
     let variable = |name: &str| env::var(name).unwrap_or_default();
     let mut compiler = Command::new(variable("RUSTC"));
     compiler
         .args(["--edition=2024", "-Copt-level=2", "-Cpanic=abort"])
         .args(["-Cstrip=symbols", "-Ccodegen-units=1"])
-        .args(words)
+        .args(arguments)
         .arg(format!("--target={}", variable("TARGET")))
         .arg("-o")
         .arg(PathBuf::from(variable("OUT_DIR")).join(image))

@@ -1,14 +1,13 @@
-//! Approval of connections that no rule allows. How it is decided is not known here: a connection is held until there
-//! is an answer, and goes on only if the rules allow it then.
+//! Approval of connections that no rule allows. The decision is made elsewhere: a connection is held until there is
+//! one, and continues only if the rules allow it then.
 
 use crate::{Destination, HostName, dialer::Dialer};
 use std::{pin::Pin, sync::Arc};
 use tokio::sync::Semaphore;
 
-/// Connections of one sandbox that are held at once; never more than half of those that it may have.
+/// Maximum connections of one sandbox that are held; never more than half of its maximum connections, rounded up.
 const HELD_MAX: usize = 16;
-/// Below these nothing is the Internet's (RFC 6761, 6762, 7686, 8375, and what ICANN keeps for networks of one's own),
-/// so an answer would change nothing: what they lead to is refused after it was resolved.
+/// Names without public addresses (RFC 6761, 6762, 7686, 8375, ICANN's for private use): approval changes nothing.
 const NOT_PUBLIC: [&str; 8] = [
     "internal",
     "local",
@@ -21,35 +20,33 @@ const NOT_PUBLIC: [&str; 8] = [
     "metadata.goog",
 ];
 
-/// Asks whether a connection that no rule allows may be made.
 pub trait ApprovalHook: Send + Sync {
-    /// Whether it can ask now. It must not block.
-    fn are_open(&self) -> bool;
+    /// True if it can ask now. Must not block.
+    fn is_available(&self) -> bool;
 
-    /// What the caller can do about a connection that no rule allows, instead of what the rules say. It must not block.
+    /// Returns a hint about a connection that no rule allows, in place of that of the rules. Must not block.
     fn hint(&self, _to: &Destination) -> Option<String> {
         None
     }
 
-    /// Asks, and ends when that is decided. After a yes the rules allow it.
+    /// Asks, and completes with the decision. After an approval the rules allow the connection.
     fn ask(&self, to: Destination) -> ApprovalFuture;
 }
 
 pub type ApprovalFuture = Pin<Box<dyn Future<Output = Result<(), NotApproved>> + Send>>;
 
-/// Why a connection was not approved: follows what was refused, after a semicolon.
+/// Reason why a connection was not approved; follows the description of the refusal, after a semicolon.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotApproved(pub String);
 
-/// What becomes of connections to a name that no rule allows. It gets an address in any case.
+/// Handling of connections to a name that no rule allows. The name gets an address in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unlisted {
     Refused,
     Asked,
 }
 
-/// The hook of one sandbox, with a limit of the connections that it holds.
 pub(crate) struct Approver {
     pub(crate) hook: Arc<dyn ApprovalHook>,
     pub(crate) held: Semaphore,
@@ -64,7 +61,7 @@ impl Approver {
     }
 }
 
-/// Whether there can be an address behind it that is dialled.
+/// True if a name may have an address that can be dialled.
 pub(crate) fn can_be_reached(dialer: &Dialer, name: &HostName) -> bool {
     if dialer.names_private(name) {
         return true;
@@ -83,7 +80,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn nobody_is_asked_about_names_that_no_answer_would_make_reachable() {
+    fn unreachable_names_are_not_asked_about() {
         let time = Duration::from_secs(1);
         let dialer = Dialer::new(DialerSettings {
             resolvers: vec!["127.0.0.1:53".parse().unwrap()],

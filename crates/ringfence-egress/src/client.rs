@@ -1,4 +1,4 @@
-//! Connections that the server itself makes for a namespace, where no sandbox asks: the same rules, approvals,
+//! Connections that the server itself opens for a namespace, without a sandbox: the same rules, approvals, checks of
 //! addresses, limits and report as those of a sandbox, without its sockets.
 
 use crate::{
@@ -19,7 +19,6 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// A lease of egress without a sandbox.
 pub struct ClientLease {
     sandbox: Arc<SandboxEgress>,
 }
@@ -31,10 +30,8 @@ impl ClientLease {
         }
     }
 
-    /// Judges a request by its destination, method and path (with the query), and connects to the address that passed.
-    ///
-    /// # Errors
-    /// It is denied, or was not reached; both are in the report, too.
+    /// Checks a request by its destination, method and path (with the query), and connects to the address that passed.
+    /// Denied requests and hosts that were not reached are in the report, too.
     pub async fn connect(
         &self,
         to: &Destination,
@@ -46,7 +43,7 @@ impl ClientLease {
         connection.set_state(ConnState::Waiting);
         opened.map_err(|refusal| {
             self.sandbox.refuse(&refusal);
-            self.sandbox.advised(refusal).denial()
+            self.sandbox.with_hint(refusal).denial()
         })
     }
 
@@ -58,7 +55,7 @@ impl ClientLease {
         target: &str,
     ) -> Result<ClientStream, Refusal> {
         let permit = self.sandbox.permit()?;
-        // The request is ours, so it is known without reading it off the connection.
+        // The request is Ringfence's own, so it is known without inspection of the connection.
         if connection.check_or_ask(to).await? == Mode::Inspect {
             check_request(&self.sandbox.rules_now(), to, method, target)?;
         }
@@ -70,14 +67,13 @@ impl ClientLease {
         })
     }
 
-    /// What happened since this was last asked.
     pub fn take_report(&self) -> EgressReport {
         self.sandbox.publish_left_out();
         self.sandbox.report.take()
     }
 }
 
-/// A connection to the outside, whose bytes count.
+/// A connection to the outside with counted bytes.
 pub struct ClientStream {
     stream: Upstream,
     _permit: Permit,

@@ -1,11 +1,11 @@
-//! A connection from the sandbox: its state, its time limits, and the checks of its state against the rules. It ends
+//! A connection from the sandbox: its state, its time limits, and the checks of its state against the rules. It is cut
 //! when nothing has moved for too long, when it has lasted too long, or when the rules no longer allow it.
 
 use crate::{
     Destination, Host, HostName, RefusalRule, Rules, Verdict, Why,
     destination::TLS_PORT,
     dialer::verdict,
-    refusal::{Refusal, shown},
+    refusal::{Refusal, escaped},
     sandbox::SandboxEgress,
 };
 use std::{
@@ -18,30 +18,29 @@ use std::{
 };
 use tokio::time::{Instant, sleep_until};
 
-/// One connection from the sandbox, from its acceptance to its end.
 pub(crate) struct Connection {
     pub(crate) sandbox: Arc<SandboxEgress>,
     began: Instant,
-    /// When something moved last, in milliseconds since it began.
+    /// Time of the last activity, in milliseconds since `began`.
     moved: AtomicU64,
     state: Mutex<ConnState>,
     /// The number of the next request, where several are answered at once.
     requests: AtomicU64,
 }
 
-/// What it is doing, as far as rules care.
+/// Activity of a connection, as far as rules apply to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ConnState {
-    /// Nothing that a rule could forbid: it has not said where it wants to go, or waits for the next request.
+    /// Nothing that a rule could forbid: the destination is not known yet, or the next request is awaited.
     Waiting,
-    /// It is about to be connected, or its first bytes are awaited.
+    /// The host is about to be connected to, or the first bytes are awaited.
     Opening(Destination),
     Held(Destination),
     Passing(Destination),
     /// Requests to one host are being answered; with HTTP/2 several at once.
     Answering {
         to: Destination,
-        /// Method and target of each, by its number.
+        /// Method and target of each request, by its number.
         requests: BTreeMap<u64, (String, String)>,
     },
 }
@@ -56,7 +55,7 @@ impl ConnState {
     }
 }
 
-/// One of the requests that are being answered; dropping it says that it was.
+/// A request that is being answered; dropping it marks the end of the answer.
 pub(crate) struct RequestGuard {
     connection: Arc<Connection>,
     number: u64,
@@ -114,14 +113,14 @@ impl Connection {
         }
     }
 
-    /// Records that what it was about to do is refused. Its state is reset, so that the check of the rules, which goes
-    /// on while the answer is sent, neither finds the same refusal again nor cuts the answer off.
+    /// Reports the refusal of the connection's next step. The state is reset, so that the check of the rules, which
+    /// continues while the answer is sent, neither finds the same refusal again nor cuts the answer off.
     pub(crate) fn refuse(&self, refusal: &Refusal) {
         self.set_state(ConnState::Waiting);
         self.sandbox.refuse(refusal);
     }
 
-    /// Bytes pass without inspection from now on, if the rules allow that. The state is set before the rules are
+    /// Starts to forward bytes without inspection, if the rules allow it. The state is set before the rules are
     /// checked, so that a change of the rules in between is seen by one of the two.
     pub(crate) fn passes(&self, to: &Destination) -> Result<(), Refusal> {
         let state = ConnState::Passing(to.clone());
@@ -158,16 +157,16 @@ impl Connection {
         self.lock().clone()
     }
 
-    /// Runs `work` for as long as it may. What it holds is dropped with it, its sockets among that.
+    /// Runs `work` until its end, a time limit, or a change of the rules; all that it holds is dropped with it.
     pub(crate) async fn run(&self, work: impl Future<Output = ()>) {
-        let over = tokio::select! {
+        let violation = tokio::select! {
             () = work => return,
-            over = self.over() => over,
+            violation = self.violation() => violation,
         };
-        self.sandbox.refuse(&over);
+        self.sandbox.refuse(&violation);
     }
 
-    async fn over(&self) -> Refusal {
+    async fn violation(&self) -> Refusal {
         tokio::select! {
             refusal = self.too_long() => refusal,
             refusal = self.forbidden() => refusal,
@@ -179,7 +178,7 @@ impl Connection {
         let end = self.began + limits.connection_time;
         loop {
             if matches!(*self.lock(), ConnState::Held(_)) {
-                // Nothing can move on it, and the answer has a time of its own.
+                // Nothing can move on a held connection, and approval has its own time limit.
                 self.moved();
             }
             let moved = self.began + Duration::from_millis(self.moved.load(Ordering::Relaxed));
@@ -230,7 +229,6 @@ impl Connection {
     }
 }
 
-/// Whether rules allow what a connection is doing already.
 fn check_state(rules: &Rules, state: &ConnState) -> Result<(), Refusal> {
     match state {
         ConnState::Waiting | ConnState::Held(_) => Ok(()),
@@ -251,11 +249,10 @@ fn check_state(rules: &Rules, state: &ConnState) -> Result<(), Refusal> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Passthrough,
-    /// Requests are read, and each is checked by itself.
+    /// Requests are read, and each is checked on its own.
     Inspect,
 }
 
-/// Whether rules allow a connection, and how it is then handled.
 pub(crate) fn check_connection(rules: &Rules, to: &Destination) -> Result<Mode, Refusal> {
     match verdict(rules, to) {
         Verdict::Open => Ok(Mode::Passthrough),
@@ -276,18 +273,17 @@ pub(crate) fn check_request(
     };
     answer.map_err(|why| {
         let path = target.split_once('?').map_or(target, |(path, _)| path);
-        let what = format!("{} {to}{}", shown(method.as_bytes()), shown(path.as_bytes()));
+        let what = format!("{} {to}{}", escaped(method.as_bytes()), escaped(path.as_bytes()));
         refused(to, &why, &what)
     })
 }
 
-/// The refusal of a connection that would have to be inspected, and cannot be.
 pub(crate) fn not_inspected(to: &Destination) -> Refusal {
     Refusal::of(
         RefusalRule::Request,
         to,
-        format!("{to}: its rules name methods or paths, and what is said there is not read in this sandbox"),
-        &format!("a rule without method and path for `{to}`, or a sandbox that is made with this one"),
+        format!("{to}: its rules name methods or paths, and requests cannot be inspected in this sandbox"),
+        &format!("use a rule without method and path for `{to}`, or start a new sandbox with this rule"),
     )
 }
 
@@ -305,7 +301,7 @@ fn refused(to: &Destination, why: &Why, what: &str) -> Refusal {
     Refusal::of(rule, to, what, &hint(to, why))
 }
 
-/// The refusal of a name that was looked up and not connected to.
+/// Returns the refusal of a name that was looked up but not connected to.
 pub(crate) fn unconnected(name: &HostName) -> Refusal {
     Refusal {
         rule: RefusalRule::Name,

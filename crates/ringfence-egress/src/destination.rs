@@ -1,5 +1,6 @@
-//! The destination of a connection as a program writes it: `host:port`, and nothing that two parsers could read in two
-//! ways. Addresses in odd spellings, zones, user names and second ports are refused before any rule is checked.
+//! The destination of a connection as a program writes it: `host:port`, and nothing that two parsers could read
+//! differently. Unusual spellings of addresses, zones, user names and second ports are refused before any rule is
+//! checked.
 
 use crate::HostName;
 use std::{
@@ -8,16 +9,16 @@ use std::{
 };
 
 pub(crate) const HTTP_PORT: u16 = 80;
-/// The port on which only TLS is let through.
+/// The port that accepts only TLS.
 pub(crate) const TLS_PORT: u16 = 443;
-/// No text that is longer can be a host and a port.
+/// Maximum length of the text; no host and port are longer.
 const TEXT_BYTES_MAX: usize = 300;
 
 /// The other end of a connection: a name, or a literal address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Host {
     Name(HostName),
-    /// By address; only the operator's rules for networks allow it.
+    /// A literal address, which only the operator's rules for networks allow.
     Address(IpAddr),
 }
 
@@ -27,26 +28,25 @@ pub struct Destination {
     pub port: u16,
 }
 
-/// Why a text is not a destination; ends a sentence that begins with the text.
+/// Reason why a text is not a destination. `Display` completes a sentence that begins with the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DestinationError {
     #[error("is empty, or longer than any host's name")]
     Length,
     #[error("has a user name before the host")]
     UserInfo,
-    #[error("holds a character that no host and no port has")]
+    #[error("contains a character that is in no host or port")]
     Character,
-    #[error("has no host in it that all programs read alike")]
+    #[error("has no host that all programs read alike")]
     Host,
     #[error("has no port from 1 to 65535 where one should be")]
     Port,
-    /// And there is no default.
     #[error("has no port")]
     NoPort,
 }
 
 impl Destination {
-    /// Reads `host:port`, `[v6]:port`, or without the port where `port` says which one is meant then.
+    /// Reads `host:port` or `[v6]:port`; the port may be missing if `port` gives a default.
     pub fn read(text: &str, port: Option<u16>) -> Result<Self, DestinationError> {
         if text.is_empty() || text.len() > TEXT_BYTES_MAX {
             return Err(DestinationError::Length);
@@ -66,9 +66,9 @@ impl Destination {
         Ok(Self { host, port })
     }
 
-    /// How it is written in a `Host` header: without the port where that is the scheme's own.
-    pub(crate) fn authority(&self, own_port: u16) -> String {
-        if self.port == own_port {
+    /// Returns the form for a `Host` header: without the port if it is the default of the scheme.
+    pub(crate) fn authority(&self, default_port: u16) -> String {
+        if self.port == default_port {
             self.host.bracketed()
         } else {
             self.to_string()
@@ -77,7 +77,7 @@ impl Destination {
 }
 
 impl Host {
-    /// As it stands before a port: an IPv6 address in brackets.
+    /// Returns the form before a port: an IPv6 address is in brackets.
     fn bracketed(&self) -> String {
         match self {
             Self::Address(IpAddr::V6(address)) => format!("[{address}]"),
@@ -108,7 +108,6 @@ impl fmt::Display for Destination {
     }
 }
 
-/// The host, and the text after its colon.
 fn split(text: &str) -> Result<(Host, Option<&str>), DestinationError> {
     if let Some(inside) = text.strip_prefix('[') {
         let (address, after) = inside.split_once(']').ok_or(DestinationError::Host)?;
@@ -130,7 +129,7 @@ fn split(text: &str) -> Result<(Host, Option<&str>), DestinationError> {
     Ok((host, port))
 }
 
-/// A number from 1 to 65535 in the one spelling that it has.
+/// Reads a port from 1 to 65535, in decimal digits without leading zeros.
 pub(crate) fn port_of(digits: &str) -> Option<u16> {
     let is_plain = !digits.starts_with('0') && digits.bytes().all(|b| b.is_ascii_digit());
     digits.parse().ok().filter(|_| is_plain)
@@ -141,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_host_and_one_port_are_read() {
+    fn destination_is_one_host_and_one_port() {
         for (text, port, expect) in [
             ("api.test:443", None, "api.test:443"),
             ("API.Test.:443", None, "api.test:443"),
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_read_in_two_ways_is_refused() {
+    fn ambiguous_destination_is_refused() {
         for (text, expect) in [
             ("", DestinationError::Length),
             (":443", DestinationError::Host),
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_header_names_the_port_unless_it_is_that_of_the_scheme() {
+    fn host_header_omits_the_default_port() {
         let authority = |text: &str| Destination::read(text, None).expect(text).authority(80);
         assert_eq!(authority("api.test:80"), "api.test");
         assert_eq!(authority("api.test:8080"), "api.test:8080");

@@ -1,5 +1,5 @@
-//! From a destination to a connection: resolved once, every address judged, and the one that passed dialled by number.
-//! No second look-up happens between judging and dialling, so there is nothing to change in between.
+//! Connects to a destination: the name is resolved once, every address is checked, and one that passed is dialled by
+//! address. Between check and dial there is no second lookup that could return another address.
 
 use crate::{
     Destination, Host, Limits, RefusalRule, Rules, Why,
@@ -19,12 +19,12 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-/// Addresses that are tried of those that pass.
+/// Maximum addresses that are tried, of those that pass.
 const TRIED_MAX: usize = 8;
-/// No single address is given up sooner, if there is that much time at all.
+/// Minimum time for each address, if that much is left.
 const TRY_MIN: Duration = Duration::from_secs(2);
 
-/// Connects to a destination that rules allow. The address is the one that was judged.
+/// Connects to a destination that rules allow. The returned address is the one that passed the check.
 pub(crate) async fn dial(
     dialer: &Dialer,
     purpose: Purpose,
@@ -34,18 +34,18 @@ pub(crate) async fn dial(
     let limits = dialer.limits();
     let end = Instant::now() + limits.connect;
     let addresses = match &to.host {
-        // The operator named the network; there is nothing to look up, and nothing more to judge.
+        // The operator named the network: there is nothing to resolve, and nothing more to check.
         Host::Address(address) => vec![*address],
         Host::Name(name) => {
             let found = timeout_at(end, dialer.resolver().addresses(name)).await;
             let found = found
                 .map_err(|_| unreachable(to, "the resolver did not answer in time"))?
                 .map_err(|error| unresolved(to, &error))?;
-            // Where the operator has named the service, or the address and its port, it may be a private one.
+            // The address may be private if the operator has named the service, or the address and its port.
             let named = dialer.may_be_private(name, to.port)
-                && (purpose == Purpose::Programs || rules.name_it(name, to.port));
+                && (purpose == Purpose::Programs || rules.names_explicitly(name, to.port));
             judged(to, found, |address| {
-                // A name never makes a metadata service of this machine reachable; its address, named by itself, does.
+                // A name never makes this machine's metadata service reachable; a rule for exactly its address does.
                 (named && Reach::of(address) != Reach::Metadata)
                     || dialer.may_be_dialled(address, to.port)
                     || rules.address(address, to.port).is_ok()
@@ -55,7 +55,7 @@ pub(crate) async fn dial(
     connect(to, &addresses, end, limits).await
 }
 
-/// Those of the addresses that may be dialled, or the refusal with the kinds of all of them.
+/// Returns the addresses that may be dialled, or a refusal with the kinds of all addresses.
 fn judged(
     to: &Destination,
     found: Vec<IpAddr>,
@@ -75,7 +75,7 @@ fn judged(
         return Err(Refusal::of(
             RefusalRule::Address,
             to,
-            format!("{to} leads to no public address, only to: {reaches}"),
+            format!("{to} resolves to no public address, only to: {reaches}"),
             &match refused.contains(Reach::Metadata.as_str()) {
                 true => "An address that hands out credentials is reached only by a rule for exactly that address."
                     .to_owned(),
@@ -87,7 +87,7 @@ fn judged(
     Ok(passed)
 }
 
-/// The first that answers. Later addresses get what time the earlier ones left.
+/// Connects to the first address that answers. Later addresses get the time that earlier ones left.
 async fn connect(
     to: &Destination,
     addresses: &[IpAddr],
@@ -101,25 +101,25 @@ async fn connect(
         let until = (Instant::now() + share.max(TRY_MIN)).min(end);
         match timeout_at(until, TcpStream::connect(SocketAddr::new(*address, to.port))).await {
             Ok(Ok(stream)) => {
-                // What is small is sent at once: requests and answers take turns.
+                // Small writes are sent at once: requests and answers alternate.
                 if let Err(error) = stream.set_nodelay(true) {
-                    tracing::debug!(%error, "a connection keeps its delay");
+                    tracing::debug!(%error, "TCP_NODELAY could not be set");
                 }
                 return Ok((stream, *address));
             }
-            Ok(Err(error)) => why = said(&error).to_owned(),
+            Ok(Err(error)) => why = described(&error).to_owned(),
             Err(_) => why = format!("no answer in {} s", limits.connect.as_secs_f64()),
         }
     }
     Err(unreachable(to, &why))
 }
 
-/// An error of the network in the same words everywhere.
-fn said(error: &io::Error) -> &'static str {
+/// Describes a network error in fixed words.
+fn described(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "the connection was refused there",
         io::ErrorKind::ConnectionReset => "the connection was reset there",
-        io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => "this machine has no way there",
+        io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => "there is no route to it",
         io::ErrorKind::TimedOut => "no answer",
         _ => "the connection failed",
     }
@@ -139,7 +139,7 @@ fn unresolved(to: &Destination, error: &ResolveError) -> Refusal {
     }
 }
 
-/// Nothing of ours refused it.
+/// Returns the refusal of a destination that is allowed but was not reached.
 pub(crate) fn unreachable(to: &Destination, why: &str) -> Refusal {
     Refusal::of(
         RefusalRule::Unreachable,
@@ -164,13 +164,13 @@ mod tests {
     }
 
     #[test]
-    fn of_mixed_addresses_only_the_public_ones_are_dialled() {
+    fn only_public_ones_of_mixed_addresses_are_dialled() {
         let mixed = addresses(&["10.0.0.1", "93.184.216.34", "169.254.169.254", "::ffff:127.0.0.1"]);
         assert_eq!(judged(&to(), mixed, |_| false), Ok(addresses(&["93.184.216.34"])));
     }
 
     #[test]
-    fn a_name_that_leads_only_to_private_addresses_is_refused_with_what_they_are() {
+    fn name_with_only_private_addresses_is_refused_with_their_kinds() {
         let refusal = judged(&to(), addresses(&["10.0.0.1", "127.0.0.1"]), |_| false).expect_err("refused");
         assert_eq!(refusal.rule, RefusalRule::Address);
         assert!(
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_not_help_is_not_advised_for_a_metadata_service() {
+    fn hint_for_metadata_address_does_not_suggest_egress_private() {
         let hint = |address: &str| {
             let refusal = judged(&to(), addresses(&[address]), |_| false);
             refusal.expect_err("refused").hint
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_the_operator_named_may_be_private() {
+    fn service_named_by_operator_may_be_private() {
         let inside = addresses(&["10.0.0.1"]);
         assert_eq!(judged(&to(), inside.clone(), |_| true), Ok(inside));
     }

@@ -1,5 +1,5 @@
-//! What all sandboxes of a server share: the resolvers, the services that may have private addresses, and the limits of
-//! open connections.
+//! Egress state that all sandboxes of a server share: the resolvers, the services that may have private addresses, and
+//! the limits of open connections.
 
 use crate::{Destination, Host, HostName, Rule, Rules, RulesError, Verdict, resolve::Resolver};
 use ringfence_types::Namespace;
@@ -11,31 +11,32 @@ use std::{
 };
 use tokio::sync::Semaphore;
 
-/// Limits. There are no defaults: the operator's settings give each.
+/// Limits, all from the operator's settings; there are no defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections that one sandbox has open at once.
+    /// Maximum open connections of one sandbox.
     pub connections: usize,
-    /// Connections that all sandboxes of a namespace have open at once.
+    /// Maximum open connections of all sandboxes of a namespace.
     pub connections_per_namespace: usize,
-    /// Bytes that one sandbox sends, all its life; `u64::MAX`: without a limit.
+    /// Maximum bytes that one sandbox sends in its life; `u64::MAX`: no limit.
     pub bytes_out: u64,
-    /// Bytes that one sandbox receives, all its life; `u64::MAX`: without a limit.
+    /// Maximum bytes that one sandbox receives in its life; `u64::MAX`: no limit.
     pub bytes_in: u64,
     pub connection_time: Duration,
-    /// How long a connection lasts on which nothing moves.
+    /// Maximum time without activity on a connection.
     pub idle: Duration,
-    /// How long finding an address and connecting to it take at most, together.
+    /// Maximum time of resolving and connecting together; a TLS handshake with the upstream has the same time again.
     pub connect: Duration,
-    /// How long the first words of a connection take at most, from its first byte: a ClientHello, a request's head.
+    /// Maximum time of the beginning of a connection: a ClientHello, a TLS handshake with the sandbox, a request's
+    /// head. Where the server may speak first, it runs from the client's first byte.
     pub hello: Duration,
 }
 
-/// Whose connections they are, which decides what stands in for a rule.
+/// The clients of a lease, which decide how `*` and Encrypted Client Hello are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     Programs,
-    /// The web tools. `*` in their rules means public hosts only: a service that may be private has to be named. And a
+    /// The web tools. `*` in their rules means public hosts only: a service that may be private has to be named. A
     /// browser always sends the extension of Encrypted Client Hello, so its name in clear counts.
     Web,
 }
@@ -44,30 +45,25 @@ pub enum Purpose {
 pub struct DialerSettings {
     /// Resolvers; empty: those of the host, its hosts file first.
     pub resolvers: Vec<SocketAddr>,
-    /// Services whose addresses may be other than public: by name, or by the network that they are in.
+    /// Services that may have addresses that are not public: by name, or by their network.
     pub private: Vec<Rule>,
     pub limits: Limits,
 }
 
-/// Connections that all sandboxes of a server have open at once: each takes two descriptors and up to 256 KiB of it.
+/// Maximum open connections of all sandboxes of a server: each takes two descriptors and up to 256 KiB of memory.
 pub const CONNECTIONS_MAX: usize = 2048;
 
-/// What is shared by all sandboxes of a server.
 pub struct Dialer {
     resolver: Resolver,
     private: Rules,
     limits: Limits,
-    /// The permits of all namespaces together.
     permits_of_all: Arc<Semaphore>,
     /// One for each namespace that has a sandbox with egress.
     namespaces: Mutex<HashMap<Namespace, Weak<Semaphore>>>,
 }
 
 impl Dialer {
-    /// The host's resolvers are read when the first name is looked up. Needs no runtime yet.
-    ///
-    /// # Errors
-    /// There are too many private services.
+    /// Needs no runtime yet: the host's resolvers are read at the first lookup. Fails with too many private services.
     pub fn new(settings: DialerSettings) -> Result<Arc<Self>, RulesError> {
         Ok(Arc::new(Self {
             resolver: Resolver::new(settings.resolvers),
@@ -86,17 +82,17 @@ impl Dialer {
         &self.resolver
     }
 
-    /// Whether the operator has named this service as one whose address may be private.
+    /// True if the operator has named this service as one with an address that may be private.
     pub(crate) fn may_be_private(&self, name: &HostName, port: u16) -> bool {
         !matches!(self.private.verdict(name, port), Verdict::Denied(_))
     }
 
-    /// Whether the operator has named services under this name, on whatever port.
+    /// True if the operator has named services under this name, on any port.
     pub(crate) fn names_private(&self, name: &HostName) -> bool {
         self.private.names_reached(name)
     }
 
-    /// Whether the operator has named this address, or its network, as one that services may have.
+    /// True if the operator has named this address, or its network, as one that services may have.
     pub(crate) fn may_be_dialled(&self, address: IpAddr, port: u16) -> bool {
         self.private.address(address, port).is_ok()
     }
@@ -105,7 +101,6 @@ impl Dialer {
         self.permits_of_all.clone()
     }
 
-    /// The permits that the sandboxes of a namespace share.
     pub(crate) fn permits_of(&self, namespace: &Namespace) -> Arc<Semaphore> {
         let mut namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(permits) = namespaces.get(namespace).and_then(Weak::upgrade) {
@@ -120,7 +115,7 @@ impl Dialer {
     }
 }
 
-/// What rules say to a connection to `to`: a name by its rules, an address by the rules of its network.
+/// Returns the verdict of the rules on a connection: a name by its rules, an address by the rules of its network.
 pub(crate) fn verdict(rules: &Rules, to: &Destination) -> Verdict {
     match &to.host {
         Host::Name(name) => rules.verdict(name, to.port),

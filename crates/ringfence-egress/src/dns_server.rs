@@ -1,5 +1,5 @@
-//! The name server of a sandbox: queries over UDP and TCP, answered by [`crate::dns`] from what the sandbox's rules
-//! allow. No query ever leaves, and only so many a second are answered.
+//! The name server of a sandbox: queries over UDP and TCP, answered by [`crate::dns`] according to the sandbox's rules.
+//! No query ever leaves, and the rate of answers is limited.
 
 use crate::{
     HostName, RefusalRule,
@@ -21,21 +21,20 @@ use tokio::{
     time::timeout,
 };
 
-/// Queries at once, and queries a second after that; what is over is not answered.
+/// Maximum queries at once, and per second after that; more are not answered.
 const BURST: u32 = 200;
 const PER_SECOND: u32 = 100;
-/// The largest query; a name, its type and a few options are far smaller.
+/// Maximum size of a query; a name, its type and a few options are far smaller.
 const QUERY_BYTES_MAX: usize = 4096;
-/// Connections for queries at once, and queries over one of them.
+/// Maximum TCP connections at once, and queries over one of them.
 const CONNECTIONS_MAX: usize = 8;
 const QUERIES_MAX: usize = 100;
-/// How long a connection for queries stays without one.
+/// Maximum time to receive a query over TCP, and to send its answer.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Where queries are answered, whichever way they come.
 pub(crate) struct DnsServer {
     sandbox: Arc<SandboxEgress>,
-    pace: Mutex<TokenBucket>,
+    rate: Mutex<TokenBucket>,
     connections: Arc<Semaphore>,
 }
 
@@ -43,32 +42,32 @@ impl DnsServer {
     pub(crate) fn new(sandbox: Arc<SandboxEgress>) -> Arc<Self> {
         Arc::new(Self {
             sandbox,
-            pace: Mutex::new(TokenBucket::new(BURST, PER_SECOND)),
+            rate: Mutex::new(TokenBucket::new(BURST, PER_SECOND)),
             connections: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
         })
     }
 
-    /// One query. None: it gets no answer.
+    /// Answers one query; `None`: it gets no answer.
     pub(crate) fn answer(&self, query: &[u8], transport: Transport) -> Option<Vec<u8>> {
-        let paced = self.pace.lock().unwrap_or_else(PoisonError::into_inner).allows();
-        if !paced {
-            let what = format!("more than {PER_SECOND} names a second were asked for");
+        let allowed = self.rate.lock().unwrap_or_else(PoisonError::into_inner).allows();
+        if !allowed {
+            let what = format!("more than {PER_SECOND} names a second were looked up");
             self.sandbox
-                .refuse(&Refusal::plain(RefusalRule::Limit, what, "keep the answers"));
+                .refuse(&Refusal::plain(RefusalRule::Limit, what, "cache the answers"));
             return None;
         }
-        let mut asked = None;
+        let mut logged = None;
         let rules = self.sandbox.rules_now();
         let answer = {
             let mut names = self.sandbox.names();
-            let known = dns::Known {
+            let context = dns::QueryContext {
                 names: &mut names,
                 rules: &rules,
                 unlisted: &|name| self.sandbox.unlisted(name),
             };
-            dns::answer(query, transport, known, &mut |what| asked = Some(what))
+            dns::answer(query, transport, context, &mut |what| logged = Some(what))
         };
-        if let Some(refusal) = asked.as_ref().and_then(refusal) {
+        if let Some(refusal) = logged.as_ref().and_then(refusal) {
             self.sandbox.refuse(&refusal);
         }
         answer
@@ -87,7 +86,7 @@ impl DnsServer {
                 Ok((bytes, from)) => {
                     pause = PAUSE_FIRST;
                     if let Some(answer) = self.answer(&query[..bytes], Transport::Udp) {
-                        // Who has gone away in the meantime gets none.
+                        // A client that is gone gets no answer.
                         if let Err(error) = socket.send_to(&answer, from).await {
                             tracing::debug!(%error, "an answer was not delivered");
                         }
@@ -98,7 +97,7 @@ impl DnsServer {
         }
     }
 
-    /// One connection, unless there are too many.
+    /// Serves one connection, unless there are too many.
     pub(crate) async fn serve_connection(self: Arc<Self>, stream: TcpStream) {
         if let Ok(permit) = self.connections.clone().try_acquire_owned() {
             drop(self.converse(stream).await);
@@ -106,16 +105,16 @@ impl DnsServer {
         }
     }
 
-    /// One connection: length, query, length, answer (RFC 7766).
+    /// Serves one connection: length, query, length, answer (RFC 7766).
     async fn converse(&self, mut stream: TcpStream) -> io::Result<()> {
         let mut query = vec![0; QUERY_BYTES_MAX];
         for _ in 0..QUERIES_MAX {
-            let asked = async {
+            let received = async {
                 let bytes = usize::from(stream.read_u16().await?);
                 let query = query.get_mut(..bytes).ok_or(io::ErrorKind::InvalidData)?;
                 stream.read_exact(query).await
             };
-            let bytes = timeout(IDLE, asked).await??;
+            let bytes = timeout(IDLE, received).await??;
             let Some(answer) = self.answer(&query[..bytes], Transport::Tcp) else {
                 return Ok(());
             };
@@ -127,18 +126,18 @@ impl DnsServer {
     }
 }
 
-/// A query that was denied, for the report. Programs ask for both kinds of addresses, and that is one denial.
-fn refusal(asked: &LoggedQuery) -> Option<Refusal> {
-    // A program that wants to connect does not look up what cannot be a host's name.
-    let Some(denied @ Denied::Full(full)) = &asked.denied else {
+/// Returns the refusal of a denied query; programs query both kinds of addresses, and that is one denial.
+fn refusal(logged: &LoggedQuery) -> Option<Refusal> {
+    // A text that cannot be a host name is not reported: programs do not connect to it.
+    let Some(denied @ Denied::Full(full)) = &logged.denied else {
         return None;
     };
-    let name = HostName::from_ascii(&asked.name);
+    let name = HostName::from_ascii(&logged.name);
     Some(Refusal {
         rule: RefusalRule::Limit,
-        host: Some(asked.name.clone()),
+        host: Some(logged.name.clone()),
         port: None,
-        what: format!("{}: {denied}", asked.name),
+        what: format!("{}: {denied}", logged.name),
         hint: name.map_or_else(|_| String::new(), |name| full.hint(&name)),
     })
 }

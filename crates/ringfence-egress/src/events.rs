@@ -5,21 +5,21 @@ use std::sync::Arc;
 
 pub type EventSink = Arc<dyn Fn(EgressEvent) + Send + Sync>;
 
-/// Something that happened to a connection. Texts from the sandbox are escaped and cut.
+/// An event of a sandbox's connections. Texts from the sandbox are escaped and cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EgressEvent {
     Connected(End),
-    /// Something was refused, for the first time since a report was taken.
+    /// A refusal, the first of its kind since the report was last taken.
     Denied(Refusal),
-    /// A request was passed on, and answered or not.
+    /// A request that was forwarded, answered or not.
     Request {
         method: String,
         name: String,
         port: u16,
         path: String,
-        /// The answer's status; none: there was no answer.
+        /// The answer's status; `None`: there was no answer.
         status: Option<u16>,
-        /// Names of the secrets that were put into it.
+        /// Names of the secrets written into the request.
         secrets: Vec<String>,
     },
     Closed {
@@ -27,7 +27,7 @@ pub enum EgressEvent {
         bytes_out: u64,
         bytes_in: u64,
     },
-    /// Events before the next that were left out: there were too many at once.
+    /// Number of events left out before the next one, because there were too many at once.
     Untold {
         count: u64,
     },

@@ -1,5 +1,6 @@
-//! A connection from its destination to its end: the rules for name and port come first, then the first bytes of the
-//! client, and only then the host is dialled and bytes are forwarded.
+//! A connection with a known destination: the rules for name and port come first, then the client's first bytes, and
+//! only then the host is dialled; on a port of no known protocol it is dialled before those, since the server may speak
+//! first.
 
 use crate::{
     ClientHello, Destination, Host, NoIdentity, Progress, RefusalRule,
@@ -10,8 +11,8 @@ use crate::{
     inspect::{self, InspectedTls},
     refusal::Refusal,
     request::ProxyMode,
-    sandbox::Way,
-    tunnel::{self, Ends, Said, pass, pump, reset},
+    sandbox::Direction,
+    tunnel::{self, Ends, ReadAhead, pump, reset, write_counted},
     upstream::{self, Upstream},
     wire::Client,
 };
@@ -22,137 +23,137 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-/// How much of a connection's first bytes is looked at.
+/// Maximum first bytes of a connection that are checked.
 const FIRST_BYTES_MAX: usize = 64 * 1024;
-/// A fatal alert, `access_denied` (RFC 8446, section 6.2): what a TLS client is told in words that it knows.
+/// The fatal alert `access_denied` (RFC 8446, section 6.2), which refuses a TLS client in its own protocol.
 const ACCESS_DENIED: [u8; 7] = [0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 0x31];
 
-/// How a connection goes on once it was looked at.
-enum Onward {
-    /// As bytes: the identity of the other end is certain.
+/// The next step of a connection after its checks.
+enum Step {
+    /// Forward bytes: the TLS handshake is for the destination.
     Tunnel(Upstream),
-    /// As bytes, the first of which are looked at when there are any.
+    /// Forward bytes; the client's first bytes are checked when they arrive.
     Bytes(Upstream),
-    /// As requests; a connection that was opened for them already is used first.
+    /// Answer requests; a connection to the outside that is already open is used first.
     Requests(Option<Upstream>),
-    /// As requests inside TLS, which ends here.
+    /// Answer requests inside TLS, which is terminated here.
     Inspected(Box<InspectedTls>),
-    /// Not at all: the client has sent nothing.
+    /// End: the client has sent nothing.
     Nothing,
 }
 
-/// Why a connection goes no further, and how the program hears of it.
+/// The refusal of a connection, and the signal to the program.
 enum Stop {
-    /// It speaks TLS, and gets an alert.
+    /// A TLS alert, for a program that speaks TLS or has to on this port.
     Alert(Refusal),
-    /// It is reset: whatever it speaks, it notices that.
+    /// A reset, which a program of any protocol notices.
     Reset(Refusal),
 }
 
-enum Greeting {
+enum Protocol {
     Tls(Box<ClientHello>),
     Other,
     Nothing,
 }
 
-/// A connection to the proxy: requests that name their hosts, or a tunnel, which is a connection like any other.
-pub(crate) async fn by_proxy(connection: Arc<Connection>, client: Client) {
+/// Serves a connection to the proxy: requests that name their hosts, or a tunnel, which is handled like any other.
+pub(crate) async fn serve_proxy(connection: Arc<Connection>, client: Client) {
     match http::serve(&connection, client, ProxyMode::Explicit, None).await {
-        Next::Connect { client, to, upstream } => carry(connection, client, to, Some(upstream)).await,
-        other => joined(other).await,
+        Next::Connect { client, to, upstream } => serve(connection, client, to, Some(upstream)).await,
+        other => forward_upgraded(other).await,
     }
 }
 
-/// A connection to `to`; `ready` is one to there that was opened already.
-pub(crate) async fn carry(
+/// Serves a connection to `to`; `ready` is a connection to `to` that is already open.
+pub(crate) async fn serve(
     connection: Arc<Connection>,
     mut client: Client,
     to: Destination,
     ready: Option<Upstream>,
 ) {
     match approach(&connection, &mut client, &to, ready).await {
-        Ok(Onward::Tunnel(upstream)) => join(client, upstream, &[]).await,
-        Ok(Onward::Bytes(upstream)) => bytes(&connection, client, &to, upstream).await,
-        Ok(Onward::Requests(ready)) => {
+        Ok(Step::Tunnel(upstream)) => join(client, upstream, &[]).await,
+        Ok(Step::Bytes(upstream)) => bytes(&connection, client, &to, upstream).await,
+        Ok(Step::Requests(ready)) => {
             let next = http::serve(&connection, client, ProxyMode::Transparent(to), ready).await;
-            joined(next).await;
+            forward_upgraded(next).await;
         }
-        Ok(Onward::Inspected(inspected)) => inspect::serve(&connection, client, *inspected).await,
-        Ok(Onward::Nothing) => {}
-        Err(stop) => turn_away(&connection, &mut client.stream, stop).await,
+        Ok(Step::Inspected(inspected)) => inspect::serve(&connection, client, *inspected).await,
+        Ok(Step::Nothing) => {}
+        Err(stop) => reject(&connection, &mut client.stream, stop).await,
     }
 }
 
-/// What requests have come to: nothing, or both ends talk on as they like.
-async fn joined(next: Next) {
-    if let Next::Joined {
+/// Forwards bytes if both ends have switched to a protocol that is not inspected.
+async fn forward_upgraded(next: Next) {
+    if let Next::Upgraded {
         client,
         upstream,
-        said,
+        read_ahead,
     } = next
     {
-        join(client, upstream, &said).await;
+        join(client, upstream, &read_ahead).await;
     }
 }
 
-async fn join(client: Client, upstream: Upstream, by_upstream: &[u8]) {
-    let said = Said {
-        by_client: &client.read,
-        by_upstream,
+async fn join(client: Client, upstream: Upstream, from_upstream: &[u8]) {
+    let read_ahead = ReadAhead {
+        from_client: &client.read_ahead,
+        from_upstream,
     };
-    ended(tunnel::join(&mut Ends::new(client.stream, upstream), said).await);
+    log_end(tunnel::join(&mut Ends::new(client.stream, upstream), read_ahead).await);
 }
 
-/// Looks at a connection until it is known how it goes on.
+/// Checks a connection until its next step is known.
 async fn approach(
     connection: &Arc<Connection>,
     client: &mut Client,
     to: &Destination,
     ready: Option<Upstream>,
-) -> Result<Onward, Stop> {
+) -> Result<Step, Stop> {
     connection.set_state(ConnState::Opening(to.clone()));
     let mode = match check_connection(&connection.sandbox.rules_now(), to) {
         Ok(mode) => mode,
-        // HTTP can say why: each request is refused with a text, and no host is dialled.
+        // HTTP can carry the reason: each request is refused with a text, and no host is dialled.
         Err(_) if to.port == HTTP_PORT => {
             connection.set_state(ConnState::Waiting);
             Mode::Inspect
         }
-        // TLS can say why with an alert, before the client has sent anything.
+        // TLS can carry a refusal as an alert, before the client has sent anything.
         Err(_) if to.port == TLS_PORT => connection.check_or_ask(to).await.map_err(Stop::Alert)?,
         Err(_) => connection.check_or_ask(to).await.map_err(Stop::Reset)?,
     };
     let inspection = connection.sandbox.inspection.as_ref();
-    let read = |mode| inspection.filter(|with| mode == Mode::Inspect || with.reads(to));
+    let read = |mode| inspection.filter(|with| mode == Mode::Inspect || with.inspects(to));
     let is_known = to.port == TLS_PORT || to.port == HTTP_PORT || read(mode).is_some();
     if !is_known && mode == Mode::Passthrough {
         let upstream = opened_upstream(connection, to, ready, Stop::Reset).await?;
-        return Ok(Onward::Bytes(upstream));
+        return Ok(Step::Bytes(upstream));
     }
     let limit = connection.sandbox.dialer.limits().hello;
-    match greeting(&mut client.stream, &mut client.read, to, limit).await? {
-        Greeting::Nothing => Ok(Onward::Nothing),
-        Greeting::Tls(hello) => {
-            agrees(connection.sandbox.purpose, &hello, to).map_err(Stop::Alert)?;
-            // On the port of HTTP approval was not asked for yet.
+    match read_first_bytes(&mut client.stream, &mut client.read_ahead, to, limit).await? {
+        Protocol::Nothing => Ok(Step::Nothing),
+        Protocol::Tls(hello) => {
+            check_sni(connection.sandbox.purpose, &hello, to).map_err(Stop::Alert)?;
+            // On the HTTP port, approval has not been asked for yet.
             let mode = connection.check_or_ask(to).await.map_err(Stop::Alert)?;
             match read(mode) {
                 Some(inspection) => {
-                    let met = inspect::meet(connection, inspection, to, &hello, ready).await;
-                    met.map(Box::new).map(Onward::Inspected).map_err(Stop::Alert)
+                    let inspected = inspect::connect(connection, inspection, to, &hello, ready).await;
+                    inspected.map(Box::new).map(Step::Inspected).map_err(Stop::Alert)
                 }
                 None if mode == Mode::Inspect => Err(Stop::Alert(not_inspected(to))),
-                None => Ok(Onward::Tunnel(
+                None => Ok(Step::Tunnel(
                     opened_upstream(connection, to, ready, Stop::Alert).await?,
                 )),
             }
         }
-        Greeting::Other if to.port == TLS_PORT => Err(Stop::Reset(not_tls(to, "something that is not TLS"))),
-        Greeting::Other => Ok(Onward::Requests(ready)),
+        Protocol::Other if to.port == TLS_PORT => Err(Stop::Reset(not_tls(to, "something that is not TLS"))),
+        Protocol::Other => Ok(Step::Requests(ready)),
     }
 }
 
-/// The connection to the outside that bytes will pass over: the one there is, or a new one.
+/// Returns the connection to the outside for forwarded bytes: `ready`, or a new one.
 async fn opened_upstream(
     connection: &Arc<Connection>,
     to: &Destination,
@@ -165,24 +166,23 @@ async fn opened_upstream(
         .map_err(stop)
 }
 
-/// A port of no protocol that is known here. Some servers speak first, so both directions run; what the client says
-/// first is held until it is known not to be TLS for somebody else.
+/// Forwards a connection to a port of no known protocol. Some servers speak first, so both directions run; the client's
+/// first bytes are held until they are known not to be TLS for another host.
 async fn bytes(connection: &Connection, client: Client, to: &Destination, upstream: Upstream) {
     let mut ends = Ends::new(client.stream, upstream);
-    match both_ways(connection, &mut ends, client.read, to).await {
-        Ok(()) => ends.ended_well(),
-        Err(Halt::Broken(error)) => ended(Err(error)),
+    match both_ways(connection, &mut ends, client.read_ahead, to).await {
+        Ok(()) => ends.set_complete(),
+        Err(Halt::Broken(error)) => log_end(Err(error)),
         Err(Halt::Stopped(stop)) => {
-            let is_told = matches!(stop, Stop::Alert(_));
-            turn_away(connection, &mut ends.client, stop).await;
-            if is_told {
-                ends.ended_well();
+            let is_alert = matches!(stop, Stop::Alert(_));
+            reject(connection, &mut ends.client, stop).await;
+            if is_alert {
+                ends.set_complete();
             }
         }
     }
 }
 
-/// Why bytes go no further before both ends have ended.
 enum Halt {
     Stopped(Stop),
     Broken(io::Error),
@@ -196,85 +196,84 @@ async fn both_ways(
 ) -> Result<(), Halt> {
     let meter = &*ends.upstream.meter;
     let limit = connection.sandbox.dialer.limits().hello;
-    let (mut client_says, mut client_hears) = ends.client.split();
-    let (mut upstream_says, mut upstream_hears) = ends.upstream.stream.split();
-    let out = async {
-        let greeting = later_greeting(&mut client_says, &mut read, to, limit).await;
-        if let Greeting::Tls(hello) = greeting.map_err(Halt::Stopped)? {
-            let agreed = agrees(connection.sandbox.purpose, &hello, to);
+    let (mut client_reader, mut client_writer) = ends.client.split();
+    let (mut upstream_reader, mut upstream_writer) = ends.upstream.stream.split();
+    let outbound = async {
+        let first = await_first_bytes(&mut client_reader, &mut read, to, limit).await;
+        if let Protocol::Tls(hello) = first.map_err(Halt::Stopped)? {
+            let agreed = check_sni(connection.sandbox.purpose, &hello, to);
             agreed.map_err(|refusal| Halt::Stopped(Stop::Alert(refusal)))?;
         }
-        let passed = pass(&read, &mut upstream_hears, meter, Way::Out).await;
+        let passed = write_counted(&read, &mut upstream_writer, meter, Direction::Out).await;
         passed.map_err(Halt::Broken)?;
-        let pumped = pump(&mut client_says, &mut upstream_hears, meter, Way::Out).await;
+        let pumped = pump(&mut client_reader, &mut upstream_writer, meter, Direction::Out).await;
         pumped.map_err(Halt::Broken)
     };
-    let back = async {
-        let pumped = pump(&mut upstream_says, &mut client_hears, meter, Way::Back).await;
+    let inbound = async {
+        let pumped = pump(&mut upstream_reader, &mut client_writer, meter, Direction::In).await;
         pumped.map_err(Halt::Broken)
     };
-    tokio::try_join!(out, back).map(drop)
+    tokio::try_join!(outbound, inbound).map(drop)
 }
 
-/// The first bytes of a client that may wait for the other end to speak: the clock runs from its first byte.
-async fn later_greeting(
+/// Reads the first bytes of a client, before which the server may speak: the time limit runs from the first of them.
+async fn await_first_bytes(
     from: &mut (impl AsyncRead + Unpin),
     read: &mut Vec<u8>,
     to: &Destination,
     limit: Duration,
-) -> Result<Greeting, Stop> {
-    if read.is_empty() && !matches!(more(from, read).await, Ok(1..)) {
-        return Ok(Greeting::Nothing);
+) -> Result<Protocol, Stop> {
+    if read.is_empty() && !matches!(read_more(from, read).await, Ok(1..)) {
+        return Ok(Protocol::Nothing);
     }
-    greeting(from, read, to, limit).await
+    read_first_bytes(from, read, to, limit).await
 }
 
-/// Reads until it is known what the first bytes are.
-async fn greeting(
+async fn read_first_bytes(
     from: &mut (impl AsyncRead + Unpin),
     read: &mut Vec<u8>,
     to: &Destination,
     limit: Duration,
-) -> Result<Greeting, Stop> {
+) -> Result<Protocol, Stop> {
     let end = Instant::now() + limit;
     loop {
         match ClientHello::read(read) {
-            Progress::Hello(hello) => return Ok(Greeting::Tls(Box::new(hello))),
-            Progress::NotTls => return Ok(Greeting::Other),
+            Progress::Hello(hello) => return Ok(Protocol::Tls(Box::new(hello))),
+            Progress::NotTls => return Ok(Protocol::Other),
             Progress::Malformed(why) => return Err(Stop::Alert(malformed(to, why))),
-            // The reader gives up long before; this bounds it here, too.
+            // The parser gives up long before; this is a second bound.
             Progress::More if read.len() > FIRST_BYTES_MAX => {
-                return Err(Stop::Alert(malformed(to, "larger than any")));
+                return Err(Stop::Alert(malformed(to, "larger than any valid one")));
             }
             Progress::More => {}
         }
-        match timeout_at(end, more(from, read)).await {
+        match timeout_at(end, read_more(from, read)).await {
             Ok(Ok(1..)) => {}
-            Ok(_) if read.is_empty() => return Ok(Greeting::Nothing),
-            Ok(_) => return Err(Stop::Reset(not_tls(to, "a ClientHello that ends before its end"))),
+            Ok(_) if read.is_empty() => return Ok(Protocol::Nothing),
+            Ok(_) => return Err(Stop::Reset(not_tls(to, "a truncated ClientHello"))),
             // A client that has sent nothing is not reported.
-            Err(_) if read.is_empty() => return Ok(Greeting::Nothing),
-            Err(_) => return Err(Stop::Alert(slow(to, limit))),
+            Err(_) if read.is_empty() => return Ok(Protocol::Nothing),
+            Err(_) => return Err(Stop::Alert(too_slow(to, limit))),
         }
     }
 }
 
-async fn more(from: &mut (impl AsyncRead + Unpin), read: &mut Vec<u8>) -> io::Result<usize> {
+async fn read_more(from: &mut (impl AsyncRead + Unpin), read: &mut Vec<u8>) -> io::Result<usize> {
     let mut buffer = [0; 4096];
     let bytes = from.read(&mut buffer).await?;
     read.extend_from_slice(&buffer[..bytes]);
     Ok(bytes)
 }
 
-/// Whether a TLS handshake is for the host that the connection is for, and for no other that is hidden.
-fn agrees(purpose: Purpose, hello: &ClientHello, to: &Destination) -> Result<(), Refusal> {
+/// Checks that a TLS handshake is for the connection's host, and hides no other (ECH) unless it is of a web tool.
+fn check_sni(purpose: Purpose, hello: &ClientHello, to: &Destination) -> Result<(), Refusal> {
     let identity = match purpose {
         Purpose::Programs => hello.identity(),
         Purpose::Web => hello.name_in_clear(),
     };
-    let (said, hint) = match (identity, &to.host) {
-        (Ok(said), Host::Name(name)) if said == name => return Ok(()),
-        // By number there is no name to agree with.
+    let (fault, hint) = match (identity, &to.host) {
+        (Ok(sni), Host::Name(name)) if sni == name => return Ok(()),
+        // A destination by address has no name to compare with.
         (Err(NoIdentity::Absent), Host::Address(_)) => return Ok(()),
         (Err(NoIdentity::Encrypted), _) => {
             let what = format!("{to}: {}", NoIdentity::Encrypted);
@@ -285,16 +284,16 @@ fn agrees(purpose: Purpose, hello: &ClientHello, to: &Destination) -> Result<(),
                 "turn Encrypted Client Hello off",
             ));
         }
-        (Ok(said), _) => (
-            format!("the ClientHello is for `{said}`"),
+        (Ok(sni), _) => (
+            format!("the ClientHello is for `{sni}`"),
             "connect to the host that it is for",
         ),
         (Err(why), _) => (
             why.to_string(),
-            "the server name of the handshake has to be the host's",
+            "the server name (SNI) has to be the name of the host",
         ),
     };
-    Err(Refusal::of(RefusalRule::Sni, to, format!("{to}: {said}"), hint))
+    Err(Refusal::of(RefusalRule::Sni, to, format!("{to}: {fault}"), hint))
 }
 
 fn malformed(to: &Destination, why: &str) -> Refusal {
@@ -303,7 +302,7 @@ fn malformed(to: &Destination, why: &str) -> Refusal {
 }
 
 fn not_tls(to: &Destination, what: &str) -> Refusal {
-    let what = format!("{to}: {what} was sent where only TLS is let through");
+    let what = format!("{to}: {what} was sent where only TLS is accepted");
     Refusal::of(
         RefusalRule::NotTls,
         to,
@@ -312,13 +311,13 @@ fn not_tls(to: &Destination, what: &str) -> Refusal {
     )
 }
 
-fn slow(to: &Destination, limit: Duration) -> Refusal {
+fn too_slow(to: &Destination, limit: Duration) -> Refusal {
     let what = format!("{to}: its ClientHello took longer than {} s", limit.as_secs_f64());
     Refusal::of(RefusalRule::Limit, to, what, "send it in one go")
 }
 
-/// Notes why, and tells the program in its own protocol where that is known.
-async fn turn_away(connection: &Connection, client: &mut TcpStream, stop: Stop) {
+/// Reports a refusal, and signals it to the program by an alert or a reset.
+async fn reject(connection: &Connection, client: &mut TcpStream, stop: Stop) {
     let (Stop::Alert(refusal) | Stop::Reset(refusal)) = &stop;
     connection.refuse(refusal);
     match stop {
@@ -331,8 +330,8 @@ async fn turn_away(connection: &Connection, client: &mut TcpStream, stop: Stop) 
     }
 }
 
-/// Connections end in many ways, which concern only the two ends.
-fn ended(end: io::Result<()>) {
+/// Logs how a connection ended, which concerns only the two ends.
+fn log_end(end: io::Result<()>) {
     if let Err(error) = end {
         tracing::debug!(%error, "a connection has ended");
     }

@@ -1,5 +1,5 @@
-//! Serves a sandbox whose network is elsewhere: what comes out of it was accepted there, and is handed over with the
-//! address that was meant. From here on it is a connection like any other.
+//! Serves a sandbox whose network is elsewhere: its connections are accepted there and handed over with their original
+//! destination address. From there on they are handled like all others.
 
 use crate::{dns::Transport, dns_server::DnsServer, listener::admit, sandbox::SandboxEgress};
 use std::{net::SocketAddr, sync::Arc};
@@ -12,14 +12,14 @@ use tokio::{
 #[derive(Debug)]
 pub enum Forwarded {
     Proxy(TcpStream),
-    /// To an address that stands for a name.
+    /// A connection, with its original destination inside the sandbox.
     Connection(SocketAddr, TcpStream),
     Names(TcpStream),
-    /// A datagram to the name server, and where its answer goes.
+    /// A datagram to the name server, and the channel for its answer.
     Question(Vec<u8>, oneshot::Sender<Option<Vec<u8>>>),
 }
 
-/// Until the lease is closed, or nothing more can come; then the connections end.
+/// Serves until the lease is closed, and then ends the connections.
 pub(crate) async fn serve(
     mut arrivals: mpsc::Receiver<Forwarded>,
     sandbox: Arc<SandboxEgress>,
@@ -35,14 +35,14 @@ pub(crate) async fn serve(
             _ = closing.changed() => break,
         };
         let Some(arrived) = arrived else {
-            // Those that are open go on until the lease is closed.
+            // No more can arrive; open connections continue until the lease is closed.
             drop(closing.changed().await);
             break;
         };
         used.send_replace(true);
-        let (stream, meant) = match arrived {
+        let (stream, original_dst) = match arrived {
             Forwarded::Question(query, answer) => {
-                // Its sandbox may be gone.
+                // The receiver may be gone with its sandbox.
                 drop(answer.send(names.answer(&query, Transport::Udp)));
                 continue;
             }
@@ -51,9 +51,9 @@ pub(crate) async fn serve(
                 continue;
             }
             Forwarded::Proxy(stream) => (stream, None),
-            Forwarded::Connection(meant, stream) => (stream, Some(meant)),
+            Forwarded::Connection(original_dst, stream) => (stream, Some(original_dst)),
         };
-        admit(&sandbox, stream, meant).map(|connection| connections.spawn(connection));
+        admit(&sandbox, stream, original_dst).map(|connection| connections.spawn(connection));
     }
     connections.shutdown().await;
 }

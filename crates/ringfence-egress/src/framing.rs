@@ -1,19 +1,17 @@
-//! Finds where in a stream of HTTP/1.1 requests heads, bodies and trailers begin and end, by the strictest reading:
-//! whatever two parsers could read in two ways (RFC 9112, section 11.2) is refused. It changes nothing and keeps
-//! nothing; the library's parser behind it gets only what passes. So a smuggled request would have to pass both.
+//! Strict framing of HTTP/1.1 requests: finds the beginnings and ends of heads, bodies and trailers in a stream, and
+//! refuses everything that two parsers could read differently (RFC 9112, section 11.2). It changes no bytes and keeps
+//! no messages; the library's parser behind it gets only what passes. So a smuggled request would have to pass both.
 
-/// A request line and its headers, all together; so much is one head.
+/// Maximum size of a head: the request line and all headers together.
 pub const HEAD_BYTES_MAX: usize = 64 * 1024;
-/// A chunk's length has so many digits at most.
 const CHUNK_DIGITS_MAX: usize = 15;
-/// Before a request line so many empty lines are put up with (RFC 9112, section 2.2).
+/// Maximum empty lines before a request line (RFC 9112, section 2.2).
 const EMPTY_LINES_MAX: usize = 2;
 
 /// Reads a stream of requests, in pieces of any size.
 #[derive(Debug, Default)]
 pub struct HttpFraming {
     state: State,
-    /// The line that has begun.
     line: Vec<u8>,
     head_bytes: usize,
     head: Head,
@@ -33,12 +31,12 @@ pub enum FramingError {
     HostCount,
     #[error("the length of its body is not given exactly once")]
     Length,
-    #[error("its body is coded in another way than plain chunks")]
+    #[error("its body has a transfer coding other than chunked")]
     Coding,
-    #[error("a chunk of its body has not exactly a length and its bytes")]
+    #[error("a chunk of its body is not exactly a length and its bytes")]
     Chunk,
-    /// It would change what was read before it.
-    #[error("a trailer of it belongs into the head")]
+    /// It would change the meaning of the head.
+    #[error("it has a trailer that belongs in the head")]
     Trailer,
     #[error("its head is too large")]
     Size,
@@ -46,27 +44,27 @@ pub enum FramingError {
 
 #[derive(Debug, Default, PartialEq, Eq)]
 enum State {
-    /// Before or in a request line; so many empty lines came before.
+    /// Before or in a request line.
     #[default]
     Begin,
-    /// A blank line was there instead of a request.
+    /// The same, after this number of empty lines.
     Blank(usize),
     Headers,
-    /// Bytes of a body that are still to come.
+    /// The number of bytes left of a body.
     Body(u64),
     ChunkSize,
     ChunkData(u64),
-    /// What ends a chunk's bytes; so much of it was there.
+    /// In the CR LF after a chunk's bytes, of which this many bytes were read.
     ChunkEnd(usize),
     Trailers,
-    /// What follows is not HTTP, or not ours to read.
-    Through,
+    /// The rest is not HTTP, or not inspected.
+    PassThrough,
 }
 
-/// What a head has said so far about how it goes on.
+/// Facts of the current head that decide the framing.
 #[derive(Debug, Default)]
 struct Head {
-    /// Of HTTP/1.0, and not of HTTP/1.1.
+    /// True for HTTP/1.0, false for HTTP/1.1.
     is_old: bool,
     is_connect: bool,
     hosts: usize,
@@ -75,14 +73,14 @@ struct Head {
 }
 
 impl HttpFraming {
-    /// Reads on. An error: how many of these bytes were well, and what is wrong with the next. Nothing may be read
-    /// after that.
+    /// Reads the next bytes. An error has the number of valid bytes, and the fault of the next byte. Nothing may be
+    /// read after an error.
     pub fn read(&mut self, bytes: &[u8]) -> Result<(), (usize, FramingError)> {
         let mut at = 0;
         while let Some(byte) = bytes.get(at) {
             let left = (bytes.len() - at) as u64;
             match &mut self.state {
-                State::Through => return Ok(()),
+                State::PassThrough => return Ok(()),
                 State::Body(more) | State::ChunkData(more) => {
                     let taken = left.min(*more);
                     *more -= taken;
@@ -102,7 +100,7 @@ impl HttpFraming {
                     };
                 }
                 _ => {
-                    self.byte(*byte).map_err(|wrong| (at, wrong))?;
+                    self.byte(*byte).map_err(|fault| (at, fault))?;
                     at += 1;
                 }
             }
@@ -110,17 +108,16 @@ impl HttpFraming {
         Ok(())
     }
 
-    /// What follows is not HTTP any more: both ends have agreed on something else.
+    /// Ends the checks: both ends have switched to a protocol that is not HTTP.
     pub fn pass_all(&mut self) {
-        self.state = State::Through;
+        self.state = State::PassThrough;
     }
 
-    /// Whether everything that was begun has ended: no head, no body is open.
+    /// True between two requests: no head and no body is open.
     pub fn is_between(&self) -> bool {
         matches!(self.state, State::Begin | State::Blank(_)) && self.line.is_empty()
     }
 
-    /// A body or a chunk may have ended.
     fn after_bytes(&mut self) {
         match self.state {
             State::Body(0) => self.state = State::Begin,
@@ -137,7 +134,7 @@ impl HttpFraming {
             }
             let line = std::mem::take(&mut self.line);
             let read = self.line(&line);
-            // Its room is used again for the next.
+            // The buffer is reused for the next line.
             self.line = line;
             self.line.clear();
             return read;
@@ -145,8 +142,8 @@ impl HttpFraming {
         if self.line.last() == Some(&b'\r') {
             return Err(FramingError::LineEnd);
         }
-        let well = matches!(byte, b'\t' | b'\r' | b' '..=b'~' | 0x80..);
-        if !well {
+        let is_valid = matches!(byte, b'\t' | b'\r' | b' '..=b'~' | 0x80..);
+        if !is_valid {
             return Err(FramingError::Character);
         }
         self.head_bytes += 1;
@@ -190,7 +187,7 @@ impl HttpFraming {
                 self.head_bytes = 0;
             }
             State::Trailers => trailer(line)?,
-            State::Body(_) | State::ChunkData(_) | State::ChunkEnd(_) | State::Through => {}
+            State::Body(_) | State::ChunkData(_) | State::ChunkEnd(_) | State::PassThrough => {}
         }
         Ok(())
     }
@@ -237,15 +234,14 @@ impl Head {
     }
 
     fn end(&self) -> Result<State, FramingError> {
-        // Before HTTP/1.1 there was no Host; who is meant is known here in another way, or the request is refused
-        // later.
-        let hosts_well = self.hosts == 1 || (self.hosts == 0 && self.is_old);
-        if !hosts_well {
+        // HTTP/1.0 had no Host; the destination is known in another way, or the request is refused later.
+        let is_host_count_valid = self.hosts == 1 || (self.hosts == 0 && self.is_old);
+        if !is_host_count_valid {
             return Err(FramingError::HostCount);
         }
         match (self.is_connect, self.is_chunked, self.length) {
             (_, true, Some(_)) => Err(FramingError::Length),
-            (true, false, None | Some(0)) => Ok(State::Through),
+            (true, false, None | Some(0)) => Ok(State::PassThrough),
             (true, ..) => Err(FramingError::Length),
             (false, true, None) => Ok(State::ChunkSize),
             (false, false, None | Some(0)) => Ok(State::Begin),
@@ -254,7 +250,7 @@ impl Head {
     }
 }
 
-/// Name and value, without the white space around the value.
+/// Returns name and value, without the white space around the value.
 fn header(line: &[u8]) -> Result<(&[u8], &[u8]), FramingError> {
     let colon = line
         .iter()
@@ -292,7 +288,7 @@ fn chunk_size(line: &[u8]) -> Result<u64, FramingError> {
     u64::from_str_radix(text, 16).map_err(|_| FramingError::Chunk)
 }
 
-/// A decimal number without sign that fits into 64 bits.
+/// Reads a decimal number without sign that fits into 64 bits.
 fn number(text: &[u8]) -> Option<u64> {
     let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(text).ok().filter(|_| digits)?.parse().ok()
@@ -307,19 +303,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What comes of it in one piece; the same has to come of it in pieces of any size.
+    /// Returns the result of reading a text in one piece, which has to be the same in pieces of any size.
     fn read(text: &str) -> Result<(), FramingError> {
         let whole = HttpFraming::default()
             .read(text.as_bytes())
-            .map_err(|(_, wrong)| wrong);
+            .map_err(|(_, fault)| fault);
         for size in [1, 2, 3, 7, 64] {
-            let mut shape = HttpFraming::default();
+            let mut framing = HttpFraming::default();
             let pieces = text
                 .as_bytes()
                 .chunks(size)
-                .try_for_each(|piece| shape.read(piece));
+                .try_for_each(|piece| framing.read(piece));
             assert_eq!(
-                pieces.map_err(|(_, wrong)| wrong),
+                pieces.map_err(|(_, fault)| fault),
                 whole,
                 "{text:?} in pieces of {size}"
             );
@@ -328,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_as_programs_write_them_pass() {
+    fn ordinary_requests_pass() {
         for text in [
             "GET / HTTP/1.1\r\nHost: a.test\r\n\r\n",
             "GET /a?b=c HTTP/1.1\r\nhost:a.test\r\nAccept: */*\r\nX-Empty:\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -351,7 +347,7 @@ mod tests {
         }
     }
 
-    /// What follows a first line and a host that are well.
+    /// Checks the refusal of texts that follow a valid request line and Host.
     fn refuses_after_head(expect: FramingError, rests: &[&str]) {
         for rest in rests {
             refuses(expect, &[&format!("{HEAD}{rest}")]);
@@ -359,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_have_one_end_and_no_second_meaning() {
+    fn ambiguous_lines_are_refused() {
         refuses(
             FramingError::LineEnd,
             &[
@@ -390,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_and_a_length_are_given_once_and_in_one_way() {
+    fn repeated_or_ambiguous_host_and_length_are_refused() {
         refuses(
             FramingError::HostCount,
             &[
@@ -418,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_plain_or_in_chunks_and_nothing_else() {
+    fn other_transfer_codings_and_malformed_chunks_are_refused() {
         refuses_after_head(
             FramingError::Coding,
             &[
@@ -453,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_and_its_trailers_are_only_so_large() {
+    fn oversized_heads_and_trailers_are_refused() {
         let long = "a".repeat(HEAD_BYTES_MAX);
         refuses(FramingError::Size, &[&format!("GET /{long} HTTP/1.1\r\n")]);
         refuses_after_head(
@@ -463,20 +459,20 @@ mod tests {
     }
 
     #[test]
-    fn it_is_known_whether_anything_is_open() {
-        let mut shape = HttpFraming::default();
-        assert!(shape.is_between());
-        shape
+    fn open_body_is_not_between_requests() {
+        let mut framing = HttpFraming::default();
+        assert!(framing.is_between());
+        framing
             .read(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\na")
-            .expect("well");
-        assert!(!shape.is_between());
-        shape.read(b"b").expect("well");
-        assert!(shape.is_between());
+            .expect("valid");
+        assert!(!framing.is_between());
+        framing.read(b"b").expect("valid");
+        assert!(framing.is_between());
     }
 
     proptest! {
         #[test]
-        fn pieces_of_any_size_come_to_the_same(
+        fn framing_does_not_depend_on_the_size_of_reads(
             bytes in proptest::collection::vec(prop_oneof![Just(b'\r'), Just(b'\n'), Just(b':'), Just(b' '), any::<u8>()], 0..300),
             prefix in prop_oneof![
                 Just(""), Just("GET / HTTP/1.1\r\n"), Just("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")],
@@ -484,10 +480,10 @@ mod tests {
         ) {
             let text = [prefix.as_bytes(), &bytes].concat();
             let whole = HttpFraming::default().read(&text);
-            let mut shape = HttpFraming::default();
+            let mut framing = HttpFraming::default();
             let mut before = 0;
             let pieces = text.chunks(size).try_for_each(|piece| {
-                let read = shape.read(piece).map_err(|(at, wrong)| (before + at, wrong));
+                let read = framing.read(piece).map_err(|(at, fault)| (before + at, fault));
                 before += piece.len();
                 read
             });

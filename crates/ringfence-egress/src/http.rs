@@ -1,24 +1,24 @@
-//! Inspected plain HTTP/1.1: each request is checked by itself and written anew, and bodies are streamed. The library
-//! parses only what [`crate::framing`] lets through; no byte of one message is ever taken for part of another.
+//! Inspected plain HTTP/1.1: each request is checked and rewritten on its own, and bodies are streamed. The library
+//! parses only bytes that pass [`crate::framing`]; no byte of one message is ever taken for part of another.
 
 use crate::{
     Destination, EgressEvent, RefusalRule,
     connection::{ConnState, Connection, Mode, check_connection, check_request, not_inspected},
     dial::unreachable,
     framing::HEAD_BYTES_MAX,
-    refusal::{Refusal, shown},
-    request::{self, Means, ProxyMode, Wanted, malformed_request},
+    refusal::{Refusal, escaped},
+    request::{self, ParsedRequest, ProxyMode, RequestKind, malformed_request},
     upstream::{self, Upstream, UpstreamMeter},
-    wire::{Client, Gate, Strict},
+    wire::{Client, FramingState, StrictStream},
 };
 use http_body_util::{Either, Full};
 use hyper::{
     Request, Response, StatusCode, Version,
     body::{Bytes, Incoming},
-    client::conn::{TrySendError, http1 as outward},
+    client::conn::{TrySendError, http1 as http1_client},
     header::{self, HeaderValue},
     http::request::Parts,
-    server::conn::http1 as inward,
+    server::conn::http1 as http1_server,
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -34,27 +34,25 @@ use tokio::{
 };
 
 pub(crate) const HEADERS_MAX: usize = 128;
-/// Bytes that are still read of an end that goes on talking after our last answer, so that it receives that answer.
+/// Maximum bytes read from a client that still sends after the last answer, so that it receives that answer.
 const LINGER_BYTES_MAX: usize = 1024 * 1024;
 const LINGER_TIME: Duration = Duration::from_secs(2);
 
-/// Refuses an answer whose Transfer-Encoding would be lost.
-pub(crate) const PACKED: &str = "its answer is packed (Transfer-Encoding)";
+/// Reason for refusing an answer with a Transfer-Encoding that would be lost.
+pub(crate) const TRANSFER_CODED: &str = "its answer has a Transfer-Encoding other than chunked";
 
-/// What is answered: our own words, or what the other end says.
+/// The body of an answer: Ringfence's own text, or the upstream's.
 type Answer = Either<Full<Bytes>, Incoming>;
 
-/// What comes after the requests of a connection.
 pub(crate) enum Next {
     Ended,
-    /// Both ends have agreed on something that is not read.
-    Joined {
+    /// Both ends have switched to a protocol that is not inspected.
+    Upgraded {
         client: Client,
         upstream: Upstream,
-        /// What the outside has said already.
-        said: Vec<u8>,
+        read_ahead: Vec<u8>,
     },
-    /// The proxy was asked for a tunnel, and has said yes.
+    /// The proxy has accepted a `CONNECT`.
     Connect {
         client: Client,
         to: Destination,
@@ -62,20 +60,20 @@ pub(crate) enum Next {
     },
 }
 
-/// Answers the requests of one connection, until it ends or becomes something else.
+/// Answers the requests of one connection, until it ends or switches to another protocol.
 pub(crate) async fn serve(
     connection: &Arc<Connection>,
     client: Client,
     proxy: ProxyMode,
     ready: Option<Upstream>,
 ) -> Next {
-    let gate = Gate::default();
+    let framing = FramingState::default();
     let handler = Arc::new(RequestHandler {
         connection: connection.clone(),
         proxy,
-        gate: gate.clone(),
-        line: tokio::sync::Mutex::new(ready.map(UpstreamState::Fresh)),
-        agreed: Mutex::new(None),
+        framing: framing.clone(),
+        http_upstream: tokio::sync::Mutex::new(ready.map(UpstreamState::Fresh)),
+        upgrade: Mutex::new(None),
     });
     let for_service = handler.clone();
     let service = service_fn(move |request| {
@@ -83,13 +81,13 @@ pub(crate) async fn serve(
         Box::pin(async move { Ok::<_, Infallible>(handler.answer(request).await) })
     });
     let hello = connection.sandbox.dialer.limits().hello;
-    let io = TokioIo::new(Strict::new(
+    let io = TokioIo::new(StrictStream::new(
         client.stream,
-        client.read,
+        client.read_ahead,
         connection.clone(),
-        gate.clone(),
+        framing.clone(),
     ));
-    let served = inward::Builder::new()
+    let served = http1_server::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(hello)
         .max_headers(HEADERS_MAX)
@@ -102,26 +100,25 @@ pub(crate) async fn serve(
         .serve_connection(io, service)
         .without_shutdown()
         .await;
-    tell_of_bad_end(connection, &gate, served.as_ref().err(), hello);
+    report_http_error(connection, &framing, served.as_ref().err(), hello);
     match served {
         Ok(parts) => {
             let (stream, before) = parts.io.into_inner().into_parts();
-            let read = [&parts.read_buf[..], &before].concat();
-            after(handler.agreed(), Client { stream, read }).await
+            let read_ahead = [&parts.read_buf[..], &before].concat();
+            next_step(handler.take_upgrade(), Client { stream, read_ahead }).await
         }
         Err(_) => Next::Ended,
     }
 }
 
-/// What the requests have come to.
-async fn after(agreed: Option<Agreed>, mut client: Client) -> Next {
-    match agreed {
-        Some(Agreed::Tunnel { to, upstream }) => Next::Connect { client, to, upstream },
-        Some(Agreed::WebSocket(mut line)) => match line.driver.join_next().await {
-            Some(Ok(Some((upstream, said)))) => Next::Joined {
+async fn next_step(upgrade: Option<Upgrade>, mut client: Client) -> Next {
+    match upgrade {
+        Some(Upgrade::Tunnel { to, upstream }) => Next::Connect { client, to, upstream },
+        Some(Upgrade::WebSocket(mut http_upstream)) => match http_upstream.driver.join_next().await {
+            Some(Ok(Some((upstream, read_ahead)))) => Next::Upgraded {
                 client,
                 upstream,
-                said,
+                read_ahead,
             },
             _ => Next::Ended,
         },
@@ -132,12 +129,12 @@ async fn after(agreed: Option<Agreed>, mut client: Client) -> Next {
     }
 }
 
-/// Ends our side, and hears the other out for a moment: closing with its words unread would take ours away from it.
+/// Shuts down the sending side, and reads for a moment: a close with unread bytes could destroy the answer on its way.
 pub(crate) async fn linger(stream: &mut TcpStream) {
     if stream.shutdown().await.is_err() {
         return;
     }
-    let heard = async {
+    let drained = async {
         let mut buffer = [0; 4096];
         let mut left = LINGER_BYTES_MAX;
         while let Ok(bytes @ 1..) = stream.read(&mut buffer).await {
@@ -147,22 +144,22 @@ pub(crate) async fn linger(stream: &mut TcpStream) {
             }
         }
     };
-    // Whether it has ended or only the time has, the socket is closed now.
-    drop(tokio::time::timeout(LINGER_TIME, heard).await);
+    // The socket is closed now, after the end of the client or of the time.
+    drop(tokio::time::timeout(LINGER_TIME, drained).await);
 }
 
-pub(crate) fn tell_of_bad_end(
+pub(crate) fn report_http_error(
     connection: &Connection,
-    gate: &Gate,
+    framing: &FramingState,
     error: Option<&hyper::Error>,
     hello: Duration,
 ) {
-    let refusal = if let Some(wrong) = gate.framing_error() {
-        malformed_request(&wrong.to_string())
+    let refusal = if let Some(fault) = framing.framing_error() {
+        malformed_request(&fault.to_string())
     } else {
         match error {
-            Some(error) if error.is_parse() => malformed_request(&shown(error.to_string().as_bytes())),
-            Some(error) if error.is_timeout() && gate.is_open() => {
+            Some(error) if error.is_parse() => malformed_request(&escaped(error.to_string().as_bytes())),
+            Some(error) if error.is_timeout() && framing.is_open() => {
                 let what = format!(
                     "a request was refused: its head took longer than {} s",
                     hello.as_secs_f64()
@@ -178,59 +175,56 @@ pub(crate) fn tell_of_bad_end(
 struct RequestHandler {
     connection: Arc<Connection>,
     proxy: ProxyMode,
-    gate: Gate,
+    framing: FramingState,
     /// The connection to the outside that the last request used. Requests come one by one, so the lock is always free.
-    line: tokio::sync::Mutex<Option<UpstreamState>>,
-    agreed: Mutex<Option<Agreed>>,
+    http_upstream: tokio::sync::Mutex<Option<UpstreamState>>,
+    upgrade: Mutex<Option<Upgrade>>,
 }
 
 /// A connection to the outside, before and after its first request.
 enum UpstreamState {
     Fresh(Upstream),
-    Used(Line),
+    Used(HttpUpstream),
 }
 
-/// A connection to the outside that requests go over.
-struct Line {
+struct HttpUpstream {
     to: Destination,
-    sender: outward::SendRequest<Incoming>,
+    sender: http1_client::SendRequest<Incoming>,
     meter: Arc<UpstreamMeter>,
-    /// What moves its bytes; gives the socket back where it stops being HTTP.
+    /// The task that moves its bytes; returns the socket when the connection stops being HTTP.
     driver: JoinSet<Option<(Upstream, Vec<u8>)>>,
 }
 
-/// What both ends have agreed on instead of more requests.
-enum Agreed {
+enum Upgrade {
     Tunnel { to: Destination, upstream: Upstream },
-    WebSocket(Line),
+    WebSocket(HttpUpstream),
 }
 
-/// Why a request has no answer.
-pub(crate) enum Unsent<B> {
+pub(crate) enum SendError<B> {
     /// Nothing of it was sent, so it can be sent again.
-    Never(Box<Request<B>>),
-    /// Something of it may have arrived.
-    Perhaps(hyper::Error),
+    NotSent(Box<Request<B>>),
+    /// A part of it may have arrived.
+    MaybeSent(hyper::Error),
 }
 
-impl<B> From<TrySendError<Request<B>>> for Unsent<B> {
+impl<B> From<TrySendError<Request<B>>> for SendError<B> {
     fn from(mut error: TrySendError<Request<B>>) -> Self {
         match error.take_message() {
-            Some(request) => Self::Never(Box::new(request)),
-            None => Self::Perhaps(error.into_error()),
+            Some(request) => Self::NotSent(Box::new(request)),
+            None => Self::MaybeSent(error.into_error()),
         }
     }
 }
 
-impl Line {
-    /// Sends one more request over a connection that was used before.
-    async fn send(&mut self, request: Request<Incoming>) -> Result<Response<Incoming>, Unsent<Incoming>> {
+impl HttpUpstream {
+    /// Sends a request over a connection that was used before.
+    async fn send(&mut self, request: Request<Incoming>) -> Result<Response<Incoming>, SendError<Incoming>> {
         if self.sender.ready().await.is_err() {
-            return Err(Unsent::Never(Box::new(request)));
+            return Err(SendError::NotSent(Box::new(request)));
         }
         let sent = self.sender.try_send_request(request).await;
-        let sent = sent.map_err(Unsent::from);
-        if !matches!(sent, Err(Unsent::Never(_))) {
+        let sent = sent.map_err(SendError::from);
+        if !matches!(sent, Err(SendError::NotSent(_))) {
             self.meter.request();
         }
         sent
@@ -238,47 +232,47 @@ impl Line {
 }
 
 impl RequestHandler {
-    fn agreed(&self) -> Option<Agreed> {
-        self.agreed.lock().unwrap_or_else(PoisonError::into_inner).take()
+    fn take_upgrade(&self) -> Option<Upgrade> {
+        self.upgrade.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    fn agree(&self, on: Agreed) {
-        *self.agreed.lock().unwrap_or_else(PoisonError::into_inner) = Some(on);
+    fn set_upgrade(&self, upgrade: Upgrade) {
+        *self.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some(upgrade);
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Answer> {
         let (parts, body) = request.into_parts();
         let answered = match request::read(&self.proxy, &parts) {
-            Ok(wanted) if wanted.means == Means::Tunnel => self.tunnel(wanted.to).await,
-            Ok(wanted) => self.pass_on(wanted, parts, body).await,
+            Ok(parsed) if parsed.kind == RequestKind::Tunnel => self.tunnel(parsed.to).await,
+            Ok(parsed) => self.forward(parsed, parts, body).await,
             Err(refusal) => Err(refusal),
         };
         answered.unwrap_or_else(|refusal| {
             self.connection.refuse(&refusal);
-            refused(&self.connection.sandbox.advised(refusal)).map(Either::Left)
+            refused(&self.connection.sandbox.with_hint(refusal)).map(Either::Left)
         })
     }
 
-    /// `CONNECT`: what the rules say of the host and port; what is said through it is judged as on any connection.
+    /// Answers `CONNECT` by the rules for its host and port; the traffic inside is checked as on any connection.
     async fn tunnel(&self, to: Destination) -> Result<Response<Answer>, Refusal> {
         let mode = self.connection.check_or_ask(&to).await?;
         if mode == Mode::Inspect && to.port == 443 && self.connection.sandbox.inspection.is_none() {
             return Err(not_inspected(&to));
         }
         let upstream = upstream::open(&self.connection, &to, None).await?;
-        self.gate.pass_all();
-        self.agree(Agreed::Tunnel { to, upstream });
+        self.framing.pass_all();
+        self.set_upgrade(Upgrade::Tunnel { to, upstream });
         Ok(Response::new(Either::Left(Full::default())))
     }
 
-    async fn pass_on(
+    async fn forward(
         &self,
-        wanted: Wanted,
+        parsed: ParsedRequest,
         mut parts: Parts,
         body: Incoming,
     ) -> Result<Response<Answer>, Refusal> {
-        let Wanted { to, target, .. } = &wanted;
-        let method = shown(parts.method.as_str().as_bytes());
+        let ParsedRequest { to, target, .. } = &parsed;
+        let method = escaped(parts.method.as_str().as_bytes());
         self.connection.check_or_ask(to).await?;
         // The state is set before the rules are checked, so that a change of them in between is seen by one of the two.
         let state = ConnState::answering(to, 0, &method, target);
@@ -289,68 +283,68 @@ impl RequestHandler {
         if mode == Mode::Inspect {
             request::refuse_overrides(to, &parts.headers)?;
         }
-        if wanted.means == Means::WebSocket && mode == Mode::Inspect {
-            let what = format!("{to}: its rules name methods or paths, and a WebSocket is not read");
-            let hint = format!("a rule without method and path for `{to}`");
+        if parsed.kind == RequestKind::WebSocket && mode == Mode::Inspect {
+            let what = format!("{to}: its rules name methods or paths, and a WebSocket cannot be inspected");
+            let hint = format!("use a rule without method and path for `{to}`");
             return Err(Refusal::of(RefusalRule::Request, to, what, &hint));
         }
-        request::rewrite(&mut parts, &wanted, 80)?;
+        request::rewrite(&mut parts, &parsed, 80)?;
         let answered = self.send(to, Request::from_parts(parts, body)).await;
-        self.connection.sandbox.happened(EgressEvent::Request {
+        self.connection.sandbox.publish(EgressEvent::Request {
             method,
             name: to.host.to_string(),
             port: to.port,
-            path: shown(target.split('?').next().unwrap_or_default().as_bytes()),
+            path: escaped(target.split('?').next().unwrap_or_default().as_bytes()),
             status: answered
                 .as_ref()
                 .ok()
                 .map(|(response, _)| response.status().as_u16()),
             secrets: Vec::new(),
         });
-        let (response, line) = answered?;
-        self.give_back(&wanted, response, line).await
+        let (response, http_upstream) = answered?;
+        self.respond(&parsed, response, http_upstream).await
     }
 
-    /// Sends a request over the connection that there is, or a new one. One that the other end has closed in the
-    /// meantime is noticed before anything of the request was sent; only then is it sent again.
+    /// Sends a request over the existing connection, or a new one. If the upstream has closed the existing one in the
+    /// meantime, that is noticed before any part of the request was sent; only then is it sent again.
     async fn send(
         &self,
         to: &Destination,
         request: Request<Incoming>,
-    ) -> Result<(Response<Incoming>, Line), Refusal> {
-        let before = self.line.lock().await.take();
-        let (mut line, request) = match before {
+    ) -> Result<(Response<Incoming>, HttpUpstream), Refusal> {
+        let before = self.http_upstream.lock().await.take();
+        let (mut http_upstream, request) = match before {
             Some(UpstreamState::Fresh(upstream)) => (self.open(to, Some(upstream)).await?, request),
-            Some(UpstreamState::Used(mut line)) if line.to == *to => match line.send(request).await {
-                Ok(response) => return Ok((response, line)),
-                Err(Unsent::Never(request)) => (self.open(to, None).await?, *request),
-                Err(Unsent::Perhaps(error)) => return Err(unanswered(&self.gate, to, &error)),
+            Some(UpstreamState::Used(mut used)) if used.to == *to => match used.send(request).await {
+                Ok(response) => return Ok((response, used)),
+                Err(SendError::NotSent(request)) => (self.open(to, None).await?, *request),
+                Err(SendError::MaybeSent(error)) => return Err(unanswered(&self.framing, to, &error)),
             },
             _ => (self.open(to, None).await?, request),
         };
-        line.meter.request();
-        let sent = line.sender.send_request(request).await;
-        sent.map(|response| (response, line))
-            .map_err(|error| unanswered(&self.gate, to, &error))
+        http_upstream.meter.request();
+        let sent = http_upstream.sender.send_request(request).await;
+        sent.map(|response| (response, http_upstream))
+            .map_err(|error| unanswered(&self.framing, to, &error))
     }
 
-    async fn open(&self, to: &Destination, ready: Option<Upstream>) -> Result<Line, Refusal> {
+    async fn open(&self, to: &Destination, ready: Option<Upstream>) -> Result<HttpUpstream, Refusal> {
         let upstream = upstream::open(&self.connection, to, ready).await?;
         let meter = upstream.meter.clone();
-        let shaken = outward::Builder::new()
+        let handshake = http1_client::Builder::new()
             .preserve_header_case(true)
             .title_case_headers(true)
             .max_headers(HEADERS_MAX)
             .max_buf_size(HEAD_BYTES_MAX * 2)
             .handshake::<_, Incoming>(TokioIo::new(upstream))
             .await;
-        let (sender, connection) = shaken.map_err(|_| unreachable(to, "the connection ended at once"))?;
+        let (sender, connection) = handshake.map_err(|_| unreachable(to, "the connection ended at once"))?;
         let mut driver = JoinSet::new();
         driver.spawn(async move {
             let parts = connection.without_shutdown().await.ok()?;
             Some((parts.io.into_inner(), parts.read_buf.to_vec()))
         });
-        Ok(Line {
+        Ok(HttpUpstream {
             to: to.clone(),
             sender,
             meter,
@@ -358,41 +352,40 @@ impl RequestHandler {
         })
     }
 
-    /// Makes of the other end's answer the one that the sandbox gets.
-    async fn give_back(
+    async fn respond(
         &self,
-        wanted: &Wanted,
+        parsed: &ParsedRequest,
         response: Response<Incoming>,
-        line: Line,
+        http_upstream: HttpUpstream,
     ) -> Result<Response<Answer>, Refusal> {
         let (mut parts, body) = response.into_parts();
-        if !request::is_plainly_coded(&parts.headers) {
-            return Err(unreachable(&wanted.to, PACKED));
+        if !request::has_only_chunked_coding(&parts.headers) {
+            return Err(unreachable(&parsed.to, TRANSFER_CODED));
         }
         request::strip(&mut parts.headers);
         parts.version = Version::HTTP_11;
         if parts.status != StatusCode::SWITCHING_PROTOCOLS {
-            *self.line.lock().await = Some(UpstreamState::Used(line));
+            *self.http_upstream.lock().await = Some(UpstreamState::Used(http_upstream));
             return Ok(Response::from_parts(parts, Either::Right(body)));
         }
-        if wanted.means != Means::WebSocket {
+        if parsed.kind != RequestKind::WebSocket {
             return Err(unreachable(
-                &wanted.to,
-                "it answered with a protocol that was not asked for",
+                &parsed.to,
+                "it switched to a protocol that was not requested",
             ));
         }
-        self.connection.passes(&wanted.to)?;
-        request::ask_for_websocket(&mut parts.headers);
-        self.gate.pass_all();
-        self.agree(Agreed::WebSocket(line));
+        self.connection.passes(&parsed.to)?;
+        request::set_websocket_headers(&mut parts.headers);
+        self.framing.pass_all();
+        self.set_upgrade(Upgrade::WebSocket(http_upstream));
         Ok(Response::from_parts(parts, Either::Left(Full::default())))
     }
 }
 
-/// The refusal of a request that may have been sent and has no answer.
-pub(crate) fn unanswered(gate: &Gate, to: &Destination, error: &hyper::Error) -> Refusal {
-    match gate.framing_error() {
-        Some(wrong) => malformed_request(&wrong.to_string()),
+/// Returns the refusal of a request that may have been sent and has no answer.
+pub(crate) fn unanswered(framing: &FramingState, to: &Destination, error: &hyper::Error) -> Refusal {
+    match framing.framing_error() {
+        Some(fault) => malformed_request(&fault.to_string()),
         None => {
             tracing::debug!(%error, "a request was not answered");
             unreachable(to, "the connection ended without a proper answer")
@@ -400,7 +393,7 @@ pub(crate) fn unanswered(gate: &Gate, to: &Destination, error: &hyper::Error) ->
     }
 }
 
-/// The answer to what is not passed on. Nothing follows it on this connection.
+/// Returns the answer to a request that is not forwarded. Nothing follows it on this connection.
 pub(crate) fn refused(refusal: &Refusal) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::from(refusal.text()));
     *response.status_mut() = match refusal.rule {

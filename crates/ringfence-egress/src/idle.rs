@@ -1,5 +1,5 @@
-//! The sockets of a sandbox that has used none of them yet. Most programs never do, so all sockets wait behind one
-//! descriptor, and are given to the runtime, each with a task, when the first of them is used.
+//! Sockets of a sandbox before their first use. Most programs never use one, so all of them wait behind one descriptor;
+//! on the first use of any of them, each is registered with the runtime and gets a task.
 
 use crate::{
     dns_server::DnsServer,
@@ -15,17 +15,15 @@ use tokio::{
     task::JoinSet,
 };
 
-/// What is served on a socket.
 #[derive(Clone, Copy)]
 pub(crate) enum ServiceKind {
     DnsUdp,
     DnsTcp,
     Proxy,
-    /// Connections to the addresses that names were answered with.
+    /// Connections to addresses assigned to names, or to addresses of networks that rules name.
     Transparent,
 }
 
-/// One socket, and what is served on it.
 pub(crate) struct Service {
     kind: ServiceKind,
     socket: OwnedFd,
@@ -38,17 +36,17 @@ impl Service {
     }
 }
 
-/// Sockets that wait for their first use, behind one epoll(7) descriptor, which is readable as soon as one of them is.
+/// Sockets before their first use, behind one epoll(7) descriptor, which is readable as soon as one of them is.
 pub(crate) struct Idle {
     epoll: AsyncFd<OwnedFd>,
     services: Vec<Service>,
 }
 
 impl Idle {
-    /// To be called in a runtime.
+    /// Must be called in a runtime.
     #[expect(
         deprecated,
-        reason = "what replaces it is unsafe, for types whose descriptor may change; an OwnedFd's does not"
+        reason = "its replacement is unsafe, for types with a descriptor that may change; an OwnedFd's does not"
     )]
     pub(crate) fn new(services: Vec<Service>) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -70,7 +68,7 @@ impl Idle {
     }
 }
 
-/// Waits until the sandbox uses one of its sockets, and then serves all of them until the lease is closed.
+/// Waits until the sandbox uses one of its sockets, then serves all of them until the lease is closed.
 pub(crate) async fn serve_all(
     mut idle: Idle,
     sandbox: Arc<SandboxEgress>,
@@ -90,7 +88,7 @@ pub(crate) async fn serve_all(
         }
     }
     used.send_replace(true);
-    let served = Served {
+    let starter = ServiceStarter {
         dns_server: DnsServer::new(sandbox.clone()),
         sandbox,
         closed,
@@ -99,30 +97,30 @@ pub(crate) async fn serve_all(
     drop(epoll);
     let mut tasks = JoinSet::new();
     for service in services {
-        served.begin(service, &mut tasks);
+        starter.start(service, &mut tasks);
     }
     loop {
         tokio::select! {
-            Some(service) = added.recv() => served.begin(service, &mut tasks),
+            Some(service) = added.recv() => starter.start(service, &mut tasks),
             Some(_) = tasks.join_next() => {}
             _ = closing.changed() => break,
         }
     }
-    // Each ends its connections, and waits for that.
+    // Each task ends its connections and waits for their end.
     while tasks.join_next().await.is_some() {}
 }
 
-struct Served {
+struct ServiceStarter {
     dns_server: Arc<DnsServer>,
     sandbox: Arc<SandboxEgress>,
     closed: watch::Receiver<()>,
 }
 
-impl Served {
-    fn begin(&self, service: Service, tasks: &mut JoinSet<()>) {
+impl ServiceStarter {
+    fn start(&self, service: Service, tasks: &mut JoinSet<()>) {
         let (names, sandbox, closed) = (self.dns_server.clone(), self.sandbox.clone(), self.closed.clone());
         let Service { kind, socket } = service;
-        let begun = match kind {
+        let started = match kind {
             ServiceKind::DnsUdp => {
                 UdpSocket::from_std(socket.into()).map(|socket| tasks.spawn(names.serve_udp(socket, closed)))
             }
@@ -136,14 +134,14 @@ impl Served {
             }),
             ServiceKind::Transparent => TcpListener::from_std(socket.into()).map(|listener| {
                 let connection = move |stream: TcpStream| {
-                    // Without an address it is gone already.
-                    let meant = stream.local_addr().ok()?;
-                    admit(&sandbox, stream, Some(meant))
+                    // A connection without a local address has ended already.
+                    let original_dst = stream.local_addr().ok()?;
+                    admit(&sandbox, stream, Some(original_dst))
                 };
                 tasks.spawn(serve(listener, self.sandbox.clone(), closed, connection))
             }),
         };
-        if let Err(error) = begun {
+        if let Err(error) = started {
             tracing::error!(%error, "a socket of a sandbox is not served");
         }
     }

@@ -1,5 +1,5 @@
-//! The egress lease of a sandbox: it begins with the sockets that were made inside the sandbox, reports what went
-//! through, and is closed. Dropping it cuts every connection.
+//! The egress lease of a sandbox: it is opened with sockets that were made inside the sandbox, reports the traffic, and
+//! is closed. Dropping it cuts every connection.
 
 use crate::{
     Destination, Dialer, EgressReport, Host, Names,
@@ -24,19 +24,19 @@ use tokio::{
     time::timeout,
 };
 
-/// How long the listeners have to end; what is left then is dropped.
+/// Time for the listeners to end; the rest is aborted then.
 const CLOSE_TIME: Duration = Duration::from_secs(2);
 
 /// Sockets that were made in the sandbox's network namespace.
 #[derive(Debug)]
 pub struct Sockets {
-    /// UDP, bound where the sandbox's resolver asks.
+    /// UDP, bound to the address of the sandbox's name server.
     pub dns_udp: OwnedFd,
-    /// TCP, listening there.
+    /// TCP, listening at the same address.
     pub dns_tcp: OwnedFd,
-    /// TCP, listening where a proxy is expected.
+    /// TCP, listening at the address of the proxy.
     pub proxy: OwnedFd,
-    /// Raw TCP of IPv4, filtered to first segments; none where the kernel did not give one.
+    /// Raw TCP of IPv4, filtered to first segments; `None` if the kernel did not provide one.
     pub observer: Option<OwnedFd>,
     /// TCP, listening on one port each, at every address.
     pub ports: Vec<(u16, OwnedFd)>,
@@ -45,24 +45,21 @@ pub struct Sockets {
 pub struct Lease {
     sandbox: Arc<SandboxEgress>,
     observer: Option<Observer>,
-    /// Dropping it ends everything that runs for it.
+    /// Dropping it ends all tasks of the lease.
     listeners: Mutex<Listeners>,
     closing: watch::Sender<()>,
-    /// Whether the sandbox has used any socket.
+    /// True once the sandbox has used a socket.
     used: watch::Receiver<bool>,
 }
 
 struct Listeners {
     /// The one task that waits for the first connection and then serves all sockets.
     tasks: JoinSet<()>,
-    more: mpsc::UnboundedSender<Service>,
+    queue: mpsc::UnboundedSender<Service>,
     ports: BTreeSet<u16>,
 }
 
-/// Begins to serve, in the runtime that this is called in.
-///
-/// # Errors
-/// A descriptor is not a socket of its kind.
+/// Serves the sockets, in the runtime that this is called in. Fails if one cannot be made non-blocking or polled.
 pub fn open(dialer: &Arc<Dialer>, sockets: Sockets, options: LeaseOptions) -> io::Result<Lease> {
     let sandbox = SandboxEgress::new(dialer, options, Names::default());
     let (closing, closed) = watch::channel(());
@@ -76,21 +73,21 @@ pub fn open(dialer: &Arc<Dialer>, sockets: Sockets, options: LeaseOptions) -> io
         idle.add(Service::new(ServiceKind::Transparent, socket)?)?;
         ports.insert(port);
     }
-    let (more, added) = mpsc::unbounded_channel();
+    let (queue, added) = mpsc::unbounded_channel();
     let (is_used, used) = watch::channel(false);
     let mut tasks = JoinSet::new();
     tasks.spawn(serve_all(idle, sandbox.clone(), closed, added, is_used));
     Ok(Lease {
         sandbox,
         observer: sockets.observer.map(Observer::new).transpose()?,
-        listeners: Mutex::new(Listeners { tasks, more, ports }),
+        listeners: Mutex::new(Listeners { tasks, queue, ports }),
         closing,
         used,
     })
 }
 
-/// Begins to serve a sandbox whose network is elsewhere: its connections are handed over one by one. Its names have
-/// addresses from `base` on. To be called in a runtime.
+/// Opens the lease of a sandbox whose network is elsewhere: its connections are handed over one by one. Its names have
+/// addresses from `base` on. Must be called in a runtime.
 pub fn open_forwarded(
     dialer: &Arc<Dialer>,
     base: Ipv4Addr,
@@ -100,7 +97,7 @@ pub fn open_forwarded(
     let sandbox = SandboxEgress::new(dialer, options, Names::from(base));
     let (closing, closed) = watch::channel(());
     // Ports are opened where the network is.
-    let (more, _) = mpsc::unbounded_channel();
+    let (queue, _) = mpsc::unbounded_channel();
     let (is_used, used) = watch::channel(false);
     let mut tasks = JoinSet::new();
     tasks.spawn(forwarded::serve(arrivals, sandbox.clone(), closed, is_used));
@@ -109,7 +106,7 @@ pub fn open_forwarded(
         observer: None,
         listeners: Mutex::new(Listeners {
             tasks,
-            more,
+            queue,
             ports: BTreeSet::new(),
         }),
         closing,
@@ -118,17 +115,15 @@ pub fn open_forwarded(
 }
 
 impl Lease {
-    /// Listeners for ports that new rules name. To be called in the runtime that the lease was opened in.
-    ///
-    /// # Errors
-    /// A descriptor is no listening socket; those before it are served.
+    /// Adds listeners for ports that new rules name, in the runtime that the lease was opened in. If one cannot be made
+    /// non-blocking, those before it are served.
     pub fn add_ports(&self, ports: Vec<(u16, OwnedFd)>) -> io::Result<()> {
         let mut listeners = self.listeners();
         for (port, socket) in ports {
-            // The task is there as long as the lease is.
+            // Fails only for a forwarded lease, whose ports are opened where its network is.
             drop(
                 listeners
-                    .more
+                    .queue
                     .send(Service::new(ServiceKind::Transparent, socket)?),
             );
             listeners.ports.insert(port);
@@ -140,14 +135,14 @@ impl Lease {
         self.listeners().ports.clone()
     }
 
-    /// What happened since this was last asked. Connections go on.
+    /// Takes the report since the last call. Connections continue.
     pub fn take_report(&self) -> EgressReport {
         self.report_failed_attempts();
         self.sandbox.publish_left_out();
         self.sandbox.report.take()
     }
 
-    /// Cuts everything, and says what happened since the report was last taken.
+    /// Cuts all connections, and returns the report since the last one.
     pub async fn close(self) -> EgressReport {
         let mut tasks = std::mem::take(&mut self.listeners().tasks);
         // Without a connection there is nothing to wait for: dropping the task closes the sockets.
@@ -165,29 +160,28 @@ impl Lease {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reports connections to ports without a listener, which the kernel has refused; and names that were only looked
-    /// up.
+    /// Reports connections to ports without a listener, which the kernel refused, and names that were only looked up.
     fn report_failed_attempts(&self) {
-        let tried = self.observer.iter().flat_map(Observer::tried);
+        let attempts = self.observer.iter().flat_map(Observer::attempts);
         let (listened, rules) = (self.ports(), self.sandbox.rules_now());
-        for (address, port) in tried {
+        for (address, port) in attempts {
             if listened.contains(&port) {
                 continue;
             }
             let host = match self.sandbox.name_of(address) {
                 Some(name) => Host::Name(name),
-                // The program's own affair, or a service of ours.
+                // The program's own loopback, or a service of Ringfence.
                 None if is_inside(address) => continue,
                 None => Host::Address(address.into()),
             };
             let to = Destination { host, port };
-            // Rules that were added just now may allow what they did not when it was tried.
+            // Rules that were added in the meantime may allow it now.
             if let Err(refusal) = check_connection(&rules, &to) {
                 self.sandbox.refuse(&refusal);
             }
         }
-        let untold = self.sandbox.names().take_untold();
-        for name in untold.iter().filter(|name| !rules.names_reached(name)) {
+        let unreported = self.sandbox.names().take_unreported();
+        for name in unreported.iter().filter(|name| !rules.names_reached(name)) {
             self.sandbox.refuse(&unconnected(name));
         }
     }

@@ -1,8 +1,8 @@
 //! The egress of a sandbox: every name, connection and request is checked against its rules; nothing else leaves.
 //!
-//! `docs/adr/0006-one-identity-for-each-connection.md` says why it is built this way. One half decides and does no I/O
-//! (`name`, `rule`, `rules`, `dns`, `client_hello`, `destination`, `framing`, `request`); the other half moves bytes
-//! and asks the first (`lease`, `listener`, `forward`, `http`, `inspect`, `dial`, `tunnel`).
+//! `docs/adr/0006-one-identity-for-each-connection.md` gives the reasons for this design. One half decides and does no
+//! I/O (`name`, `rule`, `rules`, `dns`, `client_hello`, `destination`, `framing`, `request`); the other half moves
+//! bytes and calls the first (`lease`, `listener`, `forward`, `http`, `inspect`, `dial`, `tunnel`).
 #![forbid(unsafe_code)]
 #![expect(
     missing_docs,
@@ -58,7 +58,7 @@ pub use name::{HostName, NAME_BYTES_MAX, NameError};
 pub use names::{ASKED_MAX, BELOW_MAX, Full, NAMES_MAX, Names, RANDOM_MAX, REFUSED_MAX};
 pub use path::PathError;
 pub use refusal::{Refusal, RefusalRule};
-pub use report::{EgressReport, End, More, Reached, TOLD_MAX};
+pub use report::{EgressReport, End, More, REPORT_LINES_MAX, Reached};
 pub use rule::{DEFAULT_PORTS, Pattern, RULE_BYTES_MAX, Rule, RuleError};
 pub use rules::{RULES_MAX, Rules, RulesError, Verdict, Why};
 pub use sandbox::{EgressOwner, LeaseOptions};

@@ -4,7 +4,7 @@
 use crate::{
     Destination, Host, RefusalRule, Rules,
     connection::{Connection, check_connection},
-    forward::{by_proxy, carry},
+    forward,
     refusal::Refusal,
     sandbox::{Permit, SandboxEgress},
     token_bucket::TokenBucket,
@@ -25,17 +25,17 @@ use tokio::{
     time::sleep,
 };
 
-/// Wait after an accept that failed; it doubles with each further failure, up to the longest.
+/// Pause after a failed accept; it doubles with each further failure, up to [`PAUSE_MAX`].
 pub(crate) const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// Connections that a listener accepts at once, also that of names, and how many a second after that; others wait in
-/// the kernel. Each costs this
-/// process about as much as the sandbox, and does not count against the sandbox's share of the processors.
-const WELCOMES_BURST: u32 = 500;
-const WELCOMES_PER_SECOND: u32 = 500;
-/// Between two attempts to accept.
-const BREATH: Duration = Duration::from_millis(10);
+/// Maximum connections that a listener, also for names, accepts at once, and per second after that; more wait in the
+/// kernel. Each costs this process about as much as the sandbox, and does not count against its share of the
+/// processors.
+const ACCEPTS_BURST: u32 = 500;
+const ACCEPTS_PER_SECOND: u32 = 500;
+/// Pause between two checks of that rate limit.
+const RATE_CHECK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Serves one listener until the lease is closed, and then ends its connections.
 pub(crate) async fn serve<F: Future<Output = ()> + Send + 'static>(
@@ -46,7 +46,7 @@ pub(crate) async fn serve<F: Future<Output = ()> + Send + 'static>(
 ) {
     let mut connections = JoinSet::new();
     let mut pause = PAUSE_FIRST;
-    let mut pace = TokenBucket::new(WELCOMES_BURST, WELCOMES_PER_SECOND);
+    let mut rate_limit = TokenBucket::new(ACCEPTS_BURST, ACCEPTS_PER_SECOND);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -56,8 +56,8 @@ pub(crate) async fn serve<F: Future<Output = ()> + Send + 'static>(
         match accepted {
             Ok((stream, _)) => {
                 pause = PAUSE_FIRST;
-                while !pace.allows() {
-                    sleep(BREATH).await;
+                while !rate_limit.allows() {
+                    sleep(RATE_CHECK_PAUSE).await;
                 }
                 connection(stream).map(|connection| connections.spawn(connection));
             }
@@ -67,7 +67,7 @@ pub(crate) async fn serve<F: Future<Output = ()> + Send + 'static>(
     connections.shutdown().await;
 }
 
-/// Waits; an accept that fails once for want of descriptors fails a million times a second.
+/// Pauses after a failed accept and returns the next pause: without descriptors, accept fails a million times a second.
 pub(crate) async fn recover(sandbox: &SandboxEgress, error: &io::Error, pause: Duration) -> Duration {
     if pause == PAUSE_FIRST {
         tracing::warn!(namespace = %sandbox.owner().namespace, %error, "a connection could not be accepted");
@@ -76,15 +76,15 @@ pub(crate) async fn recover(sandbox: &SandboxEgress, error: &io::Error, pause: D
     (pause * 2).min(PAUSE_MAX)
 }
 
-/// A connection for as long as it may last, unless there are too many. `meant`: the address inside the sandbox at which
-/// it was accepted; none if that is the proxy's.
+/// Returns the task of a connection, unless there are too many connections. `original_dst` is the address inside the
+/// sandbox at which it was accepted; `None` for a connection to the proxy.
 pub(crate) fn admit(
     sandbox: &Arc<SandboxEgress>,
     stream: TcpStream,
-    meant: Option<SocketAddr>,
+    original_dst: Option<SocketAddr>,
 ) -> Option<impl Future<Output = ()> + Send + 'static + use<>> {
     match sandbox.permit() {
-        Ok(permit) => Some(welcome(sandbox.clone(), stream, meant, permit)),
+        Ok(permit) => Some(serve_connection(sandbox.clone(), stream, original_dst, permit)),
         Err(full) => {
             sandbox.refuse(&full);
             reset(&stream);
@@ -93,25 +93,25 @@ pub(crate) fn admit(
     }
 }
 
-async fn welcome(
+async fn serve_connection(
     sandbox: Arc<SandboxEgress>,
     stream: TcpStream,
-    address: Option<SocketAddr>,
+    original_dst: Option<SocketAddr>,
     permit: Permit,
 ) {
     if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "a connection keeps its delay");
+        tracing::debug!(%error, "TCP_NODELAY could not be set");
     }
     let connection = Connection::new(sandbox.clone());
-    match address.map(|address| meant(&sandbox, address)) {
+    match original_dst.map(|address| destination_of(&sandbox, address)) {
         None => {
             connection
-                .run(by_proxy(connection.clone(), Client::new(stream)))
+                .run(forward::serve_proxy(connection.clone(), Client::new(stream)))
                 .await
         }
         Some(Ok(to)) => {
             connection
-                .run(carry(connection.clone(), Client::new(stream), to, None))
+                .run(forward::serve(connection.clone(), Client::new(stream), to, None))
                 .await
         }
         Some(Err(refusal)) => {
@@ -122,9 +122,9 @@ async fn welcome(
     drop(permit);
 }
 
-/// Whom a connection to this address of the sandbox's is for: the name that the address means, or an address of a
-/// network that the operator's rules name.
-fn meant(sandbox: &SandboxEgress, address: SocketAddr) -> Result<Destination, Refusal> {
+/// Returns the destination of a connection to this address inside the sandbox: the name that it is assigned to, or the
+/// address itself if the operator's rules name its network.
+fn destination_of(sandbox: &SandboxEgress, address: SocketAddr) -> Result<Destination, Refusal> {
     let (ip, port) = (address.ip().to_canonical(), address.port());
     if let IpAddr::V4(ip) = ip
         && let Some(name) = sandbox.name_of(ip)
@@ -138,16 +138,16 @@ fn meant(sandbox: &SandboxEgress, address: SocketAddr) -> Result<Destination, Re
         host: Host::Address(ip),
         port,
     };
-    // The listener hears the sandbox's own loopback too. The host's is meant where a rule is about nothing else.
+    // The listener also accepts connections to the sandbox's own loopback; the host's needs a rule for nothing else.
     if ip.is_unspecified() || (ip.is_loopback() && !names_loopback(&sandbox.rules_now(), ip, port)) {
         let what =
-            format!("{to} is inside the sandbox, and the port there is taken for connections to the outside");
+            format!("{to} is inside the sandbox, where the port is reserved for connections to the outside");
         return Err(Refusal::of(RefusalRule::Address, &to, what, "connect by name"));
     }
     check_connection(&sandbox.rules_now(), &to).map(|_| to)
 }
 
-/// Whether a rule names this address of the host's loopback, and not only a network that also contains it.
+/// True if a rule for loopback addresses alone names this address; a wider network does not count.
 fn names_loopback(rules: &Rules, ip: IpAddr, port: u16) -> bool {
     rules.iter().any(|rule| {
         let is_loopback =

@@ -1,20 +1,20 @@
-//! A host name in the one spelling in which rules, queries, certificates and headers are compared. Text that some
+//! A host name in canonical spelling, in which rules, queries, certificates and headers are compared. Text that some
 //! programs read as an address (`127.1`, `0x7f.1`, `2130706433`) is not a name.
 
 use idna::uts46::{AsciiDenyList, DnsLength, Hyphens, Uts46};
 use std::{fmt, str::FromStr};
 
-/// The longest name, without the dot at its end (RFC 1035, less the length of the first label and the root).
+/// Maximum length of a name, without the dot at its end (RFC 1035, less the length of the first label and the root).
 pub const NAME_BYTES_MAX: usize = 253;
 const LABEL_BYTES_MAX: usize = 63;
-/// No text that is longer can be a name, in whatever alphabet; it bounds what is looked at.
+/// Maximum length of a text that is parsed; no name in any alphabet is longer.
 const TEXT_BYTES_MAX: usize = 1024;
 
 /// A DNS name: lower-case ASCII (A-labels), no dot at its end, never an address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostName(String);
 
-/// Why a text is no host's name. Its `Display` ends a sentence that begins with the text.
+/// Reason why a text is not a host name. `Display` completes a sentence that begins with the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     #[error("is empty")]
@@ -23,23 +23,23 @@ pub enum NameError {
     Length,
     #[error("has a label that is empty or longer than {} bytes", LABEL_BYTES_MAX)]
     Label,
-    #[error("holds {0:?}, which no host's name does")]
+    #[error("contains {0:?}, which no host name does")]
     Character(char),
     #[error("has a label that begins or ends with a hyphen")]
     Hyphen,
     /// Its last label is a number.
     #[error("is an address, or what some programs take for one")]
     Address,
-    /// Or a second spelling of something else.
+    /// Also a second spelling of another name.
     #[error("is not a valid internationalised name")]
     Idna,
     /// `ß`, `ς`, joiners.
-    #[error("holds {0:?}, which not all programs take for the same")]
+    #[error("contains {0:?}, which not all programs treat alike")]
     Deviation(char),
 }
 
 impl HostName {
-    /// A name from a protocol, where only ASCII is a name: a query, a header, an SNI.
+    /// Reads a name from a protocol in which only ASCII is a name: a query, a header, an SNI.
     pub fn from_ascii(text: &str) -> Result<Self, NameError> {
         match text.chars().find(|c| !c.is_ascii()) {
             Some(c) => Err(NameError::Character(c)),
@@ -51,24 +51,24 @@ impl HostName {
         &self.0
     }
 
-    /// Its labels, the most specific first.
+    /// Returns its labels, the most specific first.
     pub fn labels(&self) -> impl DoubleEndedIterator<Item = &str> {
         self.0.split('.')
     }
 
-    /// The name without its first label; none above a single label.
+    /// Returns the name without its first label; `None` for a single label.
     pub fn parent(&self) -> Option<Self> {
         let (_, rest) = self.0.split_once('.')?;
         Some(Self(rest.to_owned()))
     }
 
-    /// Whether this is a subdomain of `apex`, at any depth; nothing is below itself.
+    /// True if this is a subdomain of `apex`, at any depth; a name is not below itself.
     pub fn is_below(&self, apex: &Self) -> bool {
         let before = self.0.strip_suffix(&apex.0);
         before.is_some_and(|before| before.ends_with('.'))
     }
 
-    /// `localhost` and what is below it: the machine that asks, never a matter for anybody else (RFC 6761).
+    /// True for `localhost` and names below it: always the machine that asks (RFC 6761).
     pub fn is_local(&self) -> bool {
         self.labels().next_back() == Some("localhost")
     }
@@ -106,7 +106,7 @@ impl FromStr for HostName {
     }
 }
 
-/// What is left to look at once a name is lower-case ASCII, whichever way it became that.
+/// Checks a name that is lower-case ASCII already.
 fn ascii(text: String) -> Result<HostName, NameError> {
     if let Some(c) = text.chars().find(|c| is_refused(*c)) {
         return Err(NameError::Character(c));
@@ -134,17 +134,17 @@ fn ascii(text: String) -> Result<HostName, NameError> {
     Ok(HostName(text))
 }
 
-/// The ASCII characters of a name are letters, digits, hyphens, dots, and underscores (names of services).
+/// True for ASCII that is in no name; names have letters, digits, hyphens, dots, and underscores (for services).
 fn is_refused(c: char) -> bool {
     c.is_ascii() && !c.is_ascii_alphanumeric() && !matches!(c, '-' | '.' | '_')
 }
 
-/// Characters on which IDNA 2003 and 2008 disagree. The A-label can be written instead.
+/// True for a character on which IDNA 2003 and 2008 disagree. The A-label can be written instead.
 fn is_deviation(c: char) -> bool {
     matches!(c, 'ß' | 'ẞ' | 'ς' | '\u{200c}' | '\u{200d}')
 }
 
-/// The WHATWG's "ends in a number": what a URL parser takes for an IPv4 address, right or wrong.
+/// True if the text "ends in a number" (WHATWG): URL parsers take it for an IPv4 address, valid or not.
 fn ends_in_a_number(text: &str) -> bool {
     let last = text.rsplit('.').next().unwrap_or(text);
     last.bytes().all(|c| c.is_ascii_digit())
@@ -153,7 +153,7 @@ fn ends_in_a_number(text: &str) -> bool {
             .is_some_and(|digits| digits.bytes().all(|c| c.is_ascii_hexdigit()))
 }
 
-/// STD 3 but for the underscore.
+/// The ASCII characters that STD 3 refuses, except the underscore.
 const REFUSED: AsciiDenyList = AsciiDenyList::new(true, "!\"#$%&'()*+,/:;<=>?@[\\]^`{|}~");
 
 fn to_ascii(text: &str) -> Result<String, NameError> {
@@ -168,7 +168,7 @@ fn to_ascii(text: &str) -> Result<String, NameError> {
         .map_err(|_| NameError::Idna)
 }
 
-/// An A-label has to be what its own U-label becomes; anything else is a second spelling.
+/// True if each A-label is the encoding of its own U-label; anything else is a second spelling.
 fn round_trips(text: &str) -> bool {
     let (unicode, read) = Uts46::new().to_unicode(text.as_bytes(), REFUSED, Hyphens::CheckFirstLast);
     read.is_ok() && to_ascii(&unicode).is_ok_and(|again| again == text)
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_has_one_spelling() {
+    fn name_has_one_canonical_spelling() {
         check("example.com", Ok("example.com"));
         check("Example.COM", Ok("example.com"));
         check("example.com.", Ok("example.com"));
@@ -199,7 +199,7 @@ mod tests {
         check("1and1.com", Ok("1and1.com"));
         check("1.2.3.4.example", Ok("1.2.3.4.example"));
         check("0xcafe.example", Ok("0xcafe.example"));
-        // registered long ago, and served from: not IDNA, but nobody's second spelling either
+        // registered long ago and in use: not IDNA, but not a second spelling of another name either
         check("r3---sn-4g5e6n.example.com", Ok("r3---sn-4g5e6n.example.com"));
         check("bücher.example", Ok("xn--bcher-kva.example"));
         check("BÜCHER.example.", Ok("xn--bcher-kva.example"));
@@ -207,7 +207,7 @@ mod tests {
         check("例え。テスト", Ok("xn--r8jz45g.xn--zckzah"));
         check("例え.テスト。", Ok("xn--r8jz45g.xn--zckzah"));
         check("ｅｘａｍｐｌｅ.com", Ok("example.com"));
-        // Cyrillic `а`: looks like apple.com, and is another name
+        // Cyrillic `а`: looks like apple.com, but is another name
         check("аpple.com", Ok("xn--pple-43d.com"));
         check("xn--fa-hia.example", Ok("xn--fa-hia.example"));
         check(
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_refused() {
+    fn invalid_name_is_refused() {
         check("", Err(E::Empty));
         check(".", Err(E::Empty));
         check("..", Err(E::Label));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_smuggled_in_a_name() {
+    fn name_with_special_characters_is_refused() {
         for (text, c) in [
             ("a b.com", ' '),
             ("a.com\r\nHost: b", '\r'),
@@ -267,14 +267,14 @@ mod tests {
         ] {
             check(text, Err(E::Character(c)));
         }
-        // full-width forms become what they look like, and are refused then
+        // full-width forms are mapped to ASCII characters, which are then refused
         check("ａ＠evil", Err(E::Idna));
         check("ａ／b", Err(E::Idna));
         check("a\u{a0}ü", Err(E::Idna));
     }
 
     #[test]
-    fn an_address_in_any_spelling_is_no_name() {
+    fn address_in_any_spelling_is_not_a_name() {
         for text in [
             "127.0.0.1",
             "127.0.0.1.",
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subdomain_is_below_its_apex_and_nothing_else_is() {
+    fn only_subdomains_are_below_their_apex() {
         let name = |text: &str| text.parse::<HostName>().unwrap();
         let apex = name("example.com");
         assert!(name("a.example.com").is_below(&apex));
@@ -313,14 +313,14 @@ mod tests {
     }
 
     #[test]
-    fn a_protocol_has_only_ascii() {
+    fn names_from_protocols_are_ascii_only() {
         assert!(HostName::from_ascii("Example.com").is_ok());
         assert_eq!(HostName::from_ascii("bücher.example"), Err(E::Character('ü')));
     }
 
     proptest! {
         #[test]
-        fn whatever_is_a_name_is_one_in_its_own_spelling(text in "\\PC{0,40}(\\.[a-zA-ZäßяあA-Z-]{0,9}){0,3}") {
+        fn canonical_name_parses_to_itself(text in "\\PC{0,40}(\\.[a-zA-ZäßяあA-Z-]{0,9}){0,3}") {
             if let Ok(name) = text.parse::<HostName>() {
                 prop_assert_eq!(HostName::from_ascii(name.as_str()), Ok(name.clone()));
                 prop_assert!(name.as_str().len() <= NAME_BYTES_MAX);

@@ -1,8 +1,8 @@
-//! Addresses that stand for names. A program looks a name up and connects to the address of the answer; since each
-//! address is given to one name and never to another, the connection shows which name was meant.
+//! Addresses assigned to names. A program looks a name up and connects to the address of the answer; since each address
+//! is assigned to one name and never to another, the connection shows the name.
 //!
 //! A name can carry data once it is connected to and therefore resolved outside. So the number of different names below
-//! a wildcard is limited, and that of names that look random even more.
+//! a wildcard is limited, and the limit is lower for names that look random.
 
 use crate::{
     name::HostName,
@@ -15,32 +15,32 @@ use std::{
     net::Ipv4Addr,
 };
 
-/// Names that a sandbox has at most; as many as there can be rules are kept for names that a rule gives in full.
+/// Maximum names of a sandbox; [`RULES_MAX`] of them are reserved for names that a rule gives in full.
 pub const NAMES_MAX: usize = 1024;
 pub const BELOW_MAX: usize = 64;
-/// Names below one wildcard with a label that looks random.
+/// Maximum names below one wildcard with a label that looks random.
 pub const RANDOM_MAX: usize = 16;
 
-/// Names beside the others that no rule allows, but for which approval can be asked.
+/// Maximum names, beside the others, that no rule allows but for which approval can be asked.
 pub const ASKED_MAX: usize = 128;
-/// Names beside the others that are refused.
+/// Maximum refused names, beside the others.
 pub const REFUSED_MAX: usize = 256;
 
-/// A label of so many bytes is long.
+/// Minimum length of a long label.
 const LONG_BYTES: usize = 24;
-/// A long label with more than this per byte looks random. Short words repeat their letters, encoded data does not.
+/// Entropy per byte above which a long label looks random. Short words repeat their letters, encoded data does not.
 const RANDOM_BITS: f64 = 3.5;
-/// [`RANDOM_BITS`] for a label of nothing but hexadecimal digits, which have four bits per byte at most.
+/// [`RANDOM_BITS`] for a label of hexadecimal digits only, which have at most four bits per byte.
 const RANDOM_BITS_HEX: f64 = 2.5;
 
-/// Where the addresses begin in a sandbox that can have them routed: those set aside for tests of network devices.
+/// First address, in a sandbox that can have it routed, of the range for tests of network devices (RFC 2544).
 const BASE: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
-/// The first addresses are Ringfence's own.
-const OWN: u32 = 256;
-/// So many, with those, are given out.
+/// Addresses at the beginning of the range that are Ringfence's own.
+const RESERVED: u32 = 256;
+/// Size of the range, with those.
 const SPAN: u32 = 1 << 17;
 
-/// Whether an address that means no name is nowhere but in the sandbox: its loopback, or of those that are given out.
+/// True if an address without a name exists only in the sandbox: its loopback, or in the range of assigned addresses.
 pub(crate) fn is_inside(address: Ipv4Addr) -> bool {
     let ours = BASE.to_bits()..BASE.to_bits() + SPAN;
     address.is_loopback() || ours.contains(&address.to_bits())
@@ -48,29 +48,28 @@ pub(crate) fn is_inside(address: Ipv4Addr) -> bool {
 
 #[derive(Debug)]
 pub struct Names {
-    /// The addresses are given out from here on.
     base: Ipv4Addr,
     by_name: HashMap<HostName, Ipv4Addr>,
     by_address: HashMap<Ipv4Addr, HostName>,
     below: HashMap<Pattern, Below>,
-    /// Keys that the process drew: no two sandboxes have the same addresses, or the same order of them.
+    /// Random keys: no two sandboxes have the same addresses, or the same order of them.
     order: RandomState,
     drawn: u64,
-    /// Names that no rule allowed when they were given an address.
-    asked: usize,
-    /// Names that have an address only so that a connection to it says which port was wanted. Before one of them is
-    /// resolved outside it is admitted as if it was new.
+    /// Number of names that no rule allowed when they got an address.
+    unlisted: usize,
+    /// Names with an address only to show the requested port of a refused connection. Before one of them is resolved
+    /// outside, it is admitted like a new name.
     refused: BTreeMap<HostName, Refused>,
 }
 
-/// What is known of a name that no rule allows.
+/// State of a name that no rule allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refused {
-    /// It was looked up; no denial names it yet.
+    /// It was looked up, and no denial names it yet.
     LookedUp,
     /// A denial of this report names it.
-    Told,
-    Before,
+    Reported,
+    Earlier,
 }
 
 #[derive(Debug, Default)]
@@ -79,21 +78,21 @@ struct Below {
     random: usize,
 }
 
-/// Why a name that a rule allows got no address.
+/// Reason why a name got no address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
     #[error("too many names: this sandbox already has {}", NAMES_MAX)]
     Names,
     #[error("too many names: {max} were already used below `{0}`", max = BELOW_MAX)]
     Below(Pattern),
-    #[error("too many names were already looked up that no rule allows")]
+    #[error("too many names that no rule allows were already looked up")]
     Asked,
     #[error(
         "too many names: {max} that look random were already used below `{0}`",
         max = RANDOM_MAX
     )]
     Random(Pattern),
-    #[error("too many names were already looked up that no rule allows")]
+    #[error("too many names that no rule allows were already looked up")]
     Refused,
 }
 
@@ -112,7 +111,6 @@ impl Default for Names {
 }
 
 impl From<Ipv4Addr> for Names {
-    /// With addresses from this one on.
     fn from(base: Ipv4Addr) -> Self {
         Self {
             base,
@@ -121,15 +119,15 @@ impl From<Ipv4Addr> for Names {
             below: HashMap::new(),
             order: RandomState::new(),
             drawn: 0,
-            asked: 0,
+            unlisted: 0,
             refused: BTreeMap::new(),
         }
     }
 }
 
 impl Names {
-    /// The address of a name that the rules reach, within the limits of wildcards. Whatever is about to be resolved
-    /// outside comes through here first, be it by a query or by the name in a `CONNECT`.
+    /// Returns the address of a name that the rules reach, within the limits of wildcards. Every name that is about to
+    /// be resolved outside is admitted here first, from a query or from a `CONNECT`.
     pub fn admit(&mut self, name: &HostName, rules: &Rules) -> Result<Ipv4Addr, Full> {
         let known = self.by_name.get(name);
         if let Some(address) = known.filter(|_| !self.refused.contains_key(name)) {
@@ -152,27 +150,27 @@ impl Names {
         Err(full)
     }
 
-    /// [`Self::admit`], also for a name that no rule reaches: approval comes before anything is resolved outside. What
-    /// such names could carry is bounded as below a rule for every name, and they take no room from those that
-    /// rules allow.
+    /// Admits as [`Self::admit`] does, and also a name that no rule reaches: approval comes before it is resolved. The
+    /// data that such names can carry is bounded as below a rule for every name, and they take no room from allowed
+    /// names.
     pub fn admit_or_ask(&mut self, name: &HostName, rules: &Rules) -> Result<Ipv4Addr, Full> {
         let is_known = self.by_name.contains_key(name) && !self.refused.contains_key(name);
         if is_known || rules.names_reached(name) {
             return self.admit(name, rules);
         }
-        if self.asked >= ASKED_MAX {
+        if self.unlisted >= ASKED_MAX {
             return Err(Full::Asked);
         }
         self.count_below(wildcard(&Pattern::Any, name), name)?;
         let address = self.address_of(name)?;
-        self.asked += 1;
+        self.unlisted += 1;
         Ok(address)
     }
 
-    /// The address of a name that no rule reaches and that is not to be approved. It is never resolved.
+    /// Returns the address of a name that no rule reaches and that cannot be approved. It is never resolved.
     pub fn refuse(&mut self, name: &HostName) -> Result<Ipv4Addr, Full> {
         if let Some(seen) = self.refused.get_mut(name)
-            && *seen == Refused::Before
+            && *seen == Refused::Earlier
         {
             *seen = Refused::LookedUp;
         }
@@ -183,33 +181,32 @@ impl Names {
             return Err(Full::Refused);
         }
         self.refused.insert(name.clone(), Refused::LookedUp);
-        Ok(self.give(name))
+        Ok(self.assign(name))
     }
 
-    /// A denial names it.
-    pub(crate) fn is_told(&mut self, name: &str) {
+    pub(crate) fn mark_reported(&mut self, name: &str) {
         let seen = name
             .parse()
             .ok()
             .and_then(|name: HostName| self.refused.get_mut(&name));
         if let Some(seen) = seen {
-            *seen = Refused::Told;
+            *seen = Refused::Reported;
         }
     }
 
-    /// Refused names that were looked up since the last report and that no denial names.
-    pub(crate) fn take_untold(&mut self) -> Vec<HostName> {
-        let mut untold = Vec::new();
+    /// Takes the refused names that were looked up since the last report and that no denial names.
+    pub(crate) fn take_unreported(&mut self) -> Vec<HostName> {
+        let mut unreported = Vec::new();
         for (name, seen) in &mut self.refused {
-            if std::mem::replace(seen, Refused::Before) == Refused::LookedUp {
-                untold.push(name.clone());
+            if std::mem::replace(seen, Refused::Earlier) == Refused::LookedUp {
+                unreported.push(name.clone());
             }
         }
-        untold
+        unreported
     }
 
     fn allowed(&self) -> usize {
-        self.by_name.len() - self.asked - self.refused.len()
+        self.by_name.len() - self.unlisted - self.refused.len()
     }
 
     fn count_below(&mut self, wildcard: Pattern, name: &HostName) -> Result<(), Full> {
@@ -226,8 +223,7 @@ impl Names {
         Ok(())
     }
 
-    /// The address of a name, without a check of the rules; [`Names::admit`] has one. The same name has the same
-    /// address for as long as the sandbox lives.
+    /// Returns the address of a name, for the life of the sandbox, without the check of rules in [`Names::admit`].
     pub fn address_of(&mut self, name: &HostName) -> Result<Ipv4Addr, Full> {
         let is_refused = self.refused.contains_key(name);
         if let Some(address) = self.by_name.get(name).filter(|_| !is_refused) {
@@ -237,11 +233,10 @@ impl Names {
             return Err(Full::Names);
         }
         self.refused.remove(name);
-        Ok(self.give(name))
+        Ok(self.assign(name))
     }
 
-    /// The address that a name has, or gets.
-    fn give(&mut self, name: &HostName) -> Ipv4Addr {
+    fn assign(&mut self, name: &HostName) -> Ipv4Addr {
         if let Some(address) = self.by_name.get(name) {
             return *address;
         }
@@ -251,7 +246,6 @@ impl Names {
         address
     }
 
-    /// The name that an address was given to.
     pub fn name_of(&self, address: Ipv4Addr) -> Option<&HostName> {
         self.by_address.get(&address)
     }
@@ -264,26 +258,25 @@ impl Names {
         self.by_name.is_empty()
     }
 
-    /// An address that is not given out yet: from a random one on, the first that is free. There are a hundred for each
-    /// name.
+    /// Returns an unassigned address: the first free one after a random start. There are a hundred for each name.
     fn draw(&mut self) -> Ipv4Addr {
-        let span = u64::from(SPAN - OWN);
-        let first = self.base.to_bits() + OWN;
+        let span = u64::from(SPAN - RESERVED);
+        let first = self.base.to_bits() + RESERVED;
         let start = self.order.hash_one(self.drawn) % span;
         self.drawn += 1;
         let mut free = (0..span).map(|step| {
             let offset = u32::try_from((start + step) % span).unwrap_or_default();
             Ipv4Addr::from_bits(first + offset)
         });
-        // Some software takes an address that ends so for a network or a broadcast.
+        // Some software takes an address with these ends for a network or a broadcast.
         let odd = |address: &Ipv4Addr| matches!(address.octets()[3], 0 | 255);
         let found = free.find(|address| !odd(address) && !self.by_address.contains_key(address));
         found.unwrap_or(Ipv4Addr::from_bits(first + 1))
     }
 }
 
-/// What a name is counted under: the wildcard, or for `*` the last two labels, so that one domain does not use up the
-/// names of all others.
+/// Returns the pattern that a name is counted under: the wildcard, or for `*` the last two labels, so that one domain
+/// does not use up the names of all others.
 fn wildcard(pattern: &Pattern, name: &HostName) -> Pattern {
     match pattern {
         Pattern::Any => {
@@ -308,7 +301,7 @@ fn looks_random(name: &HostName) -> bool {
         })
 }
 
-/// Shannon's entropy of the bytes of a label.
+/// Returns Shannon's entropy of the bytes of a label, in bits per byte.
 fn bits_per_byte(label: &str) -> f64 {
     let mut counts = [0u16; 256];
     for byte in label.bytes() {
@@ -336,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_means_one_name_for_ever() {
+    fn address_is_assigned_to_one_name_only() {
         let mut names = Names::default();
         let a = names.address_of(&name("a.example")).unwrap();
         let b = names.address_of(&name("b.example")).unwrap();
@@ -348,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_never_ours_and_never_in_order() {
+    fn assigned_addresses_are_not_reserved_and_not_in_order() {
         let (mut one, mut other) = (Names::default(), Names::default());
         let draw = |names: &mut Names| -> Vec<Ipv4Addr> {
             let given = (0..NAMES_MAX).map(|i| names.address_of(&name(&format!("n{i}.example"))).unwrap());
@@ -372,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wildcard_gives_so_many_names_and_those_in_full_are_not_counted() {
+    fn wildcard_limit_does_not_count_names_given_in_full() {
         let rules = rules(&["*.a.example", "x.a.example:443", "*.b.example"]);
         let mut names = Names::default();
         for i in 0..BELOW_MAX {
@@ -396,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_was_refused_counts_when_it_is_allowed() {
+    fn refused_name_counts_once_it_is_admitted() {
         let mut names = Names::default();
         let random = |i: usize| name(&format!("{i:02}mzxw6ytboi4dkobqgu3tsnjzha2q.a.example"));
         let given: Vec<Ipv4Addr> = (0..REFUSED_MAX)
@@ -416,21 +409,21 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_name_is_told_once_in_each_report_that_it_is_looked_up_in() {
+    fn refused_name_is_reported_once_per_report_with_a_lookup() {
         let mut names = Names::default();
         for text in ["a.example", "b.example"] {
             names.refuse(&name(text)).unwrap();
         }
-        names.is_told("a.example");
+        names.mark_reported("a.example");
         names.refuse(&name("a.example")).unwrap();
-        assert_eq!(names.take_untold(), [name("b.example")]);
-        assert_eq!(names.take_untold(), []);
+        assert_eq!(names.take_unreported(), [name("b.example")]);
+        assert_eq!(names.take_unreported(), []);
         names.refuse(&name("a.example")).unwrap();
-        assert_eq!(names.take_untold(), [name("a.example")]);
+        assert_eq!(names.take_unreported(), [name("a.example")]);
     }
 
     #[test]
-    fn names_that_look_random_are_few() {
+    fn random_looking_names_have_a_lower_limit() {
         let rules = rules(&["*.a.example"]);
         let mut names = Names::default();
         let random = |i: usize| name(&format!("{i:02}mzxw6ytboi4dkobqgu3tsnjzha2q.a.example"));
@@ -443,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_is_counted_under_its_own_domain() {
+    fn names_below_any_are_counted_by_domain() {
         let rules = rules(&["*"]);
         let mut names = Names::default();
         for i in 0..BELOW_MAX {
@@ -456,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn wildcards_leave_room_for_every_name_that_a_rule_gives_in_full() {
+    fn wildcards_leave_room_for_names_given_in_full() {
         let wide = rules(&["*"]);
         let mut names = Names::default();
         let admitted = (0..NAMES_MAX).filter(|i| names.admit(&name(&format!("d{i}.example")), &wide).is_ok());
@@ -472,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn only_long_labels_of_many_letters_look_random() {
+    fn only_long_labels_with_high_entropy_look_random() {
         let check = |text: &str, expect: &str| {
             let found = if looks_random(&name(text)) {
                 "random"

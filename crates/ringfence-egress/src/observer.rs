@@ -8,9 +8,9 @@ use std::{
     os::fd::OwnedFd,
 };
 
-/// Segments whose beginnings are looked at in one go.
+/// Maximum segments read in one call.
 const SEGMENTS_MAX: usize = 256;
-/// The longest header of IPv4, and the part of TCP's that is looked at.
+/// The longest IPv4 header, and the part of the TCP header that is read.
 const HEAD_BYTES: usize = 60 + 20;
 const PROTOCOL_TCP: u8 = 6;
 const FLAGS: usize = 13;
@@ -19,7 +19,7 @@ const ACK: u8 = 0x10;
 
 #[derive(Debug)]
 pub(crate) struct Observer {
-    /// A raw socket, in the one type of the standard library that reads datagrams of whatever kind.
+    /// A raw socket, in the one type of the standard library that reads datagrams of any kind.
     socket: UdpSocket,
 }
 
@@ -30,23 +30,23 @@ impl Observer {
         Ok(Self { socket })
     }
 
-    /// Where connections were begun to since the last time, each once; what is more than is looked at waits for the
+    /// Destinations of connection attempts since the last call, each once; more than [`SEGMENTS_MAX`] wait for the
     /// next.
-    pub(crate) fn tried(&self) -> BTreeSet<(Ipv4Addr, u16)> {
-        let mut tried = BTreeSet::new();
+    pub(crate) fn attempts(&self) -> BTreeSet<(Ipv4Addr, u16)> {
+        let mut attempts = BTreeSet::new();
         let mut segment = [0; HEAD_BYTES];
         for _ in 0..SEGMENTS_MAX {
             match self.socket.recv(&mut segment) {
-                Ok(bytes) => tried.extend(first_segment(&segment[..bytes])),
+                Ok(bytes) => attempts.extend(first_segment(&segment[..bytes])),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => break,
             }
         }
-        tried
+        attempts
     }
 }
 
-/// Where a packet of IPv4 wants to begin a connection to, if it does that.
+/// Returns the destination of an IPv4 packet that begins a TCP connection; `None` for other packets.
 fn first_segment(packet: &[u8]) -> Option<(Ipv4Addr, u16)> {
     let first = *packet.first()?;
     let header_bytes = usize::from(first & 0x0f) * 4;
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_segment_of_a_connection_says_where_it_goes() {
+    fn first_segment_shows_the_destination() {
         assert_eq!(
             first_segment(&packet(SYN)),
             Some((Ipv4Addr::new(198, 18, 1, 7), 5432))
@@ -98,7 +98,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn packets_of_any_kind_and_length_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..90)) {
+        fn random_packets_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..90)) {
             let _seen = first_segment(&bytes);
         }
     }

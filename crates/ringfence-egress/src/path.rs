@@ -1,16 +1,16 @@
-//! Paths of requests as rules see them. A server may decode a path once more than its client did, or resolve `..` after
-//! the check; so a path that could be read in two ways is below no prefix.
+//! Paths of requests, as rules compare them. A server may decode a path once more than its client did, or resolve `..`
+//! after the check, so a path that could be read in two ways is below no prefix.
 
-/// A path that permits itself and what is below it, in its normal form.
+/// A path in normal form that permits itself and everything below it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PathPrefix(String);
 
-/// Why a text is no prefix. `Display` ends a sentence that begins with the text.
+/// Reason why a text is not a prefix. `Display` completes a sentence that begins with the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     #[error("has a query or a fragment")]
     Query,
-    /// Some servers merge it and others do not.
+    /// Some servers merge empty segments, others do not.
     #[error("has an empty segment (`//`)")]
     EmptySegment,
     /// `..`, an encoded slash and the like.
@@ -26,25 +26,25 @@ impl PathPrefix {
         if text.contains("//") {
             return Err(PathError::EmptySegment);
         }
-        normal(text).map(Self).ok_or(PathError::Ambiguous)
+        normalized(text).map(Self).ok_or(PathError::Ambiguous)
     }
 
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether a request's target (`/path?query`) is the prefix or below it, segment by segment.
+    /// True if a request's target (`/path?query`) is the prefix or below it, segment by segment.
     pub(crate) fn permits(&self, target: &str) -> bool {
         let path = target.split_once('?').map_or(target, |(path, _)| path);
-        normal(path).is_some_and(|path| self.holds(&path))
+        normalized(path).is_some_and(|path| self.covers(&path))
     }
 
-    /// Whether all that `narrower` permits is permitted here too.
+    /// True if this prefix permits everything that `narrower` permits.
     pub(crate) fn contains(&self, narrower: &Self) -> bool {
-        self.holds(&narrower.0)
+        self.covers(&narrower.0)
     }
 
-    fn holds(&self, path: &str) -> bool {
+    fn covers(&self, path: &str) -> bool {
         match path.strip_prefix(self.0.as_str()) {
             Some(rest) => rest.is_empty() || self.0.ends_with('/') || rest.starts_with('/'),
             None => false,
@@ -52,8 +52,8 @@ impl PathPrefix {
     }
 }
 
-/// The path with unreserved characters decoded (RFC 3986, 6.2.2) and `.` removed; none if it could be read otherwise.
-fn normal(path: &str) -> Option<String> {
+/// The path with unreserved characters decoded (RFC 3986, 6.2.2) and without `.`; `None` if it could be read otherwise.
+fn normalized(path: &str) -> Option<String> {
     let bytes = path.as_bytes();
     if bytes.first() != Some(&b'/') {
         return None;
@@ -63,11 +63,11 @@ fn normal(path: &str) -> Option<String> {
     let mut at = 0;
     while let Some(&byte) = bytes.get(at) {
         at += 1;
-        let meant = match byte {
+        let decoded_byte = match byte {
             b'%' => {
                 let value = hex_pair(bytes, at)?;
                 at += 2;
-                encoded(value, &mut written)?;
+                write_encoded(value, &mut written)?;
                 value
             }
             b'\\' | b'#' => return None,
@@ -77,14 +77,14 @@ fn normal(path: &str) -> Option<String> {
             }
             _ => return None,
         };
-        decoded.push(meant);
+        decoded.push(decoded_byte);
     }
-    // `%252e` is harmless, unless somebody decodes twice.
+    // `%252e` is harmless unless a server decodes twice.
     let mut percents = (0..decoded.len()).filter(|at| decoded[*at] == b'%');
     if percents.any(|at| hex_pair(&decoded, at + 1).is_some()) {
         return None;
     }
-    // Slashes and dots in overlong UTF-8 are what old decoders fell for.
+    // Old decoders accept slashes and dots in overlong UTF-8.
     std::str::from_utf8(&decoded).ok()?;
     without_dots(&written)
 }
@@ -94,8 +94,8 @@ fn hex_pair(bytes: &[u8], at: usize) -> Option<u8> {
     u8::try_from(digit(at)? << 4 | digit(at + 1)?).ok()
 }
 
-/// Writes what `%XX` stands for.
-fn encoded(value: u8, written: &mut String) -> Option<()> {
+/// Writes the normal form of `%XX`; `None` for slashes, backslashes and control characters.
+fn write_encoded(value: u8, written: &mut String) -> Option<()> {
     match value {
         b'/' | b'\\' | 0..=0x1f | 0x7f => return None,
         b'-' | b'.' | b'_' | b'~' => written.push(char::from(value)),
@@ -105,8 +105,8 @@ fn encoded(value: u8, written: &mut String) -> Option<()> {
     Some(())
 }
 
-/// `.` says nothing and goes; `..` climbs. What stands before or behind either in its segment (`..;x`, `..%20`) is
-/// taken away by some servers and hides it from others.
+/// Removes `.` segments. Returns `None` for `..`, and for `.` or `..` with other characters before or after it in its
+/// segment (`..;x`, `..%20`): some servers strip those characters, and others then do not see the dots.
 fn without_dots(path: &str) -> Option<String> {
     let mut kept = Vec::new();
     let mut segments = path.split('/').peekable();
@@ -124,7 +124,7 @@ fn without_dots(path: &str) -> Option<String> {
     Some(kept.join("/"))
 }
 
-/// What a segment begins with, without the encoded and the reserved characters around it.
+/// Returns the first run of unreserved characters in a segment, after any encoded and reserved characters before it.
 fn first_word(segment: &str) -> &str {
     let mut rest = segment;
     loop {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_ends_where_a_segment_does() {
+    fn prefix_matches_whole_segments() {
         permits("/v1", "/v1");
         permits("/v1", "/v1/");
         permits("/v1", "/v1/x");
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn two_spellings_of_one_path_are_one_path() {
+    fn equivalent_spellings_of_a_path_match() {
         permits("/v1", "/%76%31/x");
         permits("/%76%31", "/v1/x");
         permits("/v1", "/./v1/./x");
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_read_in_two_ways_is_below_nothing() {
+    fn ambiguous_path_is_below_no_prefix() {
         for target in [
             "/v1/../admin",
             "/v1/x/../y",
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_that_says_two_things_is_refused() {
+    fn ambiguous_prefix_is_refused() {
         let check = |text, expect| assert_eq!(PathPrefix::parse(text), Err(expect), "{text}");
         check("/a?b", PathError::Query);
         check("/a#b", PathError::Query);

@@ -1,47 +1,45 @@
-//! Why something was refused, in one form for the result, the audit and the program itself, which gets an answer that
-//! it can show. Every text from a sandbox is escaped and cut here.
+//! Refusals, in one form for the result, the audit and the program itself, which gets a text that it can show. Every
+//! text from a sandbox is escaped and cut here.
 
 use crate::{Destination, NotApproved};
 use ringfence_types::{Denial, closed_words};
 use std::fmt::Write as _;
 
-/// The name of this layer in results.
 const LAYER: &str = "egress";
-/// Characters of a stranger's text that are shown.
-const SHOWN_CHARS_MAX: usize = 120;
-/// Characters in which it is said what was refused.
+/// Length at which an untrusted text is cut, in characters.
+const ESCAPED_CHARS_MAX: usize = 120;
+/// Length at which the description of a refusal is cut, in characters.
 const WHAT_CHARS_MAX: usize = 600;
 
 closed_words! {
-    /// The rule of egress that it would have broken, as it stands in results and the audit.
+    /// The egress rule of a refusal, as spelled in results and the audit.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum RefusalRule {
         /// No rule names the host.
         Name = "egress.name",
         /// Rules name the host, but not this port.
         Port = "egress.port",
-        /// The name leads to an address that is not public, or the address is in no network that rules name.
+        /// The name resolves only to addresses that may not be dialled, or no rule names the address or its network.
         Address = "egress.address",
-        /// The TLS handshake is for another host than the connection.
+        /// The TLS handshake names another host than the connection, or none.
         Sni = "egress.sni",
-        /// The TLS handshake hides whom it is for.
+        /// The TLS handshake may hide its host (Encrypted Client Hello).
         Ech = "egress.ech",
-        /// Bytes where only TLS is let through.
+        /// Bytes other than TLS where only TLS is accepted, or a malformed ClientHello.
         NotTls = "egress.not_tls",
-        /// The other end has no certificate that this host believes, or the program does not believe the sandbox's
-        /// authority.
+        /// This host does not trust the upstream's certificate, or the program does not trust the sandbox's authority.
         Certificate = "egress.certificate",
-        /// A secret cannot be put where it belongs, or might come back in a form that cannot be redacted.
+        /// A secret cannot be written into its place, or might come back in a form that cannot be redacted.
         Secret = "egress.secret",
         /// The HTTP request is for another host than the connection.
         Host = "egress.host",
-        /// A method or a path that no rule allows.
+        /// A method or a path that no rule allows, or a request that cannot be checked where rules require it.
         Request = "egress.request",
-        /// HTTP that two programs could read in two ways.
+        /// HTTP that two parsers could read differently, or that is not forwarded.
         Http = "egress.http",
-        /// Too many connections, too many bytes, or too long.
+        /// Too many connections, names, queries, frames or bytes, or too much time.
         Limit = "egress.limit",
-        /// It was allowed, and the other end could not be reached.
+        /// The destination is allowed, but was not reached or gave no proper answer.
         Unreachable = "egress.unreachable",
     }
 }
@@ -52,7 +50,7 @@ pub struct Refusal {
     /// The destination, if it is known.
     pub host: Option<String>,
     pub port: Option<u16>,
-    /// What was refused, in a sentence without a full stop.
+    /// Description of what was refused: a sentence without a full stop.
     pub what: String,
     /// The smallest change that would allow it, or empty.
     pub hint: String,
@@ -69,7 +67,7 @@ impl Refusal {
         }
     }
 
-    /// This refusal, after approval was asked for in vain.
+    /// Appends the reason why approval was not given.
     pub(crate) fn after(mut self, why: &NotApproved) -> Self {
         self.what = cut(format!("{}; {why}", self.what));
         self
@@ -94,7 +92,7 @@ impl Refusal {
         }
     }
 
-    /// What the program is told where it can be told something: two or three short lines.
+    /// Returns the text for the program, where its protocol can carry one: one or two short lines.
     pub(crate) fn text(&self) -> String {
         let mut text = format!("{}: {}.\n", self.rule, self.what);
         if !self.hint.is_empty() {
@@ -105,7 +103,7 @@ impl Refusal {
     }
 }
 
-/// Rules can name many ports or paths; the first characters are enough to see what is meant.
+/// Cuts a description: rules can name many ports or paths, and the first characters are enough to recognise them.
 fn cut(mut what: String) -> String {
     if let Some((end, _)) = what.char_indices().nth(WHAT_CHARS_MAX) {
         what.truncate(end);
@@ -114,21 +112,20 @@ fn cut(mut what: String) -> String {
     what
 }
 
-/// A stranger's text so that a terminal, a log and a reader can have it: printable ASCII, the rest escaped, and not
-/// much.
-pub(crate) fn shown(text: &[u8]) -> String {
-    let mut shown = String::new();
+/// Makes an untrusted text safe for a terminal, a log and a report: printable ASCII, the rest escaped, and cut.
+pub(crate) fn escaped(text: &[u8]) -> String {
+    let mut escaped = String::new();
     for byte in text {
-        if shown.len() >= SHOWN_CHARS_MAX {
-            shown.push_str("...");
+        if escaped.len() >= ESCAPED_CHARS_MAX {
+            escaped.push_str("...");
             break;
         }
         match byte {
-            b' '..=b'~' => shown.push(char::from(*byte)),
-            other => drop(write!(shown, "\\x{other:02x}")),
+            b' '..=b'~' => escaped.push(char::from(*byte)),
+            other => drop(write!(escaped, "\\x{other:02x}")),
         }
     }
-    shown
+    escaped
 }
 
 #[cfg(test)]
@@ -136,15 +133,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_strangers_text_is_escaped_and_cut() {
-        assert_eq!(shown(b"plain text"), "plain text");
-        assert_eq!(shown(b"\x1b[31m\r\n\xff"), "\\x1b[31m\\x0d\\x0a\\xff");
-        let long = shown(&[b'a'; 5000]);
-        assert!(long.len() <= SHOWN_CHARS_MAX + 7 && long.ends_with("..."));
+    fn untrusted_text_is_escaped_and_cut() {
+        assert_eq!(escaped(b"plain text"), "plain text");
+        assert_eq!(escaped(b"\x1b[31m\r\n\xff"), "\\x1b[31m\\x0d\\x0a\\xff");
+        let long = escaped(&[b'a'; 5000]);
+        assert!(long.len() <= ESCAPED_CHARS_MAX + 7 && long.ends_with("..."));
     }
 
     #[test]
-    fn what_a_program_is_told_names_rule_and_hint() {
+    fn refusal_text_has_rule_and_hint() {
         let refusal = Refusal::plain(
             RefusalRule::Limit,
             "more than 64 connections at once",

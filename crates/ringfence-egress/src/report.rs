@@ -1,6 +1,6 @@
 //! The report of a sandbox's egress: which hosts were reached, with how many bytes, and what was refused. It is
-//! bounded, and can be taken at any time: a connection counts as it goes, so that a session's call sees what a
-//! connection of an earlier call did since.
+//! bounded, and can be taken at any time: connections count while they are open, so that a call in a session sees what
+//! a connection of an earlier call has done since.
 
 use crate::refusal::Refusal;
 use ringfence_types::Denial;
@@ -13,16 +13,16 @@ use std::{
     },
 };
 
-/// The most destinations, and the most different refusals, that have lines of their own.
-pub const TOLD_MAX: usize = 64;
+/// Maximum destinations, and maximum different refusals, with a line of their own.
+pub const REPORT_LINES_MAX: usize = 64;
 
-/// What happened since the last time somebody asked.
+/// The egress of a sandbox since the previous report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EgressReport {
     pub reached: Vec<Reached>,
-    /// What was refused; the same thing many times is told once, with how often.
+    /// Refusals; equal ones are listed once, with their number.
     pub denials: Vec<Denial>,
-    /// What did not fit into the two lists.
+    /// Counts of everything that did not fit into the two lists.
     pub more: More,
 }
 
@@ -30,7 +30,7 @@ pub struct EgressReport {
 pub struct Reached {
     pub end: End,
     pub connections: u64,
-    /// Requests that were read, where the connection was one that is read.
+    /// Requests that were read, on inspected connections.
     pub requests: u64,
     pub bytes_out: u64,
     pub bytes_in: u64,
@@ -38,13 +38,13 @@ pub struct Reached {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct More {
-    /// Connections to others than those that are told.
+    /// Connections to destinations that are not listed.
     pub connections: u64,
-    /// Refusals of other kinds than those that are told.
+    /// Refusals that are not listed.
     pub denials: u64,
 }
 
-/// One line of the report, counted into while it is read.
+/// Counters of one line of the report, which may still change while it is read.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     pub(crate) connections: AtomicU64,
@@ -60,56 +60,53 @@ pub struct End {
     pub address: IpAddr,
 }
 
-/// A sandbox's report while it is being written.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
-    kept: Mutex<Kept>,
+    state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct State {
     lines: BTreeMap<End, Arc<Line>>,
-    /// For all that has no line of its own.
+    /// Counters of all destinations without a line of their own.
     rest: Arc<Line>,
-    /// With how often each came.
+    /// Each with its number.
     denials: Vec<(Denial, u64)>,
-    denials_untold: u64,
+    denials_omitted: u64,
 }
 
 impl Report {
-    /// The line that a connection to `end` counts into.
     pub(crate) fn line(&self, end: End) -> Arc<Line> {
-        let mut kept = self.kept();
-        if kept.lines.len() >= TOLD_MAX && !kept.lines.contains_key(&end) {
-            return kept.rest.clone();
+        let mut state = self.state();
+        if state.lines.len() >= REPORT_LINES_MAX && !state.lines.contains_key(&end) {
+            return state.rest.clone();
         }
-        kept.lines.entry(end).or_default().clone()
+        state.lines.entry(end).or_default().clone()
     }
 
-    /// Whether it is the first of its kind since the report was taken.
+    /// Counts a refusal. True if it is the first of its kind since the report was taken, and has a place in the list.
     pub(crate) fn refused(&self, refusal: &Refusal) -> bool {
-        let mut kept = self.kept();
+        let mut state = self.state();
         let is_same = |(known, _): &&mut (Denial, u64)| {
             known.rule == refusal.rule.as_str() && known.what == refusal.what
         };
-        if let Some((_, times)) = kept.denials.iter_mut().find(is_same) {
+        if let Some((_, times)) = state.denials.iter_mut().find(is_same) {
             *times += 1;
             return false;
         }
-        if kept.denials.len() >= TOLD_MAX {
-            kept.denials_untold += 1;
+        if state.denials.len() >= REPORT_LINES_MAX {
+            state.denials_omitted += 1;
             return false;
         }
-        kept.denials.push((refusal.denial(), 1));
+        state.denials.push((refusal.denial(), 1));
         true
     }
 
-    /// What there is since the last time.
     pub(crate) fn take(&self) -> EgressReport {
-        let mut kept = self.kept();
+        let mut state = self.state();
         let mut reached = Vec::new();
-        // A line stays for as long as a connection counts into it.
-        kept.lines.retain(|end, line| {
+        // A line stays as long as a connection is counted in it.
+        state.lines.retain(|end, line| {
             let counts = line.take();
             if counts != [0; 4] {
                 let [connections, requests, bytes_out, bytes_in] = counts;
@@ -123,12 +120,12 @@ impl Report {
             }
             Arc::strong_count(line) > 1
         });
-        let [connections, ..] = kept.rest.take();
+        let [connections, ..] = state.rest.take();
         let more = More {
             connections,
-            denials: std::mem::take(&mut kept.denials_untold),
+            denials: std::mem::take(&mut state.denials_omitted),
         };
-        let told = kept.denials.drain(..).map(|(mut denial, times)| {
+        let listed = state.denials.drain(..).map(|(mut denial, times)| {
             if times > 1 {
                 denial.what = format!("{} ({times} times)", denial.what);
             }
@@ -136,19 +133,19 @@ impl Report {
         });
         EgressReport {
             reached,
-            denials: told.collect(),
+            denials: listed.collect(),
             more,
         }
     }
 
-    /// A panic while it was held cannot have left it half-written: every change is a single one.
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the report. A panic under the lock cannot leave it half-written: every change is a single step.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Line {
-    /// Connections, requests, bytes out and in, which begin again.
+    /// Takes the connections, requests, bytes out and bytes in, and resets the counters.
     pub(crate) fn take(&self) -> [u64; 4] {
         [&self.connections, &self.requests, &self.bytes_out, &self.bytes_in]
             .map(|count| count.swap(0, Ordering::Relaxed))
@@ -169,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_lives_on_is_told_with_what_it_did_since() {
+    fn open_connection_is_reported_with_its_new_counts() {
         let report = Report::default();
         let line = report.line(end("api.test"));
         line.connections.fetch_add(1, Ordering::Relaxed);
@@ -188,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_refusal_is_told_once_with_how_often() {
+    fn repeated_refusal_is_reported_once_with_its_number() {
         let report = Report::default();
         let refusal = Refusal::plain(RefusalRule::Name, "evil.test", "");
         assert!(report.refused(&refusal));
@@ -198,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_counted() {
+    fn entries_over_the_limit_are_counted() {
         let report = Report::default();
         for number in 0..100 {
             report.refused(&Refusal::plain(RefusalRule::Name, format!("h{number}.test"), ""));

@@ -1,9 +1,9 @@
-//! The destination of a request, and how the request is written anew. The connection, the target and `Host` must all
-//! name the same destination.
+//! The destination of a request, and its rewriting. The connection, the target and `Host` must all name the same
+//! destination.
 
 use crate::{
     Destination, RefusalRule,
-    refusal::{Refusal, shown},
+    refusal::{Refusal, escaped},
 };
 use hyper::{
     HeaderMap, Method, Uri, Version,
@@ -15,29 +15,28 @@ use hyper::{
 pub(crate) enum ProxyMode {
     /// The program has opened a connection to this destination.
     Transparent(Destination),
-    /// Inside TLS to this destination, which ends here.
+    /// Inside TLS to this destination, which is terminated here.
     Inspected(Destination),
-    /// The program speaks to a proxy: each request has its own destination.
+    /// The program speaks to the proxy: each request has its own destination.
     Explicit,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct ParsedRequest {
     pub(crate) to: Destination,
-    /// A tunnel instead of an answer.
-    pub(crate) means: Means,
-    /// Path and query, as they will be sent.
+    pub(crate) kind: RequestKind,
+    /// Path and query, as they are sent.
     pub(crate) target: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Means {
-    Answer,
+pub(crate) enum RequestKind {
+    Plain,
     WebSocket,
     Tunnel,
 }
 
-/// What belongs to one connection and not to the message (RFC 9110, section 7.6.1), with what programs made of it.
+/// Headers of one connection and not of the message (RFC 9110, section 7.6.1), with those that programs have added.
 const OF_THE_CONNECTION: [HeaderName; 9] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -50,12 +49,12 @@ const OF_THE_CONNECTION: [HeaderName; 9] = [
     header::UPGRADE,
 ];
 
-/// What `Connection` cannot be used to take away.
+/// Headers that `Connection` must not remove.
 const OF_THE_MESSAGE: [HeaderName; 3] = [header::HOST, header::CONTENT_LENGTH, header::TRANSFER_ENCODING];
 
-pub(crate) fn read(mode: &ProxyMode, request: &Parts) -> Result<Wanted, Refusal> {
+pub(crate) fn read(mode: &ProxyMode, request: &Parts) -> Result<ParsedRequest, Refusal> {
     if request.method == Method::TRACE {
-        return Err(malformed_request("TRACE is not passed on"));
+        return Err(malformed_request("TRACE is not forwarded"));
     }
     for name in named_by_connection(&request.headers) {
         if OF_THE_MESSAGE.contains(&name) {
@@ -65,20 +64,20 @@ pub(crate) fn read(mode: &ProxyMode, request: &Parts) -> Result<Wanted, Refusal>
     let to = destination(mode, request)?;
     host(request, &to)?;
     let path = request.uri.path_and_query().map_or("/", |path| path.as_str());
-    Ok(Wanted {
-        means: means(request),
+    Ok(ParsedRequest {
+        kind: kind(request),
         target: path.to_owned(),
         to,
     })
 }
 
-/// By the connection and the target, which have to agree.
+/// Returns the destination by the connection and the target, which have to agree.
 fn destination(mode: &ProxyMode, request: &Parts) -> Result<Destination, Refusal> {
     let authority = request.uri.authority().map(|authority| authority.as_str());
     let scheme = request.uri.scheme_str();
     let read = |text: &str, port| {
         Destination::read(text, port)
-            .map_err(|error| malformed_request(&format!("its target `{}` {error}", shown(text.as_bytes()))))
+            .map_err(|error| malformed_request(&format!("its target `{}` {error}", escaped(text.as_bytes()))))
     };
     match (mode, authority) {
         (ProxyMode::Explicit, Some(authority)) if request.method == Method::CONNECT => read(authority, None),
@@ -89,7 +88,7 @@ fn destination(mode: &ProxyMode, request: &Parts) -> Result<Destination, Refusal
             )),
         },
         (ProxyMode::Explicit, None) => Err(malformed_request(
-            "its target names no host, as one to a proxy does",
+            "its target names no host, as a request to a proxy has to",
         )),
         (ProxyMode::Transparent(_) | ProxyMode::Inspected(_), _) if request.method == Method::CONNECT => {
             Err(malformed_request("CONNECT is for the proxy"))
@@ -107,7 +106,6 @@ fn destination(mode: &ProxyMode, request: &Parts) -> Result<Destination, Refusal
     }
 }
 
-/// What the target names has to be the connection's other end.
 fn agreed(to: &Destination, authority: &str, written: Destination) -> Result<Destination, Refusal> {
     if written == *to {
         Ok(written)
@@ -116,12 +114,12 @@ fn agreed(to: &Destination, authority: &str, written: Destination) -> Result<Des
     }
 }
 
-/// Where there is a `Host`, it has to say the same; how many there are was looked at before.
+/// Checks that the one `Host` names the destination. HTTP/1.0 may omit it, and HTTP/2 if the target has an authority.
 fn host(request: &Parts, to: &Destination) -> Result<(), Refusal> {
     let mut hosts = request.headers.get_all(header::HOST).iter();
     let text = match (hosts.next(), hosts.next()) {
         (None, _) if request.version == Version::HTTP_10 => return Ok(()),
-        // There the target has it.
+        // In HTTP/2 the target has it.
         (None, _) if request.version == Version::HTTP_2 && request.uri.authority().is_some() => return Ok(()),
         (Some(host), None) => host.as_bytes(),
         _ => return Err(malformed_request("it does not have exactly one Host")),
@@ -129,56 +127,55 @@ fn host(request: &Parts, to: &Destination) -> Result<(), Refusal> {
     let written = std::str::from_utf8(text)
         .ok()
         .map(|text| Destination::read(text, Some(to.port)));
+    let shown = escaped(text);
     match written {
         Some(Ok(host)) if host == *to => Ok(()),
-        Some(Ok(_)) => Err(mismatch(to, &shown(text))),
-        Some(Err(error)) => Err(malformed_request(&format!("its Host `{}` {error}", shown(text)))),
-        None => Err(malformed_request(&format!("its Host is `{}`", shown(text)))),
+        Some(Ok(_)) => Err(mismatch(to, &shown)),
+        Some(Err(error)) => Err(malformed_request(&format!("its Host `{shown}` {error}"))),
+        None => Err(malformed_request(&format!("its Host is `{shown}`"))),
     }
 }
 
-fn means(request: &Parts) -> Means {
+fn kind(request: &Parts) -> RequestKind {
     if request.method == Method::CONNECT {
-        return Means::Tunnel;
+        return RequestKind::Tunnel;
     }
     let upgrade = request.headers.get(header::UPGRADE).map(HeaderValue::as_bytes);
     let websocket = upgrade.is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket"));
     let named = named_by_connection(&request.headers).any(|name| name == header::UPGRADE);
     if websocket && named && request.method == Method::GET && request.version == Version::HTTP_11 {
-        Means::WebSocket
+        RequestKind::WebSocket
     } else {
-        Means::Answer
+        RequestKind::Plain
     }
 }
 
-/// Makes of a request from the sandbox the one that is sent: to that host, that path, and nothing of the old
-/// connection. `own_port` is the one that its scheme has where none is written.
-pub(crate) fn rewrite(request: &mut Parts, wanted: &Wanted, own_port: u16) -> Result<(), Refusal> {
+/// Rewrites a request from the sandbox: for that host and path, without anything of the old connection. `default_port`
+/// is the port of its scheme.
+pub(crate) fn rewrite(request: &mut Parts, parsed: &ParsedRequest, default_port: u16) -> Result<(), Refusal> {
     let no_header = |_| malformed_request("its host cannot be written into a header");
     let chunked = request.headers.contains_key(header::TRANSFER_ENCODING);
     strip(&mut request.headers);
-    // The library answers it by itself as soon as the body is asked for.
+    // The library answers it by itself as soon as the body is read.
     request.headers.remove(header::EXPECT);
-    let host = HeaderValue::from_str(&wanted.to.authority(own_port)).map_err(no_header)?;
+    let host = HeaderValue::from_str(&parsed.to.authority(default_port)).map_err(no_header)?;
     request.headers.insert(header::HOST, host);
     if chunked {
         request
             .headers
             .insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
-    if wanted.means == Means::WebSocket {
-        ask_for_websocket(&mut request.headers);
+    if parsed.kind == RequestKind::WebSocket {
+        set_websocket_headers(&mut request.headers);
     }
     request.version = Version::HTTP_11;
-    request.uri = wanted
-        .target
-        .parse::<Uri>()
-        .map_err(|_| malformed_request("its target cannot be written again"))?;
+    let target = parsed.target.parse::<Uri>();
+    request.uri = target.map_err(|_| malformed_request("its target cannot be rewritten"))?;
     Ok(())
 }
 
-/// Rewrites a request for HTTP/2, whose target says everything.
-pub(crate) fn rewrite_for_http2(request: &mut Parts, wanted: &Wanted) -> Result<(), Refusal> {
+/// Rewrites a request for HTTP/2, whose target has scheme, host and path.
+pub(crate) fn rewrite_for_http2(request: &mut Parts, parsed: &ParsedRequest) -> Result<(), Refusal> {
     let takes_trailers = request.headers.get(header::TE).is_some_and(|te| te == "trailers");
     strip(&mut request.headers);
     request.headers.remove(header::EXPECT);
@@ -191,20 +188,19 @@ pub(crate) fn rewrite_for_http2(request: &mut Parts, wanted: &Wanted) -> Result<
     request.version = Version::HTTP_2;
     request.uri = Uri::builder()
         .scheme("https")
-        .authority(wanted.to.authority(443))
-        .path_and_query(wanted.target.as_str())
+        .authority(parsed.to.authority(443))
+        .path_and_query(parsed.target.as_str())
         .build()
-        .map_err(|_| malformed_request("its target cannot be written again"))?;
+        .map_err(|_| malformed_request("its target cannot be rewritten"))?;
     Ok(())
 }
 
-/// The two headers by which both ends agree on a WebSocket.
-pub(crate) fn ask_for_websocket(headers: &mut HeaderMap) {
+pub(crate) fn set_websocket_headers(headers: &mut HeaderMap) {
     headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
 }
 
-/// Takes away what belongs to the connection a message came over.
+/// Removes the headers of the connection that a message came over.
 pub(crate) fn strip(headers: &mut HeaderMap) {
     strip_named(headers);
     for name in &OF_THE_CONNECTION {
@@ -212,7 +208,7 @@ pub(crate) fn strip(headers: &mut HeaderMap) {
     }
 }
 
-/// Takes away what `Connection` names, and that itself: what is written into the message after this stays there.
+/// Removes what `Connection` names, except [`OF_THE_MESSAGE`], and itself: headers that are written after this stay.
 pub(crate) fn strip_named(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = named_by_connection(headers)
         .filter(|name| !OF_THE_MESSAGE.contains(name))
@@ -222,7 +218,7 @@ pub(crate) fn strip_named(headers: &mut HeaderMap) {
     }
 }
 
-/// Headers by which some servers take another method or path than those of the request line.
+/// Headers that make some servers use another method or path than those of the request line.
 const OVERRIDES: [HeaderName; 5] = [
     HeaderName::from_static("x-http-method-override"),
     HeaderName::from_static("x-method-override"),
@@ -231,18 +227,18 @@ const OVERRIDES: [HeaderName; 5] = [
     HeaderName::from_static("x-rewrite-url"),
 ];
 
-/// Refuses a request that may mean another method or path than it says, where rules are about those.
+/// Refuses a request that may be for another method or path than its own, where rules are about those.
 pub(crate) fn refuse_overrides(to: &Destination, headers: &HeaderMap) -> Result<(), Refusal> {
     let Some(name) = OVERRIDES.into_iter().find(|name| headers.contains_key(name)) else {
         return Ok(());
     };
-    let what = format!("{to}: its rules name methods or paths, and {name} may name another");
-    let hint = format!("Send the method and the path that are meant, without {name}.");
+    let what = format!("{to}: its rules name methods or paths, and {name} may name another one");
+    let hint = format!("Send the intended method and path, without {name}.");
     Err(Refusal::of(RefusalRule::Request, to, what, &hint))
 }
 
-/// Whether an answer's body is as it seems once its chunks are joined.
-pub(crate) fn is_plainly_coded(headers: &HeaderMap) -> bool {
+/// True if an answer has no transfer coding but chunks.
+pub(crate) fn has_only_chunked_coding(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
     codings.all(|coding| coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"))
 }
@@ -260,7 +256,7 @@ pub(crate) fn malformed_request(why: &str) -> Refusal {
 fn mismatch(to: &Destination, written: &str) -> Refusal {
     let what = format!(
         "a request over the connection to {to} is for {}",
-        shown(written.as_bytes())
+        escaped(written.as_bytes())
     );
     Refusal::of(
         RefusalRule::Host,
@@ -288,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_says_who_is_meant_has_to_agree() {
+    fn connection_target_and_host_must_agree() {
         let rule = |mode: &ProxyMode, method: &str, target: &str, headers: &[(&str, &str)]| {
             read(mode, &parts(method, target, headers))
                 .err()
@@ -333,10 +329,10 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_is_told_the_host_in_the_target() {
+    fn proxy_request_needs_its_host_in_the_target() {
         let read = |method: &str, target: &str, host: &str| {
             read(&ProxyMode::Explicit, &parts(method, target, &[("host", host)]))
-                .map(|wanted| wanted.to.to_string())
+                .map(|parsed| parsed.to.to_string())
         };
         assert_eq!(
             read("GET", "http://api.test/a", "api.test"),
@@ -366,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_the_old_connection_is_in_the_new_request() {
+    fn rewritten_request_has_no_hop_by_hop_headers() {
         let mut request = parts(
             "POST",
             "http://API.test/a?b=c",
@@ -383,8 +379,8 @@ mod tests {
                 ("accept", "*/*"),
             ],
         );
-        let wanted = read(&transparent(), &request).expect("well");
-        rewrite(&mut request, &wanted, 80).expect("written");
+        let parsed = read(&transparent(), &request).expect("valid");
+        rewrite(&mut request, &parsed, 80).expect("written");
         let mut kept: Vec<&str> = request.headers.keys().map(HeaderName::as_str).collect();
         kept.sort_unstable();
         assert_eq!(kept, ["accept", "host", "transfer-encoding"]);
@@ -393,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_names_another_method_or_path_is_refused() {
+    fn method_and_path_override_headers_are_refused() {
         let to = Destination::read("api.test:80", None).expect("a destination");
         for name in [
             "X-HTTP-Method-Override",
@@ -410,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_packed_on_its_way_is_noticed() {
+    fn answer_with_another_transfer_coding_is_detected() {
         for (coding, expect) in [
             ("chunked", true),
             ("Chunked", true),
@@ -418,31 +414,31 @@ mod tests {
             ("gzip", false),
         ] {
             let answer = parts("GET", "/", &[("transfer-encoding", coding)]);
-            assert_eq!(is_plainly_coded(&answer.headers), expect, "{coding}");
+            assert_eq!(has_only_chunked_coding(&answer.headers), expect, "{coding}");
         }
-        assert!(is_plainly_coded(&HeaderMap::new()));
+        assert!(has_only_chunked_coding(&HeaderMap::new()));
     }
 
     #[test]
-    fn a_websocket_is_asked_for_in_one_way_only() {
-        let means = |method: &str, headers: &[(&str, &str)]| {
+    fn websocket_request_has_one_form_only() {
+        let kind = |method: &str, headers: &[(&str, &str)]| {
             let headers = [&[("host", "api.test")], headers].concat();
             read(&transparent(), &parts(method, "/", &headers))
-                .expect("well")
-                .means
+                .expect("valid")
+                .kind
         };
         assert_eq!(
-            means("GET", &[("connection", "Upgrade"), ("upgrade", "WebSocket")]),
-            Means::WebSocket
+            kind("GET", &[("connection", "Upgrade"), ("upgrade", "WebSocket")]),
+            RequestKind::WebSocket
         );
-        assert_eq!(means("GET", &[("upgrade", "websocket")]), Means::Answer);
+        assert_eq!(kind("GET", &[("upgrade", "websocket")]), RequestKind::Plain);
         assert_eq!(
-            means("POST", &[("connection", "upgrade"), ("upgrade", "websocket")]),
-            Means::Answer
+            kind("POST", &[("connection", "upgrade"), ("upgrade", "websocket")]),
+            RequestKind::Plain
         );
         assert_eq!(
-            means("GET", &[("connection", "upgrade"), ("upgrade", "h2c")]),
-            Means::Answer
+            kind("GET", &[("connection", "upgrade"), ("upgrade", "h2c")]),
+            RequestKind::Plain
         );
     }
 }

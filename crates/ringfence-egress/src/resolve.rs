@@ -1,5 +1,5 @@
-//! Resolves names outside the sandbox. Only names that a rule allows come here, whole and without a search list: the
-//! name that is looked up is the name that was allowed.
+//! Resolves names outside the sandbox, only those that a rule allows. Names are absolute and no search list is used:
+//! the name that is looked up is the name that was allowed.
 
 use crate::HostName;
 use hickory_resolver::{
@@ -14,84 +14,83 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-/// Addresses of one name that are looked at.
+/// Maximum addresses of one name; the rest of an answer is ignored.
 const ADDRESSES_MAX: usize = 32;
-/// No answer is kept for longer, whatever it says of itself: services move.
-const KEPT_MAX: Duration = Duration::from_secs(300);
-/// Answers that are kept at once.
-const KEPT_ANSWERS_MAX: u64 = 1024;
+/// Maximum time in the cache, even for an answer with a longer TTL: services move.
+const CACHE_TTL_MAX: Duration = Duration::from_secs(300);
+const CACHE_ENTRIES_MAX: u64 = 1024;
 
-const OF_THE_HOST: [&str; 2] = ["/etc/resolv.conf", "/etc/hosts"];
-/// How often the host's configuration is checked for changes: a laptop moves to another network.
-const LOOKED_EVERY: Duration = Duration::from_secs(5);
+const HOST_FILES: [&str; 2] = ["/etc/resolv.conf", "/etc/hosts"];
+/// Minimum time between two checks of the host's configuration for changes: a laptop may move to another network.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 pub(crate) struct Resolver {
-    /// By the operator; empty: those of the host.
-    named: Vec<SocketAddr>,
+    /// Resolvers configured by the operator; empty: those of the host.
+    configured: Vec<SocketAddr>,
     /// `None` before the first lookup.
-    now: Mutex<Option<Now>>,
+    current: Mutex<Option<Current>>,
 }
 
-/// The resolvers that are in use until the host's configuration changes.
-struct Now {
+/// The resolver in use until the host's configuration changes.
+struct Current {
     inner: TokioResolver,
     files: Files,
-    looked: Instant,
+    checked: Instant,
 }
 
-/// When the host's files changed last.
+/// Modification times of [`HOST_FILES`]; `None` if a file cannot be read.
 type Files = [Option<SystemTime>; 2];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ResolveError {
-    /// There is no such name, or it has no address.
+    /// The name does not exist, or has no address.
     NotFound,
     Failed(String),
-    /// The host's configuration of its resolver cannot be read, or names no server.
+    /// The host's resolver configuration cannot be read, or names no server.
     NoResolver(String),
 }
 
 impl Resolver {
-    /// The given ones over UDP and TCP; without any, those of the host.
-    pub(crate) fn new(named: Vec<SocketAddr>) -> Self {
+    /// Uses the given resolvers over UDP and TCP; if there are none, those of the host.
+    pub(crate) fn new(configured: Vec<SocketAddr>) -> Self {
         Self {
-            named,
-            now: Mutex::new(None),
+            configured,
+            current: Mutex::new(None),
         }
     }
 
-    fn now(&self) -> Result<TokioResolver, String> {
-        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(now) = &mut *now else {
-            let inner = if self.named.is_empty() {
-                of_the_host()?
+    fn current(&self) -> Result<TokioResolver, String> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(current) = &mut *current else {
+            let inner = if self.configured.is_empty() {
+                host_resolver()?
             } else {
-                named(&self.named)?
+                configured(&self.configured)?
             };
-            *now = Some(Now {
+            *current = Some(Current {
                 inner: inner.clone(),
                 files: files(),
-                looked: Instant::now(),
+                checked: Instant::now(),
             });
             return Ok(inner);
         };
-        if self.named.is_empty() && now.looked.elapsed() >= LOOKED_EVERY {
-            now.looked = Instant::now();
+        if self.configured.is_empty() && current.checked.elapsed() >= CHECK_INTERVAL {
+            current.checked = Instant::now();
             let files = files();
-            if files != now.files {
-                match of_the_host() {
-                    Ok(inner) => (now.inner, now.files) = (inner, files),
-                    Err(why) => tracing::warn!(%why, "the host's resolver is asked as it was before"),
+            if files != current.files {
+                match host_resolver() {
+                    Ok(inner) => (current.inner, current.files) = (inner, files),
+                    Err(why) => tracing::warn!(%why, "the host's resolver is used as it was before"),
                 }
             }
         }
-        Ok(now.inner.clone())
+        Ok(current.inner.clone())
     }
 
-    /// All addresses of a name, those of IPv4 first.
+    /// Returns the addresses of a name, IPv4 first, at most [`ADDRESSES_MAX`].
     pub(crate) async fn addresses(&self, name: &HostName) -> Result<Vec<IpAddr>, ResolveError> {
-        // With the dot at its end the name is whole; nothing is appended to it.
-        let resolver = self.now().map_err(ResolveError::NoResolver)?;
+        // The dot at the end makes the name absolute: nothing is appended to it.
+        let resolver = self.current().map_err(ResolveError::NoResolver)?;
         match resolver.lookup_ip(format!("{name}.")).await {
             Ok(found) => Ok(found.iter().take(ADDRESSES_MAX).collect()),
             Err(error) if is_absent(&error) => Err(ResolveError::NotFound),
@@ -101,30 +100,30 @@ impl Resolver {
 }
 
 fn files() -> Files {
-    OF_THE_HOST.map(|path| fs::metadata(path).and_then(|file| file.modified()).ok())
+    HOST_FILES.map(|path| fs::metadata(path).and_then(|file| file.modified()).ok())
 }
 
-fn of_the_host() -> Result<TokioResolver, String> {
+fn host_resolver() -> Result<TokioResolver, String> {
     let builder = TokioResolver::builder_tokio().map_err(|error| error.to_string())?;
-    built(builder, ResolveHosts::Always)
+    build_resolver(builder, ResolveHosts::Always)
 }
 
-fn named(resolvers: &[SocketAddr]) -> Result<TokioResolver, String> {
+fn configured(resolvers: &[SocketAddr]) -> Result<TokioResolver, String> {
     let servers = resolvers.iter().map(server).collect();
     let config = ResolverConfig::from_parts(None, Vec::new(), servers);
     let builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
-    built(builder, ResolveHosts::Never)
+    build_resolver(builder, ResolveHosts::Never)
 }
 
-fn built(
+fn build_resolver(
     mut builder: ResolverBuilder<TokioRuntimeProvider>,
     hosts: ResolveHosts,
 ) -> Result<TokioResolver, String> {
     let options = builder.options_mut();
     options.use_hosts_file = hosts;
     options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
-    options.cache_size = KEPT_ANSWERS_MAX;
-    options.positive_max_ttl = Some(KEPT_MAX);
+    options.cache_size = CACHE_ENTRIES_MAX;
+    options.positive_max_ttl = Some(CACHE_TTL_MAX);
     options.negative_max_ttl = Some(Duration::from_secs(30));
     options.try_tcp_on_error = true;
     builder.build().map_err(|error| error.to_string())

@@ -1,5 +1,5 @@
-//! All rules of a sandbox together: whether a name may be known, a connection opened, a request forwarded. Each refusal
-//! names the part that no rule covers, so that the smallest change can be suggested.
+//! All rules of a sandbox together, which decide if a name may be known, a connection opened, and a request forwarded.
+//! Each refusal names the part that no rule covers, so that the smallest change can be suggested.
 
 use crate::{
     name::HostName,
@@ -14,7 +14,7 @@ pub const RULES_MAX: usize = 256;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules(Vec<Rule>);
 
-/// Why texts or rules are not a sandbox's rules.
+/// Reason why texts or rules are not a sandbox's rules.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RulesError {
     #[error("there are more than {} rules", RULES_MAX)]
@@ -23,17 +23,17 @@ pub enum RulesError {
     Rule { text: String, error: RuleError },
 }
 
-/// What is known before anything was asked over a connection.
+/// The decision on a connection before its first request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// A rule allows it, whatever is said over it.
+    /// A rule allows it without conditions on requests.
     Open,
-    /// Each request has to be read, and held against [`Rules::request`].
+    /// Each request has to be read, and checked by [`Rules::request`].
     ByRequest,
     Denied(Why),
 }
 
-/// The part of a question that no rule covers.
+/// The part of a connection or a request that no rule covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
     /// No rule is about this name.
@@ -51,7 +51,7 @@ pub enum Why {
 impl RulesError {
     pub fn hint(&self) -> String {
         match self {
-            Self::TooMany => "say with a wildcard what many names have in common".to_owned(),
+            Self::TooMany => "use a wildcard for names with a common domain".to_owned(),
             Self::Rule { error, .. } => error.hint(),
         }
     }
@@ -97,14 +97,14 @@ impl Rules {
         self.0.iter()
     }
 
-    /// Whether a rule other than `*` is about this name and port.
-    pub(crate) fn name_it(&self, name: &HostName, port: u16) -> bool {
+    /// True if a rule other than `*` is about this name and port.
+    pub(crate) fn names_explicitly(&self, name: &HostName, port: u16) -> bool {
         self.0
             .iter()
             .any(|rule| *rule.host() != Pattern::Any && rule.reaches(name, port))
     }
 
-    /// Whether a name may be known at all.
+    /// True if a rule is about this name, on any port.
     pub fn names_reached(&self, name: &HostName) -> bool {
         self.iter().any(|rule| rule.reaches_name(name))
     }
@@ -117,7 +117,7 @@ impl Rules {
         self.iter().filter_map(Rule::network)
     }
 
-    /// Whether a connection may be opened, before anything was said over it.
+    /// Decides about a connection before its first bytes.
     pub fn verdict(&self, name: &HostName, port: u16) -> Verdict {
         let mut reaching = self.iter().filter(|rule| rule.reaches(name, port)).peekable();
         if reaching.peek().is_none() {
@@ -130,7 +130,7 @@ impl Rules {
         }
     }
 
-    /// Whether a request may be passed on. `target` is the path with the query, as it is sent.
+    /// Checks a request. `target` is the path with the query, as it is sent.
     pub fn request(&self, name: &HostName, port: u16, method: &str, target: &str) -> Result<(), Why> {
         let reaching: Vec<&Rule> = self.iter().filter(|rule| rule.reaches(name, port)).collect();
         if reaching.is_empty() {
@@ -155,8 +155,8 @@ impl Rules {
         })
     }
 
-    /// Whether the operator's rules name an address, by itself or by its network. Only rules about networks are asked:
-    /// that an address is public is for [`ringfence_types::Reach`] to say, and does not make a rule.
+    /// Checks that the operator's rules name an address, alone or by its network. Only rules about networks count:
+    /// [`ringfence_types::Reach`] decides if an address is public, and a public address is not a rule.
     pub fn address(&self, address: IpAddr, port: u16) -> Result<(), Why> {
         if self.iter().any(|rule| rule.reaches_address(address, port)) {
             return Ok(());
@@ -172,7 +172,7 @@ impl Rules {
         }
     }
 
-    /// Whether everything that `rule` allows is allowed by these: each of its ports and methods by one of them.
+    /// True if everything that `rule` allows is allowed by these rules: each of its ports and methods by one of them.
     pub fn cover(&self, rule: &Rule) -> bool {
         rule.parts()
             .all(|part| self.iter().any(|wider| part.is_within(wider)))
@@ -209,7 +209,7 @@ impl Why {
                  operator add it to `egress.allow`."
             ),
             Self::Address => format!(
-                "`{name}` leads to an address that is not public: have the operator add `{name}:{port}` to \
+                "`{name}` resolves to an address that is not public: have the operator add `{name}:{port}` to \
                  `egress.private`, or that address or its network, as in `10.0.0.0/8:{port}`, to `egress.allow`."
             ),
         }
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sandbox_has_so_many_rules_and_each_once() {
+    fn number_of_rules_is_limited_and_duplicates_count_once() {
         let many = |count: usize| Rules::parse((0..count).map(|i| format!("a{i}.example")));
         assert_eq!(many(256).unwrap().iter().count(), 256);
         assert_eq!(many(257), Err(RulesError::TooMany));
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rules_are_asked_together() {
+    fn rules_are_combined() {
         let rules = rules(&[
             "a.example:22",
             "GET a.example/v1",
@@ -301,14 +301,14 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_without_conditions_opens_what_another_has_conditions_for() {
+    fn rule_without_conditions_overrides_one_with_conditions() {
         let rules = rules(&["GET *.example/v1", "a.example"]);
         assert_eq!(rules.verdict(&name("a.example"), 443), Verdict::Open);
         assert_eq!(rules.verdict(&name("b.example"), 443), Verdict::ByRequest);
     }
 
     #[test]
-    fn an_address_is_allowed_by_its_network_alone() {
+    fn address_is_allowed_only_by_a_rule_for_its_network() {
         let rules = rules(&["*", "10.0.0.0/8:5432", "169.254.169.254:80", "[fd00::]/8"]);
         let check = |address: &str, port, expect: Result<(), Why>| {
             assert_eq!(rules.address(address.parse().unwrap(), port), expect, "{address}");
@@ -320,7 +320,7 @@ mod tests {
         check("169.254.169.254", 80, Ok(()));
         check("169.254.169.254", 443, Err(Why::Port { allowed: vec![80] }));
         check("fd00::1", 443, Ok(()));
-        // AWS, by IPv6: inside the network, and not meant by it
+        // AWS, by IPv6: inside the network, and not allowed by it
         check("fd00:ec2::254", 443, Err(Why::Address));
         assert_eq!(
             Rules::default().address(Ipv4Addr::LOCALHOST.into(), 80),
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_cover_what_one_of_them_allows_for_each_port_and_method() {
+    fn rules_cover_a_rule_port_by_port_and_method_by_method() {
         let rules = rules(&[
             "a.example:80",
             "a.example:443",
@@ -351,9 +351,9 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_smallest_rule_that_would_allow_it() {
-        let check = |why: Why, says: &str, hint: &str| {
-            assert_eq!(why.to_string(), says);
+    fn refusal_suggests_the_smallest_rule_that_allows_it() {
+        let check = |why: Why, message: &str, hint: &str| {
+            assert_eq!(why.to_string(), message);
             assert!(
                 why.hint(name("a.example"), 8443).contains(hint),
                 "{}",
@@ -390,18 +390,18 @@ mod tests {
         check(Why::Address, "no rule allows the address", "`10.0.0.0/8:8443`");
     }
 
-    /// What the table of the document says of one rule and one question.
-    fn answer(rule: &str, asked: &str) -> String {
+    /// Returns the answer of one rule to one query, in the words of the document's table.
+    fn answer(rule: &str, query: &str) -> String {
         let Ok(rules) = Rules::parse([rule]) else {
             return "not a rule".to_owned();
         };
-        let (method, asked) = match asked.split_once(' ') {
-            Some((method, asked)) => (Some(method), asked),
-            None => (None, asked),
+        let (method, query) = match query.split_once(' ') {
+            Some((method, query)) => (Some(method), query),
+            None => (None, query),
         };
-        let (authority, target) = match asked.find('/') {
-            Some(at) => asked.split_at(at),
-            None => (asked, "/"),
+        let (authority, target) = match query.find('/') {
+            Some(at) => query.split_at(at),
+            None => (query, "/"),
         };
         let (host, port) = authority.rsplit_once(':').unwrap();
         let port = port.parse().unwrap();
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn the_published_table_is_true() {
+    fn table_in_the_documentation_is_correct() {
         let document = include_str!("../../../docs/egress.md");
         let (_, table) = document
             .split_once("| rule | asked | answer |\n|---|---|---|\n")
@@ -445,14 +445,14 @@ mod tests {
         let mut rows = 0;
         for line in table.lines().take_while(|line| line.starts_with('|')) {
             let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
-            let [rule, asked, expect] = cells[..] else {
+            let [rule, query, expect] = cells[..] else {
                 panic!("{line}");
             };
-            assert_eq!(answer(&quoted(rule), &quoted(asked)), expect, "{line}");
-            if expect == "not a rule" && asked.starts_with("(write `") {
+            assert_eq!(answer(&quoted(rule), &quoted(query)), expect, "{line}");
+            if expect == "not a rule" && query.starts_with("(write `") {
                 let error = Rules::parse([quoted(rule)]).unwrap_err();
-                assert!(quoted(asked).parse::<Rule>().is_ok(), "{line}");
-                assert!(error.hint().contains(&quoted(asked)), "{line}: {}", error.hint());
+                assert!(quoted(query).parse::<Rule>().is_ok(), "{line}");
+                assert!(error.hint().contains(&quoted(query)), "{line}: {}", error.hint());
             }
             rows += 1;
         }

@@ -20,7 +20,7 @@ use std::{
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-/// Events that are published at once, and how many a second after that; the others are only counted.
+/// Maximum events published at once, and per second after that; more are only counted.
 const EVENTS_BURST: u32 = 1000;
 const EVENTS_PER_SECOND: u32 = 200;
 
@@ -39,11 +39,11 @@ pub struct LeaseOptions {
     pub purpose: Purpose,
     /// May change at any time: a connection that they no longer allow is cut.
     pub rules: watch::Receiver<Arc<Rules>>,
-    /// What TLS is inspected with where rules or secrets ask for it; without it such connections are refused.
+    /// For TLS that rules or secrets require to be inspected; without it such connections are refused.
     pub inspection: Option<Arc<Inspection>>,
     /// Called from the threads of the runtime; must not block.
     pub events: EventSink,
-    /// Asked about connections that no rule allows by name or port; without it they are denied.
+    /// Decides about connections that no rule allows by name or port; without it they are denied.
     pub approval: Option<Arc<dyn ApprovalHook>>,
 }
 
@@ -51,31 +51,30 @@ pub(crate) struct SandboxEgress {
     pub(crate) dialer: Arc<Dialer>,
     pub(crate) rules: watch::Receiver<Arc<Rules>>,
     pub(crate) report: Report,
-    /// What its TLS is read with, where it has to be.
     pub(crate) inspection: Option<Arc<Inspection>>,
-    /// None: what no rule allows is denied.
+    /// `None`: connections that no rule allows are denied.
     approver: Option<Approver>,
     owner: EgressOwner,
     pub(crate) purpose: Purpose,
     names: Mutex<Names>,
     events: EventSink,
-    pace: Mutex<(TokenBucket, u64)>,
+    rate_limit: Mutex<(TokenBucket, u64)>,
     permits: Arc<Semaphore>,
     permits_of_namespace: Arc<Semaphore>,
-    out: Spent,
-    back: Spent,
+    bytes_sent: ByteCount,
+    bytes_received: ByteCount,
 }
 
 #[derive(Debug, Default)]
-struct Spent {
+struct ByteCount {
     bytes: AtomicU64,
-    told: AtomicBool,
+    is_reported: AtomicBool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     Out,
-    Back,
+    In,
 }
 
 /// A connection's permits: the sandbox's, the namespace's and the server's. Dropping it frees them.
@@ -104,11 +103,11 @@ impl SandboxEgress {
             purpose: options.purpose,
             names: Mutex::new(names),
             events: options.events,
-            pace: Mutex::new((TokenBucket::new(EVENTS_BURST, EVENTS_PER_SECOND), 0)),
+            rate_limit: Mutex::new((TokenBucket::new(EVENTS_BURST, EVENTS_PER_SECOND), 0)),
             permits,
             permits_of_namespace,
-            out: Spent::default(),
-            back: Spent::default(),
+            bytes_sent: ByteCount::default(),
+            bytes_received: ByteCount::default(),
         })
     }
 
@@ -124,17 +123,17 @@ impl SandboxEgress {
         self.names().name_of(address).cloned()
     }
 
-    /// The names of this sandbox. Not to be held over anything slow.
+    /// Locks the names of this sandbox. Must not be held over anything slow.
     pub(crate) fn names(&self) -> MutexGuard<'_, Names> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn permit(&self) -> Result<Permit, Refusal> {
         let limits = self.dialer.limits();
-        let full = |how_many: usize, whose: &str, setting: &str| {
+        let full = |how_many: usize, holder: &str, setting: &str| {
             Refusal::plain(
                 RefusalRule::Limit,
-                format!("more than {how_many} connections of {whose} at once"),
+                format!("more than {how_many} connections of {holder} at once"),
                 &format!("close connections that are done, or have the operator raise `{setting}`"),
             )
         };
@@ -155,45 +154,40 @@ impl SandboxEgress {
         })
     }
 
-    /// Counts bytes against what the sandbox may move, before they are passed on.
-    ///
-    /// # Errors
-    /// It may not move that much; what has read them keeps them.
-    pub(crate) fn spend(&self, way: Way, bytes: usize) -> io::Result<()> {
+    /// Counts bytes before they are forwarded. If this fails, the sandbox may not move that many, and they must not be.
+    pub(crate) fn spend(&self, direction: Direction, bytes: usize) -> io::Result<()> {
         let limits = self.dialer.limits();
-        let (spent, most, said) = match way {
-            Way::Out => (&self.out, limits.bytes_out, "sent"),
-            Way::Back => (&self.back, limits.bytes_in, "received"),
+        let (count, most, verb) = match direction {
+            Direction::Out => (&self.bytes_sent, limits.bytes_out, "sent"),
+            Direction::In => (&self.bytes_received, limits.bytes_in, "received"),
         };
-        let before = spent.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        let before = count.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         if before.saturating_add(bytes as u64) <= most {
             return Ok(());
         }
-        if !spent.told.swap(true, Ordering::Relaxed) {
-            let what = format!("more than {most} bytes {said} by this sandbox");
+        if !count.is_reported.swap(true, Ordering::Relaxed) {
+            let what = format!("more than {most} bytes {verb} by this sandbox");
             self.refuse(&Refusal::plain(RefusalRule::Limit, what, SPENT));
         }
-        Err(io::Error::other(
-            "the sandbox has moved all the bytes that it may",
-        ))
+        Err(io::Error::other("the sandbox has reached its byte limit"))
     }
 
     /// Reports a refusal, and publishes the first of its kind.
     pub(crate) fn refuse(&self, refusal: &Refusal) {
         if let Some(name) = &refusal.host {
-            self.names().is_told(name);
+            self.names().mark_reported(name);
         }
-        let refusal = self.advised(refusal.clone());
+        let refusal = self.with_hint(refusal.clone());
         if self.report.refused(&refusal) {
-            self.happened(EgressEvent::Denied(refusal));
+            self.publish(EgressEvent::Denied(refusal));
         }
     }
 
     /// Publishes an event, unless there are too many.
-    pub(crate) fn happened(&self, what: EgressEvent) {
+    pub(crate) fn publish(&self, what: EgressEvent) {
         {
-            let (pace, left_out) = &mut *self.pace.lock().unwrap_or_else(PoisonError::into_inner);
-            if !pace.allows() {
+            let (rate_limit, left_out) = &mut *self.rate_limit.lock().unwrap_or_else(PoisonError::into_inner);
+            if !rate_limit.allows() {
                 *left_out += 1;
                 return;
             }
@@ -202,26 +196,23 @@ impl SandboxEgress {
         (self.events)(what);
     }
 
-    /// Publishes the number of events that were left out, if any.
     pub(crate) fn publish_left_out(&self) {
-        let count = std::mem::take(&mut self.pace.lock().unwrap_or_else(PoisonError::into_inner).1);
+        let count = std::mem::take(&mut self.rate_limit.lock().unwrap_or_else(PoisonError::into_inner).1);
         if count > 0 {
             (self.events)(EgressEvent::Untold { count });
         }
     }
 
-    /// How this name is handled if no rule allows it.
     pub(crate) fn unlisted(&self, name: &HostName) -> Unlisted {
         match &self.approver {
-            Some(approver) if approver.hook.are_open() && can_be_reached(&self.dialer, name) => {
+            Some(approver) if approver.hook.is_available() && can_be_reached(&self.dialer, name) => {
                 Unlisted::Asked
             }
             _ => Unlisted::Refused,
         }
     }
 
-    /// A refusal with what the caller can do about it.
-    pub(crate) fn advised(&self, mut refusal: Refusal) -> Refusal {
+    pub(crate) fn with_hint(&self, mut refusal: Refusal) -> Refusal {
         let is_advised = matches!(refusal.rule, RefusalRule::Name | RefusalRule::Port);
         if let (true, Some(approver), Some(host)) = (is_advised, &self.approver, &refusal.host)
             && let Ok(to) = Destination::read(host, Some(refusal.port.unwrap_or(TLS_PORT)))
@@ -232,14 +223,14 @@ impl SandboxEgress {
         refusal
     }
 
-    /// Whether approval may be asked for after a refusal by this rule.
+    /// True if approval may be asked for after a refusal by this rule.
     pub(crate) fn may_ask(&self, to: &Destination, refused: RefusalRule) -> bool {
         let by_name = matches!(refused, RefusalRule::Name | RefusalRule::Port);
         let name = to.host.name().filter(|_| by_name);
         name.is_some_and(|name| self.unlisted(name) == Unlisted::Asked)
     }
 
-    /// Holds a connection until it is decided.
+    /// Asks for approval of a held connection, and waits for the decision.
     pub(crate) async fn ask(&self, to: &Destination) -> Result<(), NotApproved> {
         let (Some(approver), Host::Name(name)) = (&self.approver, &to.host) else {
             return Err(NotApproved("approval cannot be asked for".to_owned()));
@@ -248,7 +239,7 @@ impl SandboxEgress {
             let why = "approval was not asked for: too many connections wait already";
             return Err(NotApproved(why.to_owned()));
         };
-        // A name that came by the proxy was never looked up; what it can carry is bounded all the same.
+        // A name from the proxy was never looked up; the data that it can carry is bounded here, too.
         let rules = self.rules_now();
         let admitted = self.names().admit_or_ask(name, &rules);
         admitted.map_err(|full| NotApproved(format!("approval was not asked for: {full}")))?;

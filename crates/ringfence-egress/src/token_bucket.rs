@@ -1,5 +1,5 @@
-//! A rate limit: a bucket that fills by the clock. A program may ask as often as it likes; it is answered, and
-//! reported, only so often.
+//! A rate limit: a token bucket that the clock refills. A program may send requests at any rate; only so many are
+//! answered and reported.
 
 use std::time::{Duration, Instant};
 
@@ -43,13 +43,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_is_allowed_and_then_only_what_the_clock_brings() {
-        let mut pace = TokenBucket::new(3, 1000);
-        assert!((0..3).all(|_| pace.allows()));
+    fn burst_is_allowed_and_then_only_the_rate() {
+        let mut rate_limit = TokenBucket::new(3, 1000);
+        assert!((0..3).all(|_| rate_limit.allows()));
         let mut slow = TokenBucket::new(2, 0);
         assert!(slow.allows() && slow.allows() && !slow.allows());
         std::thread::sleep(Duration::from_millis(20));
-        assert!(pace.allows(), "time fills it again");
+        assert!(rate_limit.allows(), "time fills it again");
         assert!(!slow.allows());
     }
 }

@@ -1,8 +1,8 @@
-//! Forwards bytes both ways until both ends have finished. The end of one direction is forwarded as just that, so that
+//! Forwards bytes in both directions until both ends have finished. A half-close is forwarded as a half-close, so that
 //! the other end can still answer.
 
 use crate::{
-    sandbox::Way,
+    sandbox::Direction,
     upstream::{Upstream, UpstreamMeter},
 };
 use std::io;
@@ -11,17 +11,17 @@ use tokio::{
     net::TcpStream,
 };
 
-/// A connection that says little needs little; one that fills this gets the large one. Larger still is faster on a
-/// loopback, and not worth what a namespace full of connections could then make this process hold.
+/// Sizes of the buffer of one direction: the first, and the largest, as soon as a read fills it. Still larger ones are
+/// faster on a loopback, but a namespace full of connections could then make this process hold too much memory.
 const BUFFER_BYTES_FIRST: usize = 8 * 1024;
 const BUFFER_BYTES_MAX: usize = 128 * 1024;
 
-/// The two sockets of a tunnel. Unless it is said that the talk ended well, dropping them resets both connections, so
-/// that neither end takes what it has for all there was.
+/// The two sockets of a tunnel. Dropping them before [`Ends::set_complete`] resets both connections, so that neither
+/// end takes a cut stream for a complete one.
 pub(crate) struct Ends {
     pub(crate) client: TcpStream,
     pub(crate) upstream: Upstream,
-    has_ended_well: bool,
+    is_complete: bool,
 }
 
 impl Ends {
@@ -29,75 +29,75 @@ impl Ends {
         Self {
             client,
             upstream,
-            has_ended_well: false,
+            is_complete: false,
         }
     }
 
-    pub(crate) fn ended_well(&mut self) {
-        self.has_ended_well = true;
+    pub(crate) fn set_complete(&mut self) {
+        self.is_complete = true;
     }
 }
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        if !self.has_ended_well {
+        if !self.is_complete {
             reset(&self.client);
             reset(&self.upstream.stream);
         }
     }
 }
 
-/// When the socket is closed, it says that something was wrong.
+/// Makes the close of the socket a reset (RST), which shows the peer that something went wrong.
 pub(crate) fn reset(stream: &TcpStream) {
     if let Err(error) = stream.set_zero_linger() {
         tracing::debug!(%error, "a connection is closed, not reset");
     }
 }
 
-/// Passes on what both ends have said already, and then all that they say.
-pub(crate) async fn join(ends: &mut Ends, said: Said<'_>) -> io::Result<()> {
+/// Forwards the bytes already read from both ends, then everything that follows.
+pub(crate) async fn join(ends: &mut Ends, read: ReadAhead<'_>) -> io::Result<()> {
     let meter = &*ends.upstream.meter;
-    let (mut client_says, mut client_hears) = ends.client.split();
-    let (mut upstream_says, mut upstream_hears) = ends.upstream.stream.split();
-    let out = async {
-        pass(said.by_client, &mut upstream_hears, meter, Way::Out).await?;
-        pump(&mut client_says, &mut upstream_hears, meter, Way::Out).await
+    let (mut client_reader, mut client_writer) = ends.client.split();
+    let (mut upstream_reader, mut upstream_writer) = ends.upstream.stream.split();
+    let outbound = async {
+        write_counted(read.from_client, &mut upstream_writer, meter, Direction::Out).await?;
+        pump(&mut client_reader, &mut upstream_writer, meter, Direction::Out).await
     };
-    let back = async {
-        pass(said.by_upstream, &mut client_hears, meter, Way::Back).await?;
-        pump(&mut upstream_says, &mut client_hears, meter, Way::Back).await
+    let inbound = async {
+        write_counted(read.from_upstream, &mut client_writer, meter, Direction::In).await?;
+        pump(&mut upstream_reader, &mut client_writer, meter, Direction::In).await
     };
-    tokio::try_join!(out, back)?;
-    ends.ended_well();
+    tokio::try_join!(outbound, inbound)?;
+    ends.set_complete();
     Ok(())
 }
 
-/// What was read of each end before it was known that nothing of it would be read.
+/// Bytes read from each end before it was decided to forward without inspection.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Said<'a> {
-    pub(crate) by_client: &'a [u8],
-    pub(crate) by_upstream: &'a [u8],
+pub(crate) struct ReadAhead<'a> {
+    pub(crate) from_client: &'a [u8],
+    pub(crate) from_upstream: &'a [u8],
 }
 
-pub(crate) async fn pass(
+pub(crate) async fn write_counted(
     bytes: &[u8],
     to: &mut (impl AsyncWrite + Unpin),
     meter: &UpstreamMeter,
-    way: Way,
+    direction: Direction,
 ) -> io::Result<()> {
     if bytes.is_empty() {
         return Ok(());
     }
-    meter.bytes(way, bytes.len())?;
+    meter.bytes(direction, bytes.len())?;
     to.write_all(bytes).await
 }
 
-/// Passes on one direction to its end, and that end too.
+/// Forwards one direction until its end, then shuts down the receiving side.
 pub(crate) async fn pump(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
     meter: &UpstreamMeter,
-    way: Way,
+    direction: Direction,
 ) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER_BYTES_FIRST];
     loop {
@@ -105,7 +105,7 @@ pub(crate) async fn pump(
         if bytes == 0 {
             return to.shutdown().await;
         }
-        meter.bytes(way, bytes)?;
+        meter.bytes(direction, bytes)?;
         to.write_all(&buffer[..bytes]).await?;
         meter.connection.moved();
         if bytes == buffer.len() && bytes < BUFFER_BYTES_MAX {

@@ -1,4 +1,4 @@
-//! Connections to the outside: how one is opened, what it has carried, and the events of its beginning and its end.
+//! Connections to the outside: how they are opened, what they have carried, and the events of their beginning and end.
 
 use crate::{
     Destination, EgressEvent, Host, RefusalRule,
@@ -6,7 +6,7 @@ use crate::{
     dial::dial,
     refusal::Refusal,
     report::{End, Line},
-    sandbox::{SPENT, Way},
+    sandbox::{Direction, SPENT},
     wire::write_through,
 };
 use std::{
@@ -20,14 +20,13 @@ use tokio::{
     net::TcpStream,
 };
 
-/// What is read from it and written to it is counted; who splits its stream counts for it.
+/// A connection to the outside. Reads and writes through it are counted; code that splits its stream uses the meter.
 pub(crate) struct Upstream {
     pub(crate) stream: TcpStream,
     pub(crate) meter: Arc<UpstreamMeter>,
 }
 
-/// Connects to a destination that the caller has judged by name and by what was said; `ready` is a connection to there
-/// that is open already.
+/// Connects to a destination that the caller has checked; `ready` is a connection to it that is already open.
 pub(crate) async fn open(
     connection: &Arc<Connection>,
     to: &Destination,
@@ -37,13 +36,13 @@ pub(crate) async fn open(
         return Ok(upstream);
     }
     let sandbox = &connection.sandbox;
-    // With no bytes left to spend the host is not even connected to.
-    if sandbox.spend(Way::Out, 0).is_err() || sandbox.spend(Way::Back, 0).is_err() {
-        let what = format!("{to}: this sandbox has moved all the bytes that it may");
+    // A sandbox that is over its byte limit does not even connect.
+    if sandbox.spend(Direction::Out, 0).is_err() || sandbox.spend(Direction::In, 0).is_err() {
+        let what = format!("{to}: this sandbox has reached its byte limit");
         return Err(Refusal::of(RefusalRule::Limit, to, what, SPENT));
     }
     if let Host::Name(name) = &to.host {
-        // A name that is resolved leaves as one, so wildcards have their limits here too.
+        // Resolving a name sends it outside, so the limits of wildcards apply here, too.
         let admitted = sandbox.names().admit(name, &sandbox.rules.borrow());
         admitted
             .map_err(|full| Refusal::of(RefusalRule::Limit, to, format!("{to}: {full}"), &full.hint(name)))?;
@@ -69,19 +68,19 @@ impl AsyncRead for Upstream {
         let this = self.get_mut();
         let begin = buffer.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(cx, buffer))?;
-        Poll::Ready(this.meter.bytes(Way::Back, buffer.filled().len() - begin))
+        Poll::Ready(this.meter.bytes(Direction::In, buffer.filled().len() - begin))
     }
 }
 
 impl Upstream {
     fn wrote(&self, bytes: usize) -> io::Result<()> {
-        self.meter.bytes(Way::Out, bytes)
+        self.meter.bytes(Direction::Out, bytes)
     }
 }
 
 write_through!(Upstream);
 
-/// Counts what one connection carries. Dropping it publishes the event of its end.
+/// Counts the bytes and requests of one connection. Dropping it publishes the event of its end.
 pub(crate) struct UpstreamMeter {
     pub(crate) connection: Arc<Connection>,
     end: End,
@@ -94,7 +93,7 @@ impl UpstreamMeter {
         let sandbox = &connection.sandbox;
         let line = sandbox.report.line(end.clone());
         line.connections.fetch_add(1, Ordering::Relaxed);
-        sandbox.happened(EgressEvent::Connected(end.clone()));
+        sandbox.publish(EgressEvent::Connected(end.clone()));
         Arc::new(Self {
             connection,
             end,
@@ -103,14 +102,14 @@ impl UpstreamMeter {
         })
     }
 
-    /// Bytes that are about to be passed on. An error: the sandbox may not move that many.
-    pub(crate) fn bytes(&self, way: Way, bytes: usize) -> io::Result<()> {
+    /// Counts bytes before they are forwarded. An error if the sandbox may not move that many.
+    pub(crate) fn bytes(&self, direction: Direction, bytes: usize) -> io::Result<()> {
         self.connection.moved();
-        self.connection.sandbox.spend(way, bytes)?;
+        self.connection.sandbox.spend(direction, bytes)?;
         for line in [&self.own, &self.line] {
-            let counted = match way {
-                Way::Out => &line.bytes_out,
-                Way::Back => &line.bytes_in,
+            let counted = match direction {
+                Direction::Out => &line.bytes_out,
+                Direction::In => &line.bytes_in,
             };
             counted.fetch_add(bytes as u64, Ordering::Relaxed);
         }
@@ -125,7 +124,7 @@ impl UpstreamMeter {
 impl Drop for UpstreamMeter {
     fn drop(&mut self) {
         let [_, _, bytes_out, bytes_in] = self.own.take();
-        self.connection.sandbox.happened(EgressEvent::Closed {
+        self.connection.sandbox.publish(EgressEvent::Closed {
             end: self.end.clone(),
             bytes_out,
             bytes_in,

@@ -1,5 +1,4 @@
-//! The sandbox's socket of an inspected connection, as the HTTP library sees it: it lets through only what has strict
-//! framing.
+//! The sandbox's side of an inspected connection, as the HTTP library sees it: only bytes with strict framing pass.
 
 use crate::{
     connection::Connection,
@@ -16,41 +15,41 @@ use tokio::{
     net::TcpStream,
 };
 
-/// What replaces a byte with wrong framing: no grammar of HTTP has it anywhere, and with the empty line a head that was
-/// open is complete. So the library refuses it in its place, after the answers to what came before.
+/// Replacement for a byte with wrong framing: NUL is valid in no line of HTTP, and the empty line completes an open
+/// head. So the library refuses it in order, after the answers to earlier requests.
 const POISON: &[u8] = b"\0\r\n\r\n";
 
-/// A connection from the sandbox, with what was read of it before.
+/// A connection from the sandbox, with the bytes already read from it.
 pub(crate) struct Client {
     pub(crate) stream: TcpStream,
-    /// Read already, and to be read first.
-    pub(crate) read: Vec<u8>,
+    /// Bytes already read, which come before the rest of the stream.
+    pub(crate) read_ahead: Vec<u8>,
 }
 
 impl Client {
     pub(crate) fn new(stream: TcpStream) -> Self {
         Self {
             stream,
-            read: Vec::new(),
+            read_ahead: Vec::new(),
         }
     }
 }
 
-/// The sandbox's side of requests.
-pub(crate) struct Strict<S> {
+/// A stream of requests from the sandbox, checked for strict framing.
+pub(crate) struct StrictStream<S> {
     stream: S,
-    before: Vec<u8>,
+    ahead: Vec<u8>,
     connection: Arc<Connection>,
-    gate: Gate,
-    /// What is left to be given of [`POISON`], once something was wrong.
+    framing: FramingState,
+    /// Rest of [`POISON`] to return, after a framing error.
     poison: Option<&'static [u8]>,
 }
 
-/// What is known of the framing of requests, for the code that answers them.
+/// Framing state of the requests, shared with the code that answers them.
 #[derive(Clone, Default)]
-pub(crate) struct Gate(Arc<Mutex<(HttpFraming, Option<FramingError>)>>);
+pub(crate) struct FramingState(Arc<Mutex<(HttpFraming, Option<FramingError>)>>);
 
-impl Gate {
+impl FramingState {
     pub(crate) fn pass_all(&self) {
         self.state().0.pass_all();
     }
@@ -59,19 +58,19 @@ impl Gate {
         self.state().1
     }
 
-    /// Whether a head or a body has begun that has not ended.
+    /// True if a head or a body has begun and not ended.
     pub(crate) fn is_open(&self) -> bool {
         !self.state().0.is_between()
     }
 
-    /// How many of these bytes are well; fewer than all: the next is wrong.
+    /// Returns how many of these bytes are valid; if fewer than all, the next one is not.
     fn read(&self, bytes: &[u8]) -> usize {
         let mut state = self.state();
-        let (shape, framing_error) = &mut *state;
-        match shape.read(bytes) {
+        let (framing, framing_error) = &mut *state;
+        match framing.read(bytes) {
             Ok(()) => bytes.len(),
-            Err((at, wrong)) => {
-                *framing_error = Some(wrong);
+            Err((at, fault)) => {
+                *framing_error = Some(fault);
                 at
             }
         }
@@ -82,14 +81,14 @@ impl Gate {
     }
 }
 
-impl<S> Strict<S> {
-    /// Over `stream`, of which `before` was read before.
-    pub(crate) fn new(stream: S, before: Vec<u8>, connection: Arc<Connection>, gate: Gate) -> Self {
+impl<S> StrictStream<S> {
+    /// Wraps `stream`; `ahead` are bytes already read from it.
+    pub(crate) fn new(stream: S, ahead: Vec<u8>, connection: Arc<Connection>, framing: FramingState) -> Self {
         Self {
             stream,
-            before,
+            ahead,
             connection,
-            gate,
+            framing,
             poison: None,
         }
     }
@@ -99,29 +98,29 @@ impl<S> Strict<S> {
         Ok(())
     }
 
-    /// The socket, and what was never read of what came before it.
+    /// Returns the stream, and the bytes of `ahead` that were not consumed.
     pub(crate) fn into_parts(self) -> (S, Vec<u8>) {
-        (self.stream, self.before)
+        (self.stream, self.ahead)
     }
 
-    /// Looks at what was just read; what is wrong of it, and all after it, is replaced.
-    fn look(&mut self, buffer: &mut ReadBuf<'_>, begin: usize) {
-        let well = begin + self.gate.read(&buffer.filled()[begin..]);
-        if well < buffer.filled().len() {
-            buffer.set_filled(well);
-            self.poison = Some(give(POISON, buffer));
+    /// Checks the bytes just read; the first invalid byte and everything after it are replaced by [`POISON`].
+    fn check(&mut self, buffer: &mut ReadBuf<'_>, begin: usize) {
+        let valid_end = begin + self.framing.read(&buffer.filled()[begin..]);
+        if valid_end < buffer.filled().len() {
+            buffer.set_filled(valid_end);
+            self.poison = Some(put(POISON, buffer));
         }
     }
 }
 
-/// Gives what there is room for; the rest is for later.
-fn give<'a>(bytes: &'a [u8], buffer: &mut ReadBuf<'_>) -> &'a [u8] {
+/// Copies as many bytes as the buffer has room for, and returns the rest.
+fn put<'a>(bytes: &'a [u8], buffer: &mut ReadBuf<'_>) -> &'a [u8] {
     let (now, later) = bytes.split_at(bytes.len().min(buffer.remaining()));
     buffer.put_slice(now);
     later
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Strict<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for StrictStream<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -130,22 +129,22 @@ impl<S: AsyncRead + Unpin> AsyncRead for Strict<S> {
         let this = self.get_mut();
         let begin = buffer.filled().len();
         if let Some(poison) = this.poison {
-            this.poison = Some(give(poison, buffer));
+            this.poison = Some(put(poison, buffer));
             return Poll::Ready(Ok(()));
         }
-        if this.before.is_empty() {
+        if this.ahead.is_empty() {
             ready!(Pin::new(&mut this.stream).poll_read(cx, buffer))?;
         } else {
-            let left = give(&this.before, buffer).len();
-            this.before.drain(..this.before.len() - left);
+            let left = put(&this.ahead, buffer).len();
+            this.ahead.drain(..this.ahead.len() - left);
         }
         this.connection.moved();
-        this.look(buffer, begin);
+        this.check(buffer, begin);
         Poll::Ready(Ok(()))
     }
 }
 
-/// Writes go through to the stream; `wrote` hears how many bytes it has taken.
+/// Implements `AsyncWrite` by the inner stream; `wrote` gets the number of bytes written.
 macro_rules! write_through {
     ($name:ident $(<$stream:ident>)?) => {
         impl $(<$stream: AsyncWrite + Unpin>)? AsyncWrite for $name $(<$stream>)? {
@@ -180,4 +179,4 @@ macro_rules! write_through {
     };
 }
 pub(crate) use write_through;
-write_through!(Strict<S>);
+write_through!(StrictStream<S>);

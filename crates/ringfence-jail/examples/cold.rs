@@ -1,5 +1,5 @@
 //! Times the jail alone: for each line on standard input it runs the command once behind all layers, through a helper
-//! that is already there, and prints the milliseconds from the request until the whole tree is dead.
+//! that is already running, and prints the milliseconds from the request until the whole tree is dead.
 //! `yes | head -100 | target/release/examples/cold /bin/true`
 #![expect(clippy::print_stdout, reason = "its standard output is its result")]
 
@@ -47,15 +47,15 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn run(helper: &Helper, plan: &Plan, claim: &Claim) -> Result<(), Box<dyn Error>> {
-    let place = helper.place(plan, None)?;
-    client::claim(place.events.as_fd(), claim, &[""; 0])?;
+    let ends = helper.start_sandbox(plan, None)?;
+    client::claim(ends.events.as_fd(), claim, &[""; 0])?;
     loop {
-        let [ready] = wait::readable([Some(place.events.as_fd())], None)?;
+        let [ready] = wait::readable([Some(ends.events.as_fd())], None)?;
         if !ready {
             continue;
         }
-        match wire::receive::<Event>(place.events.as_fd())? {
-            Some((Event::Parked(_) | Event::Running, _doors)) => {}
+        match wire::receive::<Event>(ends.events.as_fd())? {
+            Some((Event::Parked(_) | Event::Running, _descriptors)) => {}
             Some((Event::Ended(ending), _)) if ending.status == Some(0) => return Ok(()),
             other => return Err(format!("the command did not end well: {other:?}").into()),
         }

@@ -1,4 +1,4 @@
-//! Runs a command behind the filter and nothing else, to see what a program makes of them:
+//! Runs a command behind the filter and nothing else, to see how a program copes with it:
 //! `cargo build -p ringfence-jail --example seccomp_exec && strace -f target/debug/examples/seccomp_exec full python3
 //! -c pass`
 #![expect(clippy::disallowed_methods, reason = "it exists to start a command")]
@@ -45,11 +45,11 @@ fn main() -> ExitCode {
 }
 
 fn confine(profile: Profile) -> io::Result<()> {
-    ringfence_sys::identity::refuse_new_privileges()?;
+    ringfence_sys::identity::set_no_new_privileges()?;
     ringfence_sys::seccomp::install(program(profile)?)
 }
 
-/// Without a command: what the filter costs.
+/// Without a command: measures the cost of the filter.
 fn measure(profile: Profile) -> io::Result<()> {
     let begun = Instant::now();
     let program = program(profile)?;

@@ -1,5 +1,5 @@
-//! The server's side of the jail: starting the helper, asking it for sandboxes, and claiming them. Nothing here waits
-//! longer than a `send`; the engine does the waiting.
+//! The server's side of the jail: starts the helper, requests sandboxes of it, and claims them. Apart from starting and
+//! stopping the helper, nothing here waits longer than a `send`; the engine does the waiting.
 
 use crate::{
     Plan,
@@ -19,7 +19,7 @@ use zeroize::Zeroizing;
 
 pub use ringfence_sys::channel::unread;
 
-/// The helper's process and the connection to it. Dropping the connection ends the helper and every run.
+/// The helper's process and the connection to it; once that is dropped, it ends as soon as its supervisors have.
 #[derive(Debug)]
 pub struct Helper {
     pub(crate) pid: i32,
@@ -28,7 +28,7 @@ pub struct Helper {
 
 #[derive(Debug)]
 pub struct SandboxEnds {
-    /// Events come from here; [`wire::Order`] goes there; hanging up kills the tree.
+    /// Receives events, and sends [`wire::Order`]; closing it kills the tree.
     pub events: OwnedFd,
     pub stdin: OwnedFd,
     pub stdout: OwnedFd,
@@ -37,15 +37,14 @@ pub struct SandboxEnds {
     pub report: OwnedFd,
 }
 
-/// The other side of [`SandboxEnds`], for whatever supervises the sandbox.
+/// The other side of [`SandboxEnds`], for the supervisor of the sandbox.
 #[derive(Debug)]
 pub struct SupervisorEnds {
-    /// Orders come from here; [`wire::Event`] goes there.
+    /// Receives orders, and sends [`wire::Event`].
     pub server: OwnedFd,
     pub pipes: Pipes,
 }
 
-/// The program's ends.
 #[derive(Debug)]
 pub struct Pipes {
     pub stdin: OwnedFd,
@@ -55,15 +54,15 @@ pub struct Pipes {
 }
 
 impl Pipes {
-    /// Makes them the sandbox's of this supervisor: a program may open its own streams anew (`/dev/stdin`,
-    /// `/proc/self/fd/1`), and they are the server's until then.
-    pub(crate) fn give_to(&self, identity: Identity) -> io::Result<()> {
+    /// Gives them to the user of this supervisor's sandbox: a program may reopen its own streams (`/dev/stdin`,
+    /// `/proc/self/fd/1`), which until then belong to the server.
+    pub(crate) fn chown_to(&self, identity: Identity) -> io::Result<()> {
         let Identity::Own { base } = identity else {
             return Ok(());
         };
         let id = base + std::process::id();
         let mut pipes = self.all().into_iter();
-        pipes.try_for_each(|pipe| file::hand_to(pipe.as_fd(), id, id))
+        pipes.try_for_each(|pipe| file::change_owner(pipe.as_fd(), id, id))
     }
 
     pub(crate) fn all(&self) -> [&OwnedFd; 4] {
@@ -71,7 +70,7 @@ impl Pipes {
     }
 }
 
-/// Connects a sandbox that is to be made with its supervisor.
+/// Makes both sides of a sandbox's connections: the server's and the supervisor's.
 pub fn ends() -> io::Result<(SandboxEnds, SupervisorEnds)> {
     let (events, server) = channel::pair()?;
     channel::set_nonblocking(events.as_fd())?;
@@ -95,8 +94,7 @@ pub fn ends() -> io::Result<(SandboxEnds, SupervisorEnds)> {
     Ok((ends, SupervisorEnds { server, pipes }))
 }
 
-/// What sandboxes are made from a template with. It has to be kept as long as they live: a template that ends takes
-/// them with it.
+/// The descriptors for making sandboxes from a template, which has to outlive them: its end kills them.
 #[derive(Debug)]
 pub struct Template {
     pub(crate) user: OwnedFd,
@@ -122,9 +120,9 @@ impl Template {
 }
 
 impl Helper {
-    /// Starts the helper: `binary` re-executed, with an empty environment and the control connection as its input.
+    /// Starts the helper: `binary` re-executed, with an empty environment and the control connection as its stdin.
     pub fn start(binary: &Path) -> io::Result<Self> {
-        // Descriptors under way are counted by user, against the limit of the sender.
+        // The kernel counts in-flight descriptors by user, against the limit of the sender.
         resource::raise_open_files()?;
         let (control, theirs) = channel::pair()?;
         #[expect(
@@ -142,14 +140,14 @@ impl Helper {
         Ok(Self { pid, control })
     }
 
-    /// Asks for one sandbox, of its own or made from a template. The walls go up while the caller goes on.
-    pub fn place(&self, plan: &Plan, template: Option<&Template>) -> io::Result<SandboxEnds> {
+    /// Requests one sandbox, on its own or made from a template. The walls go up while the caller continues.
+    pub fn start_sandbox(&self, plan: &Plan, template: Option<&Template>) -> io::Result<SandboxEnds> {
         let plan = within_bounds(to_json(plan)?)?;
         let mut payload = file::memory_file("ringfence-plan")?;
         payload.write_all(&plan)?;
-        let (ends, made) = ends()?;
-        let mut descriptors: Vec<BorrowedFd<'_>> = vec![made.server.as_fd(), payload.as_fd()];
-        descriptors.extend(made.pipes.all().map(AsFd::as_fd));
+        let (ends, supervisor) = ends()?;
+        let mut descriptors: Vec<BorrowedFd<'_>> = vec![supervisor.server.as_fd(), payload.as_fd()];
+        descriptors.extend(supervisor.pipes.all().map(AsFd::as_fd));
         descriptors.extend(template.iter().flat_map(|template| template.descriptors()));
         let start = Start {
             plan_bytes: plan.len() as u64,
@@ -159,11 +157,11 @@ impl Helper {
         Ok(ends)
     }
 
-    /// Hangs up and waits until the helper is gone; its supervisors end by the same sign.
+    /// Closes the connection and waits for the helper, which waits until the runs' own connections are closed.
     pub fn stop(self) -> io::Result<()> {
         let Self { pid, control } = self;
         drop(control);
-        // Where the process ignores SIGCHLD the kernel waits for its end all the same.
+        // The kernel waits for the helper's end even if this process ignores SIGCHLD.
         wait::wait(wait::Child::Pid(pid)).map(drop)
     }
 
@@ -172,10 +170,10 @@ impl Helper {
     }
 }
 
-/// Claims a sandbox for one request, ready or not. `blobs` is what the parts of the claim point into: they follow the
-/// claim in the payload, and its offsets count from the beginning of the payload (see [`BLOBS_AT`]).
+/// Claims a sandbox for one request, ready or not. `blobs` is the data of the claim's parts: it follows the claim in
+/// the payload, and offsets count from the beginning of the payload (see [`BLOBS_AT`]).
 pub fn claim(events: BorrowedFd<'_>, claim: &Claim, blobs: &[impl AsRef<[u8]>]) -> io::Result<()> {
-    // It may hold secrets.
+    // The claim may hold secrets.
     let claim = within_bounds(Zeroizing::new(to_json(claim)?))?;
     let mut payload = file::memory_file("ringfence-payload")?;
     payload.write_all(&claim)?;
@@ -187,11 +185,10 @@ pub fn claim(events: BorrowedFd<'_>, claim: &Claim, blobs: &[impl AsRef<[u8]>]) 
     wire::send(events, &Order::Claim { claim_bytes }, &[payload.as_fd()])
 }
 
-/// Where the blobs begin in a payload: a fixed place (the hole costs nothing), so that the claim can name offsets
-/// before its own length is known.
+/// The offset of the blobs in a payload: fixed (the hole costs nothing), so that a claim of unknown length can name it.
 pub const BLOBS_AT: u64 = wire::PLAN_BYTES_MAX;
 
-/// Written once to know its length: growing would leave copies of secrets behind.
+/// Serializes twice, first for the length: a buffer that grows would leave copies of secrets behind.
 pub fn to_json(what: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut length = Length(0);
     serde_json::to_writer(&mut length, what)?;

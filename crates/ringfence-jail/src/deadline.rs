@@ -1,46 +1,46 @@
-//! The deadline of one run: first the program is asked to end, and after a grace period it is killed.
+//! The deadlines of one run: at the soft one the program gets SIGTERM, and a grace period later it is killed.
 
 use crate::Claim;
 use std::time::{Duration, Instant};
 
 pub(crate) struct Deadline {
-    polite: Instant,
-    last: Instant,
-    asked: bool,
+    soft: Instant,
+    hard: Instant,
+    is_due: bool,
 }
 
 pub(crate) enum Passed {
     Nothing,
-    Polite,
-    Final,
+    Terminate,
+    Kill,
 }
 
 impl Deadline {
     pub(crate) fn new(claim: &Claim) -> Self {
-        let polite = Instant::now() + Duration::from_millis(claim.limits.timeout_ms);
+        let soft = Instant::now() + Duration::from_millis(claim.limits.timeout_ms);
         Self {
-            polite,
-            last: polite + Duration::from_millis(claim.grace_ms),
-            asked: false,
+            soft,
+            hard: soft + Duration::from_millis(claim.grace_ms),
+            is_due: false,
         }
     }
 
     pub(crate) fn passed(&mut self, now: Instant) -> Passed {
-        if now >= self.last {
-            Passed::Final
-        } else if now >= self.polite && !self.asked {
-            self.asked = true;
-            Passed::Polite
+        if now >= self.hard {
+            Passed::Kill
+        } else if now >= self.soft && !self.is_due {
+            self.is_due = true;
+            Passed::Terminate
         } else {
             Passed::Nothing
         }
     }
 
     pub(crate) fn next(&self) -> Instant {
-        if self.asked { self.last } else { self.polite }
+        if self.is_due { self.hard } else { self.soft }
     }
 
-    pub(crate) fn began(&self) -> bool {
-        self.asked
+    pub(crate) fn is_due(&self) -> bool {
+        self.is_due
     }
 }

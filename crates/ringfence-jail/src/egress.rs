@@ -1,10 +1,10 @@
-//! The egress of a sandbox: sockets that are opened in its network namespace and handed to the server, which answers
-//! names and accepts connections on them. The namespace has no device but its loopback, to which the addresses that
-//! stand for names are delivered. A sandbox that may reach nothing has the same sockets: what it tries is refused at
-//! once, and reported by host and port.
+//! The egress of a sandbox: sockets that are opened in its network namespace and passed to the server, which answers
+//! DNS queries and accepts connections on them. The namespace has no device but its loopback, to which the addresses
+//! that stand for names are delivered. A sandbox without network access has the same sockets: its attempts are refused
+//! at once, and reported by host and port.
 
 use crate::kept_files::{KeptFiles, number};
-use ringfence_sys::network::{self, Packets, Route, Routing};
+use ringfence_sys::network::{self, Routing, RuleAction, RuleSelector};
 use serde::{Deserialize, Serialize};
 use std::{
     io,
@@ -12,13 +12,12 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
-/// Where names are answered; `/etc/resolv.conf` of every sandbox says so.
+/// The address of the DNS server and the proxy; `/etc/resolv.conf` of every sandbox names it.
 pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
-/// The addresses that stand for names: those set aside for tests of network devices (RFC 2544), routed nowhere.
+/// The addresses that stand for names: a range reserved for tests of network devices (RFC 2544), routed nowhere.
 pub const SYNTHETIC: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 18, 0, 0), 15);
-/// Where the proxy listens, at [`GATEWAY`], for programs that ask for one.
 pub const PROXY_PORT: u16 = 3128;
-/// The most ports at which one sandbox's connections are accepted.
+/// Maximum ports in one [`EgressSpec`].
 pub const PORTS_MAX: usize = 16;
 
 const DNS_PORT: u16 = 53;
@@ -27,34 +26,32 @@ pub const PORTS_READY: [u16; 2] = [80, 443];
 /// Sockets of every sandbox: three services, the observer, and the listeners of [`PORTS_READY`].
 pub(crate) const SOCKETS_READY: u8 = 6;
 const BACKLOG: u16 = 128;
-/// Attempts at ports without a listener, until they are asked for.
+/// Buffer for attempts at ports without a listener, until the server reads them.
 const ATTEMPTS_BYTES: usize = 64 << 10;
 
-/// What a claim adds to the sockets of every sandbox.
+/// Additions of a claim to the sockets of every sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EgressSpec {
-    /// At which connections are accepted beside [`PORTS_READY`].
+    /// Ports at which connections are accepted beside [`PORTS_READY`].
     pub ports: Vec<u16>,
-    /// Addresses that programs may name by number; connections to them are accepted as well.
+    /// Networks (address and prefix length) that programs may address by number; connections there are accepted, too.
     pub networks: Vec<(IpAddr, u8)>,
 }
 
-/// The sockets, in the order in which they are handed on: those of [`PORTS_READY`] and of [`EgressSpec::ports`] come
-/// last.
+/// The sockets, in the order in which they are passed; those of [`PORTS_READY`] and [`EgressSpec::ports`] are last.
 #[derive(Debug)]
 pub struct EgressSockets {
-    /// Datagrams with questions for names.
     pub dns_udp: OwnedFd,
     pub dns_tcp: OwnedFd,
     pub proxy: OwnedFd,
-    /// Raw: the first segments of connections to other ports.
+    /// A raw socket: the first segments of connections to other ports.
     pub attempts: OwnedFd,
     pub ports: Vec<(u16, OwnedFd)>,
 }
 
 impl EgressSockets {
-    /// From what came beside [`crate::wire::Event::Running`]; `None`: not as many as there should be.
+    /// Takes the descriptors that came with [`crate::wire::Event::Running`]. `None` if their number is wrong.
     pub fn from_descriptors(
         spec: &EgressSpec,
         descriptors: impl IntoIterator<Item = OwnedFd>,
@@ -74,52 +71,51 @@ impl EgressSockets {
     }
 }
 
-/// Opens the sockets of a claim. To be called in the sandbox's network namespace, with all rights there.
+/// Opens the sockets of a claim. Called in the sandbox's network namespace, with all capabilities there.
 pub(crate) fn open_claimed(spec: &EgressSpec) -> io::Result<Vec<OwnedFd>> {
     let routing = Routing::open()?;
     for (address, prefix) in &spec.networks {
         routing.add_local_route(*address, *prefix)?;
         if let IpAddr::V4(address) = address {
-            routing.add_rule(NAMED, Packets::To(*address, *prefix), Route::Local)?;
+            routing.add_rule(NAMED, RuleSelector::To(*address, *prefix), RuleAction::Local)?;
         }
     }
     listeners(&routing, &spec.ports)
 }
 
-/// The sockets of every sandbox, in their order. To be called in its network namespace, with all rights there.
-pub(crate) fn open_ready() -> io::Result<Vec<OwnedFd>> {
+/// Opens the sockets of every sandbox, in their order. Called in its network namespace, with all capabilities there.
+pub(crate) fn open_default() -> io::Result<Vec<OwnedFd>> {
     let routing = Routing::open()?;
     routing.add_local_route(SYNTHETIC.0.into(), SYNTHETIC.1)?;
     route_by_protocol(&routing)?;
     let at = |port| SocketAddr::from((GATEWAY, port));
     let mut sockets = vec![
-        network::receive_at(at(DNS_PORT))?,
+        network::bind_datagram(at(DNS_PORT))?,
         network::listen(at(DNS_PORT), BACKLOG)?,
         network::listen(at(PROXY_PORT), BACKLOG)?,
-        network::observe_attempts(GATEWAY, &PORTS_READY, ATTEMPTS_BYTES)?,
+        network::capture_connection_attempts(GATEWAY, &PORTS_READY, ATTEMPTS_BYTES)?,
     ];
     sockets.extend(listeners(&routing, &PORTS_READY)?);
     Ok(sockets)
 }
 
-/// Priorities of the rules of routing: the addresses that are meant to be reached come first, then the ports that have
-/// listeners, then all TCP.
+/// Priorities of the routing rules: addresses that can be reached, then ports that have listeners, then all TCP.
 const NAMED: u32 = 1;
 const LISTENED: u32 = 2;
 const REST: u32 = 3;
 
 /// Delivers TCP to every IPv4 address to this namespace itself, which has no listener for it: the connection is refused
 /// at once, and the observer sees its destination. Other protocols have no route, so that the sender gets an error at
-/// once; by the local routes alone a datagram would vanish. On a port that has a listener, TCP to an address that
-/// stands for no name has no route either: it would look connected.
+/// once; with the local routes alone a datagram would be lost silently. On a port that has a listener, TCP to an
+/// address that stands for no name has no route either: it would appear to be connected.
 fn route_by_protocol(routing: &Routing) -> io::Result<()> {
-    let named = |packets| routing.add_rule(NAMED, packets, Route::Local);
-    if !named(Packets::To(Ipv4Addr::LOCALHOST, 8))? {
+    let named = |packets| routing.add_rule(NAMED, packets, RuleAction::Local);
+    if !named(RuleSelector::To(Ipv4Addr::LOCALHOST, 8))? {
         return Ok(());
     }
-    named(Packets::To(GATEWAY, 32))?;
-    named(Packets::TcpTo(SYNTHETIC.0, SYNTHETIC.1))?;
-    routing.add_rule(REST, Packets::Tcp, Route::Local)?;
+    named(RuleSelector::To(GATEWAY, 32))?;
+    named(RuleSelector::TcpTo(SYNTHETIC.0, SYNTHETIC.1))?;
+    routing.add_rule(REST, RuleSelector::Tcp, RuleAction::Local)?;
     routing.remove_first_local_rule()?;
     routing.add_local_route(Ipv4Addr::UNSPECIFIED.into(), 0)
 }
@@ -127,14 +123,14 @@ fn route_by_protocol(routing: &Routing) -> io::Result<()> {
 fn listeners(routing: &Routing, ports: &[u16]) -> io::Result<Vec<OwnedFd>> {
     let at = |port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
     let listen = |port: &u16| {
-        routing.add_rule(LISTENED, Packets::TcpPort(*port), Route::None)?;
+        routing.add_rule(LISTENED, RuleSelector::TcpPort(*port), RuleAction::Unreachable)?;
         network::listen(at(*port), BACKLOG)
     };
     ports.iter().map(listen).collect()
 }
 
-/// Packets for which the network namespace of pid 1 had no route, so far, by the kernel's counters (RFC 4293,
-/// `ipSystemStatsOutNoRoutes`): datagrams, IPv6, and by number what has a listener. The sender gets an error at once.
+/// Counts the packets for which the network namespace of pid 1 had no route (RFC 4293, `ipSystemStatsOutNoRoutes`):
+/// datagrams, IPv6, and connections by number to a port that has a listener. The sender gets an error at once.
 pub(crate) fn unrouted(proc: &OwnedFd, kept: &KeptFiles) -> u64 {
     let read = |name| kept.read(proc.as_fd(), name).unwrap_or_default();
     let old = column(&read("1/net/snmp"), "Ip:", "OutNoRoutes");
@@ -142,7 +138,7 @@ pub(crate) fn unrouted(proc: &OwnedFd, kept: &KeptFiles) -> u64 {
     old.saturating_add(new.unwrap_or(0))
 }
 
-/// Of a table whose first line with this label names the columns, and whose second has the values.
+/// Returns a value of a table whose first line with this label names the columns, and whose second has the values.
 fn column(table: &str, label: &str, name: &str) -> u64 {
     let mut lines = table.lines().filter_map(|line| line.strip_prefix(label));
     let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
@@ -156,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_are_found_by_their_names() {
+    fn counters_are_found_by_name() {
         let old = "Ip: Forwarding OutNoRoutes X\nIp: 2 7 1\nTcp: OutNoRoutes\nTcp: 9\n";
         assert_eq!(column(old, "Ip:", "OutNoRoutes"), 7);
         assert_eq!(column("", "Ip:", "OutNoRoutes"), 0);
@@ -167,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_are_told_apart_by_their_number() {
+    fn wrong_number_of_sockets_is_refused() {
         let spec = EgressSpec {
             ports: vec![8080],
             networks: Vec::new(),

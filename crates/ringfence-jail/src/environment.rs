@@ -1,6 +1,6 @@
-//! The environment of a claim on its way to pid 1, as JSON. Its values may be secrets. A parser copies a text that has
-//! escapes into a buffer of its own and does not wipe that; values are written as hexadecimal digits, which have none,
-//! and each is decoded into the one place that is wiped later.
+//! The environment of a claim on its way to pid 1, as JSON. Its values may be secrets. A parser copies a string that
+//! has escapes into a buffer of its own, which it does not wipe; values are therefore written as hexadecimal digits,
+//! which have no escapes, and each is decoded into the one buffer that is wiped later.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
@@ -51,8 +51,8 @@ struct Value(Zeroizing<String>);
 
 impl<'de> Deserialize<'de> for Value {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // Borrowed from what is read: a text with escapes would be copied, and is refused.
-        decode(<&str>::deserialize(deserializer)?).ok_or_else(|| de::Error::custom("a value makes no sense"))
+        // Borrowed from the input: a string with escapes would be copied, and is refused.
+        decode(<&str>::deserialize(deserializer)?).ok_or_else(|| de::Error::custom("a value is malformed"))
     }
 }
 
@@ -65,7 +65,7 @@ fn decode(digits: &str) -> Option<Value> {
             .to_digit(16)
             .and_then(|half| u8::try_from(half).ok())
     };
-    // As large as it will be from the start: one that grows leaves copies behind.
+    // Allocated at its full size: a buffer that grows leaves copies behind.
     let mut bytes = Zeroizing::new(Vec::with_capacity(pairs.len()));
     for [high, low] in pairs {
         bytes.push(half(*high)? << 4 | half(*low)?);
@@ -95,7 +95,7 @@ mod tests {
 
     /// claim: [SEC-7]
     #[test]
-    fn values_arrive_as_they_were_and_travel_without_an_escape() {
+    fn values_round_trip_without_escapes() {
         let long = "é\"\\\n\u{7f}".repeat(999);
         let sent = claim(&["", "plain", "\"\\\n\0 \u{1f600}", &long]);
         let text = serde_json::to_string(&sent).unwrap();
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_two_digits_for_each_byte_of_a_text_is_refused() {
+    fn invalid_hexadecimal_values_are_refused() {
         for value in ["6", "6g", "ff", "\\u0036\\u0031", "+1", "é"] {
             let text = format!("[[\"NAME\",\"{value}\"]]");
             assert!(serde_json::from_str::<Claim>(&text).is_err(), "{value}");

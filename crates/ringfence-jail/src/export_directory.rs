@@ -24,7 +24,7 @@ impl ExportDirectory {
         Ok(Self { directory })
     }
 
-    /// A new file below it, its directories made on the way; no link is followed and nothing is replaced.
+    /// Creates a new file below it, with its directories; no link is followed and nothing is replaced.
     pub fn create(&self, path: &Path) -> io::Result<File> {
         let above: Vec<&Path> = path
             .ancestors()
@@ -37,10 +37,10 @@ impl ExportDirectory {
         file::create_new_beneath(self.directory.as_fd(), path)
     }
 
-    /// Makes a directory below it another user's; no link is followed.
-    pub fn give(&self, path: &Path, uid: u32, gid: u32) -> io::Result<()> {
+    /// Changes the owner of a directory below it; no link is followed.
+    pub fn chown(&self, path: &Path, uid: u32, gid: u32) -> io::Result<()> {
         let directory = file::open_listing_beneath(self.directory.as_fd(), path)?;
-        file::hand_to(directory.as_fd(), uid, gid)
+        file::change_owner(directory.as_fd(), uid, gid)
     }
 
     pub fn remove(&self, path: &Path) -> io::Result<()> {
@@ -54,7 +54,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn whatever_becomes_of_its_path_nothing_is_written_elsewhere() {
+    fn changed_export_path_redirects_no_write() {
         let base = std::env::temp_dir().join(format!("ringfence-export-{}", std::process::id()));
         drop(fs::remove_dir_all(&base));
         let (out, elsewhere) = (base.join("out"), base.join("elsewhere"));

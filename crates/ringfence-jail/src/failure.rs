@@ -1,4 +1,4 @@
-//! How a set-up fails: the step that the kernel refused, and its error.
+//! The failure of a set-up step: the name of the step, and the kernel's error.
 
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -21,7 +21,7 @@ impl Failure {
         }
     }
 
-    /// What is not the kernel's doing.
+    /// Not an error of the kernel.
     pub fn other(step: impl Into<String>, detail: impl Into<String>) -> Self {
         Self {
             step: step.into(),

@@ -1,9 +1,8 @@
-//! The supervisor's side of a program that a template forks: the request for the child, the check of its walls, and its
-//! end.
+//! The supervisor's side of a program that a template forks: its request, the check of its walls, and its end.
 
 use crate::{
     Plan,
-    cgroup::Entrance,
+    cgroup::CgroupEntry,
     client::{Pipes, Template},
     init::caught_signals,
     kept_files::number,
@@ -27,11 +26,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a template may take to put a child behind its walls.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time limit for a template to put a child behind its walls.
+const FORK_TIMEOUT: Duration = Duration::from_secs(10);
 const STATUS_BYTES_MAX: u64 = 1 << 16;
 
-/// Lines of `/proc/[pid]/status` without which no child is handed out.
+/// Lines of `/proc/[pid]/status` without which a child is not used.
 const WALLS: [&str; 8] = [
     "CapInh:\t0000000000000000",
     "CapPrm:\t0000000000000000",
@@ -40,19 +39,19 @@ const WALLS: [&str; 8] = [
     "CapAmb:\t0000000000000000",
     "NoNewPrivs:\t1",
     "Seccomp:\t2",
-    // Landlock, which it puts in force once it has its claim, binds the thread that does so.
+    // The child enforces Landlock once it has its claim, which confines only the thread that does so.
     "Threads:\t1",
 ];
 
 const FILTER_COUNT: &str = "Seccomp_filters:";
-/// That of the template, and one more of its own.
+/// The filter of the template, and the child's own.
 const FILTERS: u64 = 2;
 
-/// What a fork is made from, in the order in which the forker of a template is handed it: the namespaces user, mount,
-/// net, ipc, uts, cgroup and pid, the rules, the child's descriptors 0 to 4 (of which this is the last), the connection
-/// for [`ForkEvent`], then as many time namespaces as the message says, and files to write oneself into (the child's
-/// cgroups). The message is the number of time namespaces in one byte, and the workspace's path.
-const HANDED: [Handle; 9] = [
+/// The descriptors for a fork, in the order in which the forker of a template receives them: the namespaces user,
+/// mount, net, ipc, uts, cgroup and pid, the Landlock rules, the child's descriptors 0 to 4 (only 4 is in this list),
+/// the connection for [`ForkEvent`], as many time namespaces as the message says, and files into which the child writes
+/// itself (its cgroups). The message is the number of time namespaces in one byte, and the workspace's path.
+const FORK_HANDLES: [Handle; 9] = [
     Handle::User,
     Handle::Mount,
     Handle::Net,
@@ -64,12 +63,12 @@ const HANDED: [Handle; 9] = [
     Handle::Waits,
 ];
 
-/// By what a program is to be forked, and with what.
+/// The template that is to fork a program, and what the program gets.
 #[derive(Debug)]
-pub(crate) struct ToFork {
+pub(crate) struct ForkRequest {
     pub(crate) template: Template,
     pub(crate) pipes: Pipes,
-    pub(crate) entrance: Option<Entrance>,
+    pub(crate) cgroup_entry: Option<CgroupEntry>,
 }
 
 #[derive(Debug)]
@@ -80,28 +79,28 @@ pub(crate) struct Forked {
 }
 
 impl Forked {
-    /// Asks the template for a child in this sandbox, and waits until it is behind all walls.
-    pub(crate) fn ask(
+    /// Requests a child of the template in this sandbox, and waits until it is behind all walls.
+    pub(crate) fn request(
         plan: &Plan,
-        ToFork {
+        ForkRequest {
             template,
             pipes,
-            entrance,
-        }: ToFork,
+            cgroup_entry,
+        }: ForkRequest,
         from_pid_1: &mut HashMap<Handle, OwnedFd>,
     ) -> Result<Self, Failure> {
-        let cgroups = entrance.map(Entrance::files).unwrap_or_default();
+        let cgroups = cgroup_entry.map(CgroupEntry::files).unwrap_or_default();
         let (reply, theirs) = channel::pair().map_err(failed)?;
         let times = from_pid_1.remove(&Handle::Time);
-        let taken: Option<Vec<OwnedFd>> = HANDED.iter().map(|kind| from_pid_1.remove(kind)).collect();
+        let taken: Option<Vec<OwnedFd>> = FORK_HANDLES.iter().map(|kind| from_pid_1.remove(kind)).collect();
         let missing = || failed(io::Error::other("pid 1 has not handed over its namespaces"));
         let taken = taken.ok_or_else(missing)?;
-        let word = [
+        let message = [
             &[u8::from(times.is_some())],
             plan.layout.workspace.as_os_str().as_bytes(),
         ]
         .concat();
-        let (namespaces, waits) = taken.split_at(HANDED.len() - 1);
+        let (namespaces, waits) = taken.split_at(FORK_HANDLES.len() - 1);
         let descriptors: Vec<BorrowedFd<'_>> = namespaces
             .iter()
             .chain(pipes.all())
@@ -111,7 +110,7 @@ impl Forked {
             .map(AsFd::as_fd)
             .chain(cgroups.iter().map(AsFd::as_fd))
             .collect();
-        channel::send(template.control.as_fd(), &word, &descriptors).map_err(failed)?;
+        channel::send(template.control.as_fd(), &message, &descriptors).map_err(failed)?;
         drop(theirs);
         let mut forked = Self {
             pid: 0,
@@ -123,8 +122,7 @@ impl Forked {
         Ok(forked)
     }
 
-    /// What the kernel says of a child that has called itself ready: it was the template's code that gave up its
-    /// rights.
+    /// Checks a ready child's walls by what the kernel says: it was the template's own code that dropped privileges.
     fn check_walls(&self, plan: &Plan) -> Result<(), Failure> {
         let status = status_of(&self.pid.to_string())?;
         let lacks = |wall: &str| Err(failed(io::Error::other(format!("the child lacks `{wall}`"))));
@@ -139,7 +137,7 @@ impl Forked {
         if !status.contains(&format!("\nUid:\t{id}\t{id}\t{id}\t{id}\n")) {
             return lacks("a user of its own");
         }
-        // Older kernels do not count them.
+        // Older kernels do not count filters.
         match (number(&status, FILTER_COUNT), FILTERS_OF_HOST.get()) {
             (Some(own), Some(Some(of_host))) if own < of_host + FILTERS => lacks("filters of its own"),
             _ => Ok(()),
@@ -147,18 +145,18 @@ impl Forked {
     }
 
     fn wait_until_ready(&mut self) -> Result<(), Failure> {
-        let by = Instant::now() + PATIENCE;
+        let by = Instant::now() + FORK_TIMEOUT;
         let mut ready = false;
         while !ready || self.pid == 0 {
-            let patience = by.saturating_duration_since(Instant::now());
-            let [heard] = wait::readable([Some(self.reply.as_fd())], Some(patience)).map_err(failed)?;
-            if !heard {
+            let timeout = by.saturating_duration_since(Instant::now());
+            let [is_readable] = wait::readable([Some(self.reply.as_fd())], Some(timeout)).map_err(failed)?;
+            if !is_readable {
                 return Err(failed(io::Error::from(io::ErrorKind::TimedOut)));
             }
-            match self.hear().map_err(failed)? {
+            match self.receive_event().map_err(failed)? {
                 Some((ForkEvent::Forked, descriptors)) => {
                     self.process = descriptors.into_iter().next();
-                    let pid = self.process.as_ref().map(|child| process::pid_of(child.as_fd()));
+                    let pid = self.process.as_ref().map(|fd| process::pid_of_pidfd(fd.as_fd()));
                     self.pid = pid.transpose().map_err(failed)?.unwrap_or(0);
                 }
                 Some((ForkEvent::Ready, _)) => ready = true,
@@ -171,12 +169,12 @@ impl Forked {
         Ok(())
     }
 
-    /// Its process, which is readable when it has ended, a little before its parent has told how.
+    /// Returns its pidfd, which becomes readable when it has ended, a little before its parent reports how.
     pub(crate) fn process(&self) -> Option<BorrowedFd<'_>> {
         self.process.as_ref().map(AsFd::as_fd)
     }
 
-    /// As pid 1 interrupts a program that is not forked.
+    /// Interrupts the program as pid 1 does one of its own, but without the signal for shells, which are not forked.
     pub(crate) fn interrupt(&self) -> io::Result<()> {
         let Some(child) = self.process() else {
             return Ok(());
@@ -184,23 +182,21 @@ impl Forked {
         let wakes =
             status_of(&self.pid.to_string()).is_ok_and(|status| caught_signals(&status) & WAKE_BIT != 0);
         if wakes {
-            process::kill_by_descriptor(child, Kill::Wake)?;
+            process::kill_by_pidfd(child, Kill::Wake)?;
         }
-        process::kill_group_of(child, Kill::Interrupt)
+        process::kill_group_by_pidfd(child, Kill::Interrupt)
     }
 
     pub(crate) fn events(&self) -> BorrowedFd<'_> {
         self.reply.as_fd()
     }
 
-    /// The next event; `None`: the template is gone.
-    pub(crate) fn hear(&self) -> io::Result<Option<(ForkEvent, Vec<OwnedFd>)>> {
+    pub(crate) fn receive_event(&self) -> io::Result<Option<(ForkEvent, Vec<OwnedFd>)>> {
         ForkEvent::receive(self.reply.as_fd())
     }
 }
 
-/// The filters under which the host has put this process, and so every process of a sandbox. Counted once, by the
-/// helper; none where the kernel does not count.
+/// The number of the host's filters on this process, and so on every sandbox; `None` if the kernel does not count them.
 static FILTERS_OF_HOST: OnceLock<Option<u64>> = OnceLock::new();
 
 pub(crate) fn count_filters_of_host() -> Result<(), Failure> {

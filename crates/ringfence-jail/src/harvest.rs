@@ -19,7 +19,6 @@ pub use ringfence_sys::file::open_listing_beneath as open_directory;
 pub struct Found {
     pub path: PathBuf,
     pub size: u64,
-    /// What changes when the file does: change time and inode.
     pub stamp: Stamp,
 }
 
@@ -29,14 +28,14 @@ pub type Stamp = (i64, i64, u64);
 #[derive(Clone, Debug, Default)]
 pub struct Walk {
     pub files: Vec<Found>,
-    /// Links, FIFOs, sockets, devices, and files with several names: seen, never opened.
+    /// Links, FIFOs, sockets, devices, and files with several names: listed, never opened.
     pub refused: Vec<(PathBuf, &'static str)>,
-    /// There was more than the limit, or deeper, or it took too long, or something could not be listed.
+    /// There were more entries than the limit, or deeper ones, or it took too long, or a directory could not be listed.
     pub incomplete: bool,
 }
 
-/// Directories of tools, whose files no program means to leave: repositories, installed packages, caches.
-const OF_TOOLS: [&str; 6] = [
+/// Directories of tools, whose files are not output of a program: repositories, installed packages, caches.
+const TOOL_DIRECTORIES: [&str; 6] = [
     ".git",
     "node_modules",
     "__pycache__",
@@ -44,24 +43,23 @@ const OF_TOOLS: [&str; 6] = [
     ".mypy_cache",
     ".ruff_cache",
 ];
-/// Marks the directory around it as a virtual environment of Python.
-const ENVIRONMENT: &str = "pyvenv.cfg";
+const VENV_MARKER: &str = "pyvenv.cfg";
 
-/// At one entry.
-const ONE_LOOK: Duration = Duration::from_secs(10);
+/// Time limit for a look-up of one entry.
+const LOOKUP_TIME_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     pub entries: usize,
     pub depth: usize,
-    /// A program decides how much there is, and on what disk.
+    /// Time limit: a program decides how much there is, and on what disk.
     pub time: Duration,
 }
 
-/// Whether a directory is empty; one that cannot be read may have something.
+/// True if a directory is empty; one that cannot be read may have entries.
 pub fn is_empty(directory: BorrowedFd<'_>) -> bool {
     let open = file::open_listing_beneath(directory, Path::new("."));
-    let listed = open.and_then(|open| file::list(open.as_fd(), 1, Instant::now() + ONE_LOOK));
+    let listed = open.and_then(|open| file::list(open.as_fd(), 1, Instant::now() + LOOKUP_TIME_MAX));
     listed.is_ok_and(|(entries, more)| entries.is_empty() && !more)
 }
 
@@ -70,13 +68,13 @@ pub fn names(directory: BorrowedFd<'_>, most: usize) -> io::Result<Vec<PathBuf>>
     file::list_names(open.as_fd(), most)
 }
 
-/// Lets its owner use one of our directories again, and list every one below it where the owner is not root: a program
-/// may have closed some to readers outside. What cannot be opened fails again for the next reader, and so does what
-/// lies beyond the bounds.
+/// Lets its owner list and enter one of our directories again, and every one below it that the owner, who is not root,
+/// cannot list: a program may have closed some to readers outside. Directories that cannot be opened, or that lie
+/// beyond the bounds, fail again for the next reader.
 pub fn open_closed_directories(directory: BorrowedFd<'_>, bounds: Bounds) {
     let deadline = Instant::now() + bounds.time;
-    // Not even `.` is found in a directory that is closed.
-    file::open_up(directory).ok();
+    // Not even `.` can be opened in a directory that is closed.
+    file::grant_owner_access(directory).ok();
     let mut waiting = vec![(PathBuf::from("."), 0)];
     let mut left = bounds.entries;
     while let Some((path, depth)) = waiting.pop() {
@@ -88,7 +86,7 @@ pub fn open_closed_directories(directory: BorrowedFd<'_>, bounds: Bounds) {
         };
         let listed = match list() {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                file::open_up_beneath(directory, &path).and_then(|()| list())
+                file::grant_owner_access_beneath(directory, &path).and_then(|()| list())
             }
             listed => listed,
         };
@@ -100,7 +98,7 @@ pub fn open_closed_directories(directory: BorrowedFd<'_>, bounds: Bounds) {
     }
 }
 
-/// Walks a directory, names in order, past the directories of tools and virtual environments.
+/// Walks a directory, names in order, and skips the directories of tools and virtual environments.
 pub fn walk(directory: BorrowedFd<'_>, bounds: Bounds) -> Walk {
     let deadline = Instant::now() + bounds.time;
     let mut walk = Walk::default();
@@ -119,14 +117,14 @@ pub fn walk(directory: BorrowedFd<'_>, bounds: Bounds) -> Walk {
         };
         walk.incomplete |= more;
         left -= entries.len();
-        if depth > 0 && entries.iter().any(|entry| entry.name == Path::new(ENVIRONMENT)) {
+        if depth > 0 && entries.iter().any(|entry| entry.name == Path::new(VENV_MARKER)) {
             continue;
         }
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         for entry in entries {
             let path = below.join(&entry.name);
             match entry.kind {
-                Kind::Directory if OF_TOOLS.iter().any(|name| entry.name == Path::new(name)) => {}
+                Kind::Directory if TOOL_DIRECTORIES.iter().any(|name| entry.name == Path::new(name)) => {}
                 Kind::Directory if depth < bounds.depth => waiting.push((path, depth + 1)),
                 Kind::Directory => walk.incomplete = true,
                 Kind::File if entry.links == 1 => {
@@ -135,7 +133,7 @@ pub fn walk(directory: BorrowedFd<'_>, bounds: Bounds) -> Walk {
                 }
                 Kind::File => walk.refused.push((path, "hard link")),
                 Kind::Link => walk.refused.push((path, "symbolic link")),
-                // What a program has deleted is nothing that it left.
+                // A whiteout stands for a deleted file, which is not output.
                 Kind::Whiteout => {}
                 Kind::Other => walk.refused.push((path, "FIFO, socket or device")),
             }
@@ -153,8 +151,7 @@ pub fn open_path(directory: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
     }
 }
 
-/// Opens a file that a walk found; refuses anything that is not the regular file it was, with one name. It may have
-/// been written to since.
+/// Opens a file that a walk found: only the same regular file, with one name; it may have been written to since.
 pub fn open(directory: BorrowedFd<'_>, found: &Found) -> io::Result<File> {
     let file = open_path(directory, &found.path)?;
     let now = file.metadata()?;
@@ -176,7 +173,7 @@ mod tests {
     };
 
     #[test]
-    fn a_walk_ends_at_its_bounds_and_says_so() {
+    fn walk_beyond_its_bounds_is_incomplete() {
         let place = std::env::temp_dir().join(format!("ringfence-walk-bounds-{}", std::process::id()));
         fs::create_dir_all(place.join("a")).unwrap();
         fs::write(place.join("a/file"), "x").unwrap();
@@ -202,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_the_place_of_a_file_that_was_found_is_neither_opened_nor_waited_for() {
+    fn replaced_file_is_not_opened_and_does_not_block() {
         let place = std::env::temp_dir().join(format!("ringfence-walk-swap-{}", std::process::id()));
         fs::create_dir_all(place.join("inside/directory")).unwrap();
         let file = place.join("inside/file");
@@ -213,7 +210,7 @@ mod tests {
         open(directory.as_fd(), &found).unwrap();
         fs::write(&file, "written to since").unwrap();
         open(directory.as_fd(), &found).unwrap();
-        // Kept, so that its inode is no other's.
+        // Kept, so that its inode is not reused.
         fs::rename(&file, place.join("kept")).unwrap();
         let swaps: [(&str, &dyn Fn()); 5] = [
             ("link", &|| symlink(place.join("outside"), &file).unwrap()),
@@ -233,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_passes_what_tools_keep_for_themselves() {
+    fn walk_skips_tool_directories_and_virtual_environments() {
         let place = std::env::temp_dir().join(format!("ringfence-walk-{}", std::process::id()));
         for path in [
             "a.txt",

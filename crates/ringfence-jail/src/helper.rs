@@ -1,6 +1,6 @@
 //! The helper: a single-threaded re-execution of the server's binary that makes sandboxes, so that the server, which
-//! has threads, never forks; `run`, which has none yet, forks it. It reads start messages from a socket and forks one
-//! supervisor for each. The end of that connection is the end of the server, and of the helper.
+//! has threads, never forks; the command `run` forks it instead, before it has threads. It reads start messages from a
+//! socket and forks one supervisor for each. When the server ends, so does that connection, and the helper.
 
 pub use crate::{refused::HELPER_WORD, worker::Workers};
 
@@ -14,7 +14,7 @@ use crate::{
 };
 use ringfence_sys::{
     channel, file,
-    process::{self, Fork, StartArea},
+    process::{self, ArgumentArea, Fork},
     resource,
     wait::{self, Child},
 };
@@ -24,33 +24,32 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
-/// By which a fork is known among processes, as the re-executed binary is by its arguments.
+/// The process title of a forked helper: the same as the arguments of a re-executed one.
 const TITLE: &str = "ringfence __jail-helper";
 
-/// The helper's whole life; `main` calls it when its first argument is [`HELPER_WORD`]. Returns its exit status.
+/// Runs the helper; `main` calls it when its first argument is [`HELPER_WORD`]. Returns its exit status.
 pub fn run(workers: Workers) -> i32 {
     if std::env::args_os().nth(2).is_some_and(|word| word == PROBE_WORD) {
         let answer = serde_json::to_writer(io::stdout(), &Refused::probe());
         return i32::from(answer.is_err());
     }
-    // Off number 0, whose place the null device takes, so that nothing is ever read from the control connection by
-    // accident.
+    // Off number 0, which becomes the null device, so that nothing reads from the control connection by accident.
     let control = file::inherited(0).and_then(|control| process::duplicate_above(control, 3));
     status(control.and_then(|control| serve(control, workers)))
 }
 
-/// Forks the helper from this process, which has one thread, instead of executing the binary once more. For a process
-/// that has read its arguments at most: those stay in its memory, and the environment is overwritten.
+/// Forks the helper from this process, which has one thread, instead of executing the binary again. For a process that
+/// has read its arguments at most: those stay in its memory, and the environment is overwritten.
 pub fn fork(workers: Workers) -> io::Result<Helper> {
     resource::raise_open_files()?;
-    let started_with = StartArea::find()?;
+    let started_with = ArgumentArea::find()?;
     let (control, theirs) = channel::pair()?;
     if let Fork::Parent(pid) = process::fork()? {
         return Ok(Helper { pid, control });
     }
     let prepared = || {
         started_with.overwrite(TITLE)?;
-        process::keep_only(&[theirs.as_fd()])?;
+        process::close_all_except(&[theirs.as_fd()])?;
         std::env::set_current_dir("/")?;
         process::place_descriptor(File::open("/dev/null")?, 1)
     };
@@ -74,18 +73,18 @@ fn serve(control: OwnedFd, workers: Workers) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::Unsupported, what));
     }
     process::set_name("ringfence-help")?;
-    // No session of its own: the kernel's scheduler shares processors between sessions, and lets those that are new and
-    // seldom run wait for seconds on a busy machine (sched(7), autogroup).
+    // The session stays the same: the kernel's scheduler shares processors between sessions, and lets those that are
+    // new and seldom run wait for seconds on a busy machine (sched(7), autogroup).
     process::new_group()?;
     process::ignore_children()?;
-    // What passes through here must not be in a core dump.
+    // Data that passes through here must not be in a core dump.
     resource::refuse_core_dumps()?;
     forked::count_filters_of_host().map_err(io::Error::other)?;
     for memory_cgroup in [false, true] {
-        // Compiled here once, found ready in every fork.
+        // Compiled here once, and ready in every fork.
         crate::seccomp::program(crate::seccomp::Profile::Full { memory_cgroup })?;
     }
-    crate::seccomp::of_programs()?;
+    crate::seccomp::final_filter()?;
     process::place_descriptor(File::open("/dev/null")?, 0)?;
     let mut control = Some(control);
     while let Some(open) = &control {
@@ -101,7 +100,7 @@ fn serve(control: OwnedFd, workers: Workers) -> io::Result<()> {
         let started = started(start, descriptors).ok_or_else(incomplete)?;
         fork_supervisor(started, &mut control, workers)?;
     }
-    // The supervisors have seen the same end; they die with this process, and have yet to clean up.
+    // The supervisors see the server's end by their own connections. They die with this process, and have to clean up.
     while wait::wait(Child::Any)?.is_some() {}
     Ok(())
 }
@@ -128,15 +127,15 @@ fn started(start: Start, mut descriptors: Vec<OwnedFd>) -> Option<Started> {
     })
 }
 
-/// A fork that fails drops the run's socket, which the server sees as a failed run; the helper lives on.
+/// Forks a supervisor. If that fails, the run's socket is dropped, which the server sees as a failed run.
 fn fork_supervisor(started: Started, control: &mut Option<OwnedFd>, workers: Workers) -> io::Result<()> {
     match process::fork() {
         Ok(Fork::Parent(_)) => Ok(()),
         Ok(Fork::Child) => {
             process::die_with_parent()?;
-            process::mind_children()?;
-            *control = None; // only the helper may hear the server
-            supervise::live(started, workers)
+            process::stop_ignoring_children()?;
+            *control = None; // only the helper may read from the server
+            supervise::run(started, workers)
         }
         Err(error) => {
             eprintln!("ringfence helper: fork: {error}");

@@ -1,5 +1,4 @@
-//! Facts about this host that a plan depends on. Reading them is cheap (well below a millisecond) and changes nothing;
-//! whether a layer really works is the doctor's question.
+//! Facts about this host that a plan depends on; reading them is cheap (well below a millisecond) and changes nothing.
 
 use crate::{Refused, cgroup};
 use ringfence_sys::{file, identity, landlock};
@@ -15,11 +14,10 @@ pub struct Host {
     pub user: (u32, u32),
     pub own_uids: bool,
     pub landlock: i32,
-    /// What a filter refuses that a sandbox can do without.
+    /// Calls that a filter refuses and that a sandbox can do without.
     pub refused: Refused,
     pub time_namespaces: bool,
     pub system: Vec<SystemPath>,
-    /// The few things of `/etc` that programs need, where they exist.
     pub etc: Vec<SystemPath>,
     pub devices: Vec<&'static str>,
     pub processors: usize,
@@ -40,8 +38,8 @@ pub enum SystemPath {
 
 const SYSTEM_PATHS: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 
-/// Links by which Debian chooses between implementations, where fonts are, the linker's cache, the time zone, and the
-/// public certificate authorities (Debian, Fedora, Alpine and SUSE places; never the private keys beside them).
+/// The links with which Debian selects implementations, the configuration of fonts, the linker's cache, the time zone,
+/// and the public certificate authorities (Debian, Fedora, Alpine and SUSE paths; never the private keys beside them).
 const ETC_PATHS: &[&str] = &[
     "/etc/alternatives",
     "/etc/ca-certificates/extracted",
@@ -55,18 +53,18 @@ const ETC_PATHS: &[&str] = &[
     "/etc/ssl/openssl.cnf",
 ];
 
-/// Device nodes that every program may expect (the list of the OCI runtime specification).
+/// Device nodes that every program may expect (from the list of the OCI runtime specification).
 const DEVICES: &[&str] = &["full", "null", "random", "tty", "urandom", "zero"];
 
-/// First of the host uids that sandboxes of a root server get; pid of the supervisor is added, which is unique while
-/// the sandbox lives. The range lies above those of systemd (UIDS-GIDS.md) and of any distribution's users.
+/// First of the host uids that sandboxes of a root server get; the pid of the supervisor is added, which is unique
+/// while the sandbox lives. The range lies above those of systemd (UIDS-GIDS.md) and of any distribution's users.
 pub const UID_BASE: u32 = 1_900_000_000;
 
 impl Host {
-    /// Looks around. `cgroups` is found, and prepared, before the first process of ours is started.
+    /// Inspects this host. `cgroups` is found, and prepared, before the first process of ours is started.
     pub fn inspect(cgroups: cgroup::Parent, refused: Refused) -> Self {
         let user = identity::effective_ids();
-        let look = |paths: &[&str]| paths.iter().filter_map(|path| look(Path::new(path))).collect();
+        let find_all = |paths: &[&str]| paths.iter().filter_map(|path| find(Path::new(path))).collect();
         let exists = |name: &&str| Path::new("/dev").join(name).exists();
         let devices = DEVICES.iter().copied().filter(exists);
         Self {
@@ -79,15 +77,14 @@ impl Host {
             },
             refused,
             time_namespaces: Path::new("/proc/self/ns/time").exists(),
-            system: look(SYSTEM_PATHS),
-            etc: look(ETC_PATHS),
+            system: find_all(SYSTEM_PATHS),
+            etc: find_all(ETC_PATHS),
             devices: devices.collect(),
             processors: file::processors(),
             cgroups,
         }
     }
 
-    /// The version of Landlock, or why it is missing.
     pub fn landlock_version(&self) -> io::Result<i32> {
         match (self.landlock, self.refused.landlock) {
             (0, true) => Err(io::Error::other("ended by a filter")),
@@ -103,7 +100,7 @@ fn may_map_any_uid() -> bool {
     needed.into_iter().all(identity::has_capability)
 }
 
-/// Whether this map (`first outside count` per line) covers our range of ids.
+/// True if this map (`first outside count` per line) covers our range of ids.
 fn ids_are_mapped(map: &str) -> bool {
     let Ok(text) = fs::read_to_string(map) else {
         return false;
@@ -119,7 +116,7 @@ fn ids_are_mapped(map: &str) -> bool {
     })
 }
 
-fn look(path: &Path) -> Option<SystemPath> {
+fn find(path: &Path) -> Option<SystemPath> {
     let kind = fs::symlink_metadata(path).ok()?.file_type();
     if !kind.is_symlink() {
         let node = if kind.is_dir() {

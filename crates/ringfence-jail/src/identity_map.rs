@@ -1,4 +1,4 @@
-//! Who a sandbox is on the host: its user namespace's maps, and the trees whose owner has to appear as its user.
+//! The identity of a sandbox on the host: its user namespace's maps, and the trees that have to appear as its own.
 
 use crate::{
     Plan, Program,
@@ -19,11 +19,11 @@ use std::{
     path::Path,
 };
 
-/// The most that a pid can be (`PID_MAX_LIMIT`): so many ids the sandboxes of a root server have.
+/// Maximum pid (`PID_MAX_LIMIT`), which is the number of ids for the sandboxes of a root server.
 const PIDS_MAX: u32 = 4 << 20;
 
-/// Maps the one id inside to one outside. An unprivileged server must give up `setgroups` first (user_namespaces(7)).
-/// A template keeps the ids of the host, of which the sandboxes that are made from it take one each.
+/// Maps the one id inside to one outside. An unprivileged server must give up `setgroups` first (user_namespaces(7)). A
+/// template keeps the ids of the host, of which each sandbox that is made from it takes one.
 pub(crate) fn map_identity(proc: &Path, plan: &Plan) -> io::Result<()> {
     let template = matches!(plan.program, Program::Template { .. });
     let map = |id: u32| match (plan.identity, template) {
@@ -64,19 +64,18 @@ fn map_tree(plan: &Plan, tree: &Tree, id: u32) -> io::Result<OwnedFd> {
     Ok(opened)
 }
 
-/// Shows what is its owner's in a detached tree as `id`'s.
 pub(crate) fn map_owner(tree: &OwnedFd, id: u32) -> io::Result<()> {
     let (uid, gid) = file::owner(tree.as_fd())?;
     mount::map_ids(tree.as_fd(), id_mapping(uid, gid, id)?.as_fd())
 }
 
-/// A user namespace that shows `uid` and `gid` of the disk as `id`. It is held by a process that does nothing else.
+/// Creates a user namespace that maps `uid` and `gid` of the disk to `id`. A process that does nothing else holds it.
 fn id_mapping(uid: u32, gid: u32, id: u32) -> io::Result<OwnedFd> {
     let (ours, theirs) = channel::pair()?;
     match process::fork_into(&[NamespaceKind::User])? {
         Fork::Child => {
             drop(ours);
-            // Held until the parent hangs up.
+            // Holds the namespace until the parent closes the connection.
             drop(wire::receive::<Order>(theirs.as_fd()));
             process::exit_now(0)
         }

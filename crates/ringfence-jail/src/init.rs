@@ -1,12 +1,12 @@
 //! Pid 1 of a sandbox: raises the walls, waits for the claim, starts the program, reaps orphans, and reports the
-//! program's end in the kernel's words. When it ends, the kernel ends everything in the sandbox. Without a pid
-//! namespace (tier `landlock`) it is the process to which orphans return, and the supervisor ends them.
+//! program's wait status and usage. When it ends, the kernel kills everything in the sandbox. Without a pid namespace
+//! (tier `landlock`) it is the subreaper to which orphans return, and the supervisor kills them.
 
 use crate::{
     Claim, Forker, Plan, Program, Run,
-    cgroup::Entrance,
+    cgroup::CgroupEntry,
     client::Pipes,
-    enter::{self, Entered, Handed},
+    enter::{self, Entered, Inherited},
     failure::step,
     seccomp,
     wire::{self, Failure, Handle, Imported, InitEvent, InitOrder, ProgramEnd},
@@ -32,7 +32,7 @@ use std::{
 };
 use zeroize::Zeroizing;
 
-/// Pid 1, from its first instruction until the program is its only business.
+/// Pid 1, from its first instruction until it only watches the program.
 pub(crate) struct Init<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) link: OwnedFd,
@@ -40,10 +40,10 @@ pub(crate) struct Init<'a> {
 }
 
 impl Init<'_> {
-    pub(crate) fn live(&self, handed: Handed, entrance: Option<&Entrance>, pipes: Option<Pipes>) -> ! {
-        let joined = self.join(entrance);
-        let alone = joined.and_then(|()| self.let_go_of_others(&handed, pipes.as_ref()));
-        match alone.and_then(|()| self.serve(handed, pipes)) {
+    pub(crate) fn run(&self, inherited: Inherited, entry: Option<&CgroupEntry>, pipes: Option<Pipes>) -> ! {
+        let joined = self.join(entry);
+        let alone = joined.and_then(|()| self.close_other_descriptors(&inherited, pipes.as_ref()));
+        match alone.and_then(|()| self.serve(inherited, pipes)) {
             Ok(program) => watch(program, self.plan.tier, self.link.as_fd()),
             Err(failure) => {
                 // The supervisor sees the end of the link if even this fails.
@@ -53,15 +53,15 @@ impl Init<'_> {
         }
     }
 
-    fn serve(&self, handed: Handed, pipes: Option<Pipes>) -> Result<i32, Failure> {
+    fn serve(&self, inherited: Inherited, pipes: Option<Pipes>) -> Result<i32, Failure> {
         let Entered {
             rules,
             code,
             descriptors,
-        } = self.prepare(&handed)?;
+        } = self.prepare(&inherited)?;
         let children = step("child events", process::child_events())?;
         let mut descriptors = descriptors.by_kind();
-        let (mut ahead, mut later, mut of_fork) = (None, None, None);
+        let (mut ahead, mut later, mut fork_rules) = (None, None, None);
         match (&self.plan.program, pipes) {
             (Program::Ahead { argv, environment }, Some(pipes)) => {
                 let (started, descriptor) = self.start_ahead(argv, environment, rules, pipes)?;
@@ -69,45 +69,45 @@ impl Init<'_> {
                 ahead = Some(started);
             }
             (Program::Template { .. }, Some(pipes)) => {
-                drop(rules); // which would bind its forks to its own root
+                drop(rules); // they would confine its forks to its own root
                 let control = self.start_template(pipes)?;
                 descriptors.push((Handle::Control, control));
-                descriptors.extend(namespaces(&handed, &OF_A_TEMPLATE)?);
+                descriptors.extend(namespaces(&inherited, &TEMPLATE_NAMESPACES)?);
             }
             (Program::Forked, _) => {
-                let (forked, shared) = self.make_ready_for_fork(&handed, rules, &mut descriptors)?;
+                let (forked, shared) = self.prepare_for_fork(&inherited, rules, &mut descriptors)?;
                 ahead = Some(forked);
-                of_fork = Some(shared);
+                fork_rules = Some(shared);
             }
             (Program::Claimed | Program::Worker { .. }, Some(pipes)) => later = Some((rules, pipes)),
             (_, None) => return Err(Failure::other("start the program", "it has no pipes")),
         }
         if self.plan.is_bound_late() && self.plan.program != Program::Forked {
-            descriptors.extend(namespaces(&handed, &OF_A_CLAIM)?);
+            descriptors.extend(namespaces(&inherited, &CLAIM_NAMESPACES)?);
         }
-        let supervisor = handed.supervisor;
-        drop(handed);
+        let supervisor = inherited.supervisor;
+        drop(inherited);
         let imported = ahead.as_mut().map(|ahead| mem::take(&mut ahead.imported));
         self.park(descriptors, imported.unwrap_or_default())?;
         let (mut claim, payload) = self.wait_for_claim(children.as_fd())?;
         enter::write(self.plan, &claim, code.as_ref(), &payload)?;
         let program = match (ahead, later) {
             (Some(ahead), _) => {
-                if let Some(rules) = of_fork {
-                    drop(enter::admit(rules, self.plan, &claim)?);
+                if let Some(rules) = fork_rules {
+                    drop(enter::add_workspace_rule(rules, self.plan, &claim)?);
                 }
                 if self.plan.tier == Tier::Landlock {
-                    self.limit_ahead(ahead.program, &claim, supervisor)?;
+                    self.limit_started_program(ahead.program, &claim, supervisor)?;
                 }
-                self.tell(&InitEvent::Running, &[])?;
+                self.report_event(&InitEvent::Running, &[])?;
                 let program = ahead.go(&claim, &payload)?;
-                drop(code); // which takes the kernel a while
+                drop(code); // takes the kernel a while
                 program
             }
             (None, Some((rules, pipes))) => {
                 drop(code);
                 let walls = Walls {
-                    rules: Some(enter::admit(rules, self.plan, &claim)?),
+                    rules: Some(enter::add_workspace_rule(rules, self.plan, &claim)?),
                     shared: claim.workspace.as_ref().map(|workspace| workspace.mode),
                     limits: Some(&claim),
                     filter: Filter::OfPid1,
@@ -115,8 +115,8 @@ impl Init<'_> {
                 enter::pin(0, &claim, supervisor)?;
                 enter::filter(self.plan)?;
                 let program = self.fork_program(walls, pipes, Vec::new(), |init| init.execute(&claim))?;
-                claim.forget_environment();
-                self.tell(&InitEvent::Running, &[])?;
+                claim.wipe_environment();
+                self.report_event(&InitEvent::Running, &[])?;
                 program
             }
             (None, None) => return Err(Failure::other("start the program", "the claim names no program")),
@@ -124,55 +124,55 @@ impl Init<'_> {
         Ok(program)
     }
 
-    /// Where the supervisor may be another user, and then may not.
-    fn limit_ahead(&self, program: i32, claim: &Claim, supervisor: u32) -> Result<(), Failure> {
+    /// Pid 1 does so in the tier `landlock`, where the supervisor may be another user, without the permission.
+    fn limit_started_program(&self, program: i32, claim: &Claim, supervisor: u32) -> Result<(), Failure> {
         enter::limit(program, self.plan, claim)?;
         enter::pin(program, claim, supervisor)?;
         enter::filter(self.plan)
     }
 
-    fn join(&self, entrance: Option<&Entrance>) -> Result<(), Failure> {
+    fn join(&self, entry: Option<&CgroupEntry>) -> Result<(), Failure> {
         step("parent death signal", process::die_with_parent())?;
         step("process name", process::set_name("ringfence-init"))?;
         if self.plan.tier == Tier::Landlock {
             step("adopt orphans", process::adopt_orphans())?;
         }
-        step("join cgroup", entrance.map_or(Ok(()), Entrance::enter))
+        step("join cgroup", entry.map_or(Ok(()), CgroupEntry::enter))
     }
 
-    /// Closes what the supervisor has for itself: the server's connection, the plan, the template, the cgroup.
-    fn let_go_of_others(&self, handed: &Handed, pipes: Option<&Pipes>) -> Result<(), Failure> {
-        let trees = handed.mapped_trees.iter().map(|(_, tree)| tree);
+    /// Closes the supervisor's own descriptors: the server's connection, the plan, the template, the cgroup.
+    fn close_other_descriptors(&self, inherited: &Inherited, pipes: Option<&Pipes>) -> Result<(), Failure> {
+        let trees = inherited.mapped_trees.iter().map(|(_, tree)| tree);
         let pipes = pipes.into_iter().flat_map(Pipes::all);
-        let own = [&self.link, &handed.proc].into_iter().chain(trees).chain(pipes);
-        let kept: Vec<BorrowedFd<'_>> = own.map(AsFd::as_fd).collect();
-        step("descriptors", process::keep_only(&kept))
+        let own = [&self.link, &inherited.proc].into_iter();
+        let kept: Vec<BorrowedFd<'_>> = own.chain(trees).chain(pipes).map(AsFd::as_fd).collect();
+        step("descriptors", process::close_all_except(&kept))
     }
 
-    fn prepare(&self, handed: &Handed) -> Result<Entered, Failure> {
+    fn prepare(&self, inherited: &Inherited) -> Result<Entered, Failure> {
         if self.plan.program == Program::Forked {
-            // The change of identity before its birth has hidden its own files in `/proc`.
+            // The change of identity before the fork has made its own files in `/proc` inaccessible.
             step("dumpable", process::allow_dumps())?;
-            enter::map_self(self.plan, handed)?;
+            enter::map_self(self.plan, inherited)?;
         }
-        // Here once, for the program as well, and before there is a claim.
+        // Compiled here once, for the program as well, and before there is a claim.
         step("seccomp filter", seccomp::program(self.plan.seccomp))?;
-        match self.hear()? {
+        match self.receive_order()? {
             (InitOrder::Go, _) => {
-                let entered = enter::enter(self.plan, handed)?;
-                // Once more, because the change of identity has cleared it.
+                let entered = enter::enter(self.plan, inherited)?;
+                // Set again, because the change of identity has cleared it.
                 step("parent death signal", process::die_with_parent())?;
                 Ok(entered)
             }
             (order, _) => Err(Failure::other(
                 "wait for the supervisor",
-                format!("it said {order:?}"),
+                format!("unexpected order {order:?}"),
             )),
         }
     }
 
-    /// The interpreter comes up behind all walls, says what it has imported by descriptor 5, hangs that up, and reads
-    /// descriptor 4. The supervisor limits it by its process, or else pid 1 does when it has the claim.
+    /// Starts an interpreter behind all walls. It reports its imports by descriptor 5, closes that, and reads
+    /// descriptor 4. The supervisor limits it through its pidfd, or else pid 1 does when it has the claim.
     fn start_ahead(
         &self,
         argv: &[String],
@@ -181,23 +181,23 @@ impl Init<'_> {
         pipes: Pipes,
     ) -> Result<(Ahead, Option<OwnedFd>), Failure> {
         let (waits, go) = step("pipe for the claim", io::pipe())?;
-        let (up, comes_up) = step("pipe of the start", io::pipe())?;
+        let (ready, ready_writer) = step("pipe of the start", io::pipe())?;
         let walls = Walls::ahead(Some(rules));
-        let program = self.fork_program(walls, pipes, vec![waits.into(), comes_up.into()], |_| {
+        let program = self.fork_program(walls, pipes, vec![waits.into(), ready_writer.into()], |_| {
             exec(argv, environment)
         })?;
         let mut descriptor = None;
         if self.plan.tier == Tier::Full {
-            // Before the filter, which refuses it.
-            let process = process::descriptor_of(program);
+            // Before the filter, which refuses pidfd_open(2).
+            let process = process::open_pidfd(program);
             descriptor = Some(step("descriptor of the program", process)?);
             enter::filter(self.plan)?;
         }
         // If it ends instead, the wait for the claim notices.
-        let mut said = Vec::new();
-        let read = up.take(IMPORTED_BYTES_MAX).read_to_end(&mut said);
+        let mut report = Vec::new();
+        let read = ready.take(IMPORTED_BYTES_MAX).read_to_end(&mut report);
         step("wait for the interpreter", read)?;
-        let imported = serde_json::from_slice(&said).unwrap_or_default();
+        let imported = serde_json::from_slice(&report).unwrap_or_default();
         let ahead = Ahead {
             program,
             go,
@@ -206,7 +206,7 @@ impl Init<'_> {
         Ok((ahead, descriptor))
     }
 
-    /// The interpreter that will be forked. It has no Landlock.
+    /// Starts the interpreter that will be forked. Landlock does not confine it.
     fn start_template(&self, pipes: Pipes) -> Result<OwnedFd, Failure> {
         let Program::Template {
             argv,
@@ -224,27 +224,27 @@ impl Init<'_> {
         };
         let forker = step("forker", in_memory("ringfence-forker", image))?;
         let walls = Walls::ahead(None);
-        let more = vec![theirs, filters, forker];
-        self.fork_program(walls, pipes, more, |_| exec(argv, environment))?;
+        let extra = vec![theirs, filters, forker];
+        self.fork_program(walls, pipes, extra, |_| exec(argv, environment))?;
         step("capabilities", identity::drop_all_capabilities())?;
         enter::filter(self.plan)?;
         Ok(control)
     }
 
-    /// What a template's child needs to come here. It puts the rules in force when its claim has come, with what is
-    /// added to the copy until then.
-    fn make_ready_for_fork(
+    /// Adds the descriptors that a template's child needs to enter this sandbox. The child enforces the rules when its
+    /// claim has come, with the rules that are added to the shared copy until then.
+    fn prepare_for_fork(
         &self,
-        handed: &Handed,
+        inherited: &Inherited,
         rules: Rules,
         descriptors: &mut Vec<(Handle, OwnedFd)>,
     ) -> Result<(Ahead, Rules), Failure> {
         let (waits, go) = step("pipe for the claim", io::pipe())?;
-        let shared = step("landlock", rules.share())?;
+        let shared = step("landlock", rules.try_clone())?;
         let rules = rules.into_descriptor();
         let rules = rules.ok_or_else(|| Failure::other("landlock", "no rules"))?;
         descriptors.extend([(Handle::Waits, waits.into()), (Handle::Rules, rules)]);
-        descriptors.extend(namespaces(handed, &OF_A_SANDBOX)?);
+        descriptors.extend(namespaces(inherited, &SANDBOX_NAMESPACES)?);
         enter::filter(self.plan)?;
         let ahead = Ahead {
             program: 0,
@@ -256,13 +256,13 @@ impl Init<'_> {
 
     fn park(&self, descriptors: Vec<(Handle, OwnedFd)>, imported: Imported) -> Result<(), Failure> {
         let kinds = descriptors.iter().map(|(name, _)| *name).collect();
-        let handed = descriptors.iter().map(|(_, descriptor)| descriptor.as_fd());
-        let handed: Vec<BorrowedFd<'_>> = handed.collect();
+        let borrowed = descriptors.iter().map(|(_, descriptor)| descriptor.as_fd());
+        let borrowed: Vec<BorrowedFd<'_>> = borrowed.collect();
         let event = InitEvent::Parked {
             descriptors: kinds,
             imported,
         };
-        self.tell(&event, &handed)
+        self.report_event(&event, &borrowed)
     }
 
     fn wait_for_claim(&self, children: BorrowedFd<'_>) -> Result<(Claim, File), Failure> {
@@ -272,11 +272,11 @@ impl Init<'_> {
             if ordered {
                 break;
             }
-            if ended && matches!(wait::wait_now(Child::Any), Ok(Some(_))) {
+            if ended && matches!(wait::wait_nonblocking(Child::Any), Ok(Some(_))) {
                 return Err(Failure::other("wait for a claim", "the interpreter has ended"));
             }
         }
-        let (InitOrder::Claim { claim_bytes }, descriptors) = self.hear()? else {
+        let (InitOrder::Claim { claim_bytes }, descriptors) = self.receive_order()? else {
             return Err(Failure::other("wait for a claim", "another order came"));
         };
         let payload = descriptors.into_iter().next().map(File::from);
@@ -286,19 +286,18 @@ impl Init<'_> {
         Ok((claim, payload))
     }
 
-    /// Forks the program; pid 1 keeps none of its pipes, so that their other ends see the end of the
-    /// program alone.
+    /// Forks the program; pid 1 keeps none of its pipes, so that their other ends see the end of the program alone.
     fn fork_program(
         &self,
         walls: Walls<'_>,
         pipes: Pipes,
-        more: Vec<OwnedFd>,
-        act: impl FnOnce(&Self) -> Failure,
+        extra: Vec<OwnedFd>,
+        exec_program: impl FnOnce(&Self) -> Failure,
     ) -> Result<i32, Failure> {
         match step("fork the program", process::fork())? {
             Fork::Child => {
-                let failure = match self.become_program(walls, pipes, more) {
-                    Ok(()) => act(self),
+                let failure = match self.become_program(walls, pipes, extra) {
+                    Ok(()) => exec_program(self),
                     Err(failure) => failure,
                 };
                 drop(wire::send(self.link.as_fd(), &InitEvent::Failed(failure), &[]));
@@ -308,37 +307,36 @@ impl Init<'_> {
         }
     }
 
-    fn become_program(&self, walls: Walls<'_>, pipes: Pipes, more: Vec<OwnedFd>) -> Result<(), Failure> {
-        // Not in pid 1, whose fork would fail where the user's other processes have become more since they were
-        // counted.
+    fn become_program(&self, walls: Walls<'_>, pipes: Pipes, extra: Vec<OwnedFd>) -> Result<(), Failure> {
+        // Not in pid 1, whose fork would fail if the user's other processes have increased since they were counted.
         if let Some(claim) = walls.limits {
             enter::limit(0, self.plan, claim)?;
         }
-        // Before the pipes, because the rules are a descriptor whose number may be wanted.
+        // Before the pipes, because the rules are a descriptor whose number a pipe may need.
         if let Some(rules) = walls.rules {
             step("landlock", landlock::confine(rules))?;
         }
-        step("descriptors", self.place(pipes, more))?;
-        enter::filter_in_directories(self.plan, walls.shared)?;
+        step("descriptors", self.place_descriptors(pipes, extra))?;
+        enter::filter_host_directories(self.plan, walls.shared)?;
         if let Filter::Own = walls.filter {
             enter::filter(self.plan)?;
         }
         match self.plan.program {
-            // These have filters to install.
+            // These still have filters to install.
             Program::Template { .. } | Program::Worker { .. } => Ok(()),
             _ => enter::filter_last(),
         }
     }
 
-    fn place(&self, pipes: Pipes, more: Vec<OwnedFd>) -> io::Result<()> {
+    fn place_descriptors(&self, pipes: Pipes, extra: Vec<OwnedFd>) -> io::Result<()> {
         process::new_session()?;
         process::reset_signals()?;
         if !matches!(self.plan.program, Program::Worker { .. }) {
             process::change_directory(&self.plan.layout.workspace)?;
         }
-        // Out of the way first, so that no pipe is overwritten before it is placed.
+        // Moved above the target numbers first, so that no pipe is overwritten before it is placed.
         let pipes = [pipes.stdin, pipes.stdout, pipes.stderr, pipes.report];
-        let all = pipes.into_iter().chain(more);
+        let all = pipes.into_iter().chain(extra);
         let moved: io::Result<Vec<OwnedFd>> = all.map(|pipe| process::duplicate_above(&pipe, 10)).collect();
         let moved = moved?;
         for (number, pipe) in (0..).zip(&moved) {
@@ -347,7 +345,7 @@ impl Init<'_> {
         process::close_on_exec_from(u32::try_from(moved.len()).unwrap_or(u32::MAX))
     }
 
-    /// Becomes what the claim names. Returns only when that fails.
+    /// Executes what the claim names. Returns only when that fails.
     fn execute(&self, claim: &Claim) -> Failure {
         match (&self.plan.program, &claim.run) {
             (
@@ -373,28 +371,28 @@ impl Init<'_> {
         }
     }
 
-    fn hear(&self) -> Result<(InitOrder, Vec<OwnedFd>), Failure> {
+    fn receive_order(&self) -> Result<(InitOrder, Vec<OwnedFd>), Failure> {
         step("wait for the supervisor", wire::receive(self.link.as_fd()))?
             .ok_or_else(|| Failure::other("wait for the supervisor", "it is gone"))
     }
 
-    fn tell(&self, event: &InitEvent, descriptors: &[BorrowedFd<'_>]) -> Result<(), Failure> {
+    fn report_event(&self, event: &InitEvent, descriptors: &[BorrowedFd<'_>]) -> Result<(), Failure> {
         let sent = wire::send(self.link.as_fd(), event, descriptors);
-        step("tell the supervisor", sent)
+        step("report to the supervisor", sent)
     }
 }
 
 struct Walls<'a> {
-    /// None: a template has no Landlock.
+    /// `None` for a template, which Landlock does not confine.
     rules: Option<Rules>,
-    /// How its claim shares a directory of the host.
+    /// The mode in which its claim shares a directory of the host.
     shared: Option<WorkspaceMode>,
-    /// The claim with its limits, where there is one already.
+    /// The claim with its limits, if there is one already.
     limits: Option<&'a Claim>,
     filter: Filter,
 }
 
-/// Whose system call filter confines a program.
+/// The origin of a program's seccomp filter.
 enum Filter {
     /// Pid 1 has installed it, and the program inherits it.
     OfPid1,
@@ -418,13 +416,13 @@ const MOUNT: (Handle, &str) = (Handle::Mount, "mnt");
 const NET: (Handle, &str) = (Handle::Net, "net");
 const PID: (Handle, &str) = (Handle::Pid, "pid");
 
-/// The namespaces that sandboxes are made from a template with, but for that of its mounts.
-const OF_A_TEMPLATE: [(Handle, &str); 2] = [USER, PID];
+/// The namespaces for making sandboxes from a template, except that of its mounts.
+const TEMPLATE_NAMESPACES: [(Handle, &str); 2] = [USER, PID];
 
-/// Those in which a layer is attached and ports of the egress are opened.
-const OF_A_CLAIM: [(Handle, &str); 3] = [USER, MOUNT, NET];
+/// The namespaces in which a layer is attached and ports of the egress are opened.
+const CLAIM_NAMESPACES: [(Handle, &str); 3] = [USER, MOUNT, NET];
 
-const OF_A_SANDBOX: [(Handle, &str); 8] = [
+const SANDBOX_NAMESPACES: [(Handle, &str); 8] = [
     USER,
     MOUNT,
     NET,
@@ -435,9 +433,9 @@ const OF_A_SANDBOX: [(Handle, &str); 8] = [
     (Handle::Time, "time_for_children"),
 ];
 
-/// This process's own; a kernel without one of them has no such file, which only time namespaces may lack.
-fn namespaces(handed: &Handed, names: &[(Handle, &str)]) -> Result<Vec<(Handle, OwnedFd)>, Failure> {
-    let own = file::open_directory(handed.proc.as_fd(), Path::new("self/ns"));
+/// Opens this process's own namespaces; only the file of the time namespace may be missing (older kernels).
+fn namespaces(inherited: &Inherited, names: &[(Handle, &str)]) -> Result<Vec<(Handle, OwnedFd)>, Failure> {
+    let own = file::open_directory(inherited.proc.as_fd(), Path::new("self/ns"));
     let own = step("open own namespaces", own)?;
     let mut opened = Vec::new();
     for (kind, name) in names {
@@ -450,14 +448,13 @@ fn namespaces(handed: &Handed, names: &[(Handle, &str)]) -> Result<Vec<(Handle, 
     Ok(opened)
 }
 
-/// The filters as a template reads them: for each the number of its instructions, and these. The first is every fork's,
-/// and the last, which comes last; the others are for those that see a directory of the host, the second of them for
-/// those that may only read it.
+/// Writes the filters as a template reads them, each as its number of instructions and these: that of every fork, those
+/// for a directory of the host (the second if it may only be read), and the last of every fork.
 fn write_filters() -> io::Result<OwnedFd> {
     let mut bytes = Vec::new();
-    let of_directories = seccomp::of_host_directories(Some(WorkspaceMode::Ro))?;
-    let all = std::iter::once(seccomp::of_forks()?).chain(of_directories);
-    for filter in all.chain([seccomp::of_programs()?.clone()]) {
+    let for_directories = seccomp::host_directory_filters(Some(WorkspaceMode::Ro))?;
+    let all = std::iter::once(seccomp::fork_filter()?).chain(for_directories);
+    for filter in all.chain([seccomp::final_filter()?.clone()]) {
         let instructions = filter.instructions();
         bytes.extend(u32::try_from(instructions.len()).unwrap_or(0).to_ne_bytes());
         for (code, if_true, if_false, operand) in instructions {
@@ -476,26 +473,25 @@ fn in_memory(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// An interpreter that was started before its claim. A fork of a template is not pid 1's to wait for: its number is 0.
+/// An interpreter started before its claim, or a fork of a template (`program` is 0: pid 1 does not wait for it).
 struct Ahead {
     program: i32,
     go: PipeWriter,
     imported: Imported,
 }
 
-/// Of what an interpreter says of its imports.
 const IMPORTED_BYTES_MAX: u64 = 64 << 10;
 
 impl Ahead {
-    /// Gives it what it waits for. That it has ended is told by its end, not here.
+    /// Sends the program its part of the claim. If it has ended, its end reports that, not this function.
     fn go(mut self, claim: &Claim, payload: &File) -> Result<i32, Failure> {
         let Run::Go(part) = claim.run else {
             return Err(Failure::other("claim", "it is for another kind of program"));
         };
-        // It has the environment in it.
-        let mut word = Zeroizing::new(vec![0; usize::try_from(part.length).unwrap_or(0)]);
-        step("read the claim", payload.read_exact_at(&mut word, part.offset))?;
-        match self.go.write_all(&word) {
+        // The environment is in it.
+        let mut input = Zeroizing::new(vec![0; usize::try_from(part.length).unwrap_or(0)]);
+        step("read the claim", payload.read_exact_at(&mut input, part.offset))?;
+        match self.go.write_all(&input) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new("go", &error)),
             _ => Ok(self.program),
         }
@@ -510,13 +506,13 @@ fn exec(argv: &[String], environment: &[(String, String)]) -> Failure {
     Failure::new(format!("exec {path}"), &error)
 }
 
-/// Waits for the program's end, burying orphans meanwhile.
+/// Waits for the program's end, reaping orphans meanwhile.
 fn watch(program: i32, tier: Tier, link: BorrowedFd<'_>) -> ! {
     let Ok(children) = process::child_events() else {
         process::exit_now(1)
     };
     loop {
-        while let Ok(Some(ended)) = wait::wait_now(Child::Any) {
+        while let Ok(Some(ended)) = wait::wait_nonblocking(Child::Any) {
             if ended.pid == program {
                 let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
                 let event = InitEvent::Ended(ProgramEnd {
@@ -537,18 +533,19 @@ fn watch(program: i32, tier: Tier, link: BorrowedFd<'_>) -> ! {
             match wire::receive::<InitOrder>(link) {
                 Ok(Some((InitOrder::Terminate, _))) => terminate(program, tier),
                 Ok(Some((InitOrder::Interrupt, _))) => interrupt(program),
-                _ => process::exit_now(1), // the supervisor is gone: so is the sandbox
+                _ => process::exit_now(1), // the supervisor is gone, and the sandbox ends
             }
         }
         drain(&children);
     }
 }
 
-/// As Ctrl-C does: the program leads a group of its own. One that has ended is told by its end.
+/// Interrupts the program as Ctrl-C does: it leads a process group of its own. If it has ended, its end reports that.
 ///
-/// bash forgets an interrupt where what it waits for ends by itself, and hangs where one comes as it begins to wait
-/// (docs/adr/0004). A shell that catches another signal for this is told by that; the interrupt is for what it waits
-/// for, and comes while it sleeps. Node.js has the interrupt for code that runs and another signal for code that waits.
+/// bash loses an interrupt if the command that it waits for ends by itself, and hangs if one comes as it begins to wait
+/// (docs/adr/0004). A shell that catches the signal of `ABANDON_BIT` gets that one; the interrupt is then for its
+/// command, and is sent only while the shell sleeps. Node.js takes the interrupt for running, `WAKE_BIT` for waiting
+/// code.
 fn interrupt(program: i32) {
     let status = std::fs::read_to_string(format!("/proc/{program}/status")).unwrap_or_default();
     let value = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
@@ -566,7 +563,7 @@ fn interrupt(program: i32) {
     }
 }
 
-/// Those for which a process has handlers, by its status in `/proc`.
+/// Returns the signals for which a process has handlers, from its status in `/proc`.
 pub(crate) fn caught_signals(status: &str) -> u64 {
     let mut lines = status.lines();
     let bits = lines.find_map(|line| line.strip_prefix("SigCgt:"));
@@ -574,7 +571,7 @@ pub(crate) fn caught_signals(status: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// The polite signal; processes that are gone already are no error.
+/// Sends SIGTERM; it is not an error if the processes are already gone.
 fn terminate(program: i32, tier: Tier) {
     drop(match tier {
         Tier::Full | Tier::Gvisor | Tier::Container => process::kill_all_others(Kill::Terminate),

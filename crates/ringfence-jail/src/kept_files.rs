@@ -1,4 +1,4 @@
-//! Texts of the kernel that are read again and again.
+//! Small files of the kernel that are read repeatedly and kept open.
 
 use ringfence_sys::file;
 use std::{
@@ -12,19 +12,18 @@ use std::{
 
 const BYTES_MAX: usize = 8 << 10;
 
-/// The number behind a label, which begins a line.
+/// Returns the number after a label at the beginning of a line.
 pub(crate) fn number(text: &str, label: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(label))?;
     rest.split_whitespace().next()?.parse().ok()
 }
 
-/// Files below one directory, each opened when it is first read, and kept open.
+/// Files below one directory, each opened at its first read and kept open.
 #[derive(Debug, Default)]
 pub(crate) struct KeptFiles(RefCell<HashMap<&'static str, File>>);
 
 impl KeptFiles {
-    /// A file of a cgroup, or of `/proc`, that is one short text: the kernel makes it anew, and gives all of it, at
-    /// each read from its beginning.
+    /// Reads a short file of a cgroup or of `/proc`, which the kernel generates anew at each read from its beginning.
     pub(crate) fn read(&self, directory: BorrowedFd<'_>, path: &'static str) -> io::Result<String> {
         let mut kept = self.0.borrow_mut();
         let file = match kept.entry(path) {

@@ -1,8 +1,8 @@
-//! The name of a layer of packages, and where a program finds it.
+//! The name of a layer of packages, and the path at which a program finds it.
 
 use serde::{Deserialize, Serialize};
 
-/// Where a program finds its packages, in the tier `full`: `python`, `node_modules` and `bin` are below.
+/// The directory of a program's packages, in the tier `full`: `python`, `node_modules` and `bin` are below.
 pub const PACKAGES: &str = "/packages/layer";
 
 const NAME_CHARS: usize = 64;
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_layers_name_is_one_component_and_nothing_else() {
+    fn layer_name_is_a_single_path_component() {
         let good = "0123456789abcdef".repeat(4);
         assert_eq!(LayerName::try_from(good.clone()).unwrap().as_str(), good);
         for bad in [

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// The directories of one sandbox. In the full tier they are the same for all; without a root of its own (tier
+/// The directories of one sandbox. In the tier `full` they are the same for all; without a root of its own (tier
 /// `landlock`) they lie below a directory of the host that lives as long as the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
@@ -12,7 +12,6 @@ pub struct Layout {
     pub tmp: PathBuf,
     pub home: PathBuf,
     pub code: PathBuf,
-    /// The host directory that holds the above, where there is one.
     pub host_directory: Option<PathBuf>,
 }
 
@@ -28,7 +27,6 @@ impl Layout {
         }
     }
 
-    /// Of a sandbox that shares the host's root: everything below `directory`.
     pub fn below(directory: &Path) -> Self {
         Self {
             workspace: directory.join("workspace"),

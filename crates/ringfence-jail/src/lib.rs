@@ -62,7 +62,7 @@ pub use sample::directory_bytes;
 pub use spec::{Forker, HostWorkspace, JailSpec, Part, Program, Run, Written};
 pub use sweep::{RUNS, sweep};
 
-/// Takes over a descriptor that this process was started with; no process that it starts gets it.
+/// Takes over a descriptor that this process inherited; no program that it executes gets it.
 pub fn inherited_descriptor(number: i32) -> std::io::Result<std::os::fd::OwnedFd> {
     let inherited = ringfence_sys::file::inherited(number)?;
     ringfence_sys::process::close_on_exec(&inherited)?;

@@ -1,7 +1,7 @@
-//! The limit of a host directory that a program may write. No file system enforces it there, so it is measured from
-//! outside: all of it now and then, and at once when the file system below has filled by about as much as is left. A
-//! program writes on while it is being measured; what it has written by then is the window that SECURITY.md names. In a
-//! directory that several share, only the programs that write are ended, at twice the limit.
+//! The disk limit of a host directory that a program may write. No file system enforces it there, so it is measured
+//! from outside: all of it now and then, and at once when the file system below has filled by more than half of what is
+//! left. A program writes on while it is being measured; what it has written by then is the window that SECURITY.md
+//! names. In a directory that several share, only the programs that write are killed, at twice the limit.
 
 use crate::{kept_files::number, sample, tree};
 use ringfence_sys::{
@@ -22,47 +22,45 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What the limit of the disk means for a directory of the host's.
+/// The meaning of the disk limit for a directory of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Quota {
-    /// All that lies in it: it is kept for programs, by us.
+    /// Everything in it: Ringfence keeps the directory for programs.
     Total,
-    /// What comes to it during the run: it is somebody's work.
+    /// Additions during the run: the directory holds a user's work.
     Growth,
 }
 
-/// So few entries are counted whenever that is of use; more are taken to be what they were, while the file system below
-/// shows that the limit is far away.
+/// More entries than this are not counted again while the file system below shows that the limit is far away.
 const FEW_ENTRIES: u64 = 256;
-/// A directory that grows past its limit and has one tree alone at work in it, whose writes are not counted.
+/// After so many walks that find the directory full and growing while the tree is at work, the tree is responsible.
 const STRIKES_MAX: u8 = 2;
-/// The longest without a look at the whole directory, while anything happens.
-const WALK_MAX: Duration = Duration::from_secs(1);
+/// The longest interval between two walks of the whole directory, while anything happens.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// The same, while the file system stays as full as it was and the tree has used no processor time.
-const STILL_MAX: Duration = Duration::from_secs(30);
-/// Looks take at most this part of the time.
-const WALK_SHARE: u32 = 5;
-/// Between two looks at how full the file system is, which cost nothing.
-const LOOK_MIN: Duration = Duration::from_millis(5);
-const LOOK_MAX: Duration = Duration::from_millis(100);
-/// How fast a file system takes bytes (2 GB/s).
+const IDLE_PAUSE_MAX: Duration = Duration::from_secs(30);
+/// A walk begins at the earliest this many times its duration after the last one.
+const WALK_PAUSE_FACTOR: u32 = 5;
+/// The interval between two checks of how full the file system is, which cost nothing.
+const CHECK_INTERVAL_MIN: Duration = Duration::from_millis(5);
+const CHECK_INTERVAL_MAX: Duration = Duration::from_millis(100);
+/// Speed at which a file system takes bytes (2 GB/s).
 const FILL_BYTES_PER_MS: u64 = 2_000_000;
-/// The most files that one look counts.
+/// Maximum files that one walk counts.
 const ENTRIES_MAX: u64 = 1 << 20;
-/// The longest that one look takes, and the one before a run.
-const TIME_MAX: Duration = Duration::from_secs(30);
-const FIRST_TIME_MAX: Duration = Duration::from_secs(60);
-/// What a name costs that has no bytes.
+/// Maximum duration of a walk, and of the one before a run.
+const WALK_TIME_MAX: Duration = Duration::from_secs(30);
+const FIRST_WALK_TIME_MAX: Duration = Duration::from_secs(60);
+/// The cost of a directory entry, beside the bytes of its file.
 const ENTRY_BYTES: u64 = 1 << 10;
 /// Directories inside each other that are open at once.
 const LEVELS_OPEN_MAX: usize = 64;
 const DESCRIPTORS_MAX: usize = 100_000;
 const MAPS_BYTES_MAX: u64 = 8 << 20;
 const IO_BYTES_MAX: u64 = 4 << 10;
-/// How long the server may be writing before what is too much is the program's all the same.
+/// Time for which a write of the server excuses an excess; after that the excess counts as the program's.
 const EXCUSED_MAX: Duration = Duration::from_secs(60);
 
-/// How many files a disk of this size may hold.
 pub fn files_max(disk_bytes: u64) -> u64 {
     (disk_bytes / 4096).clamp(4096, 1 << 20)
 }
@@ -71,7 +69,7 @@ pub fn files_max(disk_bytes: u64) -> u64 {
 pub(crate) struct Contents {
     pub(crate) bytes: u64,
     entries: u64,
-    /// Directories that could not be listed, and what was left out past the most.
+    /// Directories that could not be listed, or were left out over the maximum.
     hidden: u64,
 }
 
@@ -80,11 +78,11 @@ impl Contents {
         self.bytes > allowed.bytes || self.entries > allowed.entries || self.hidden > allowed.hidden
     }
 
-    fn twice(self) -> Self {
+    fn plus(self, more: Self) -> Self {
         Self {
-            bytes: self.bytes.saturating_mul(2),
-            entries: self.entries.saturating_mul(2),
-            hidden: self.hidden,
+            bytes: self.bytes.saturating_add(more.bytes),
+            entries: self.entries.saturating_add(more.entries),
+            hidden: self.hidden.saturating_add(more.hidden),
         }
     }
 
@@ -97,7 +95,7 @@ impl Contents {
     }
 }
 
-/// What a workspace held when it was counted, and how full the file system was then.
+/// The content of a workspace when it was counted, and how full the file system was then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
     bytes: u64,
@@ -105,20 +103,20 @@ pub struct Count {
     filled: (u64, u64),
 }
 
-/// What is known of a workspace, and of the file system on which it lies.
+/// Earlier knowledge of a workspace and of its file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
     pub count: Option<Count>,
-    /// The most bytes that the file system may be filled with, by whomever; then those who write are ended.
+    /// Maximum bytes in use on the file system, by anyone; over it the programs that write are killed.
     pub filled_max: Option<u64>,
 }
 
 impl Count {
-    /// Errors: `TimedOut`, and those of the file system.
+    /// Counts a directory. Errors: `TimedOut`, and those of the file system.
     pub fn of(directory: BorrowedFd<'_>) -> io::Result<Self> {
-        let deadline = Instant::now() + FIRST_TIME_MAX;
+        let deadline = Instant::now() + FIRST_WALK_TIME_MAX;
         let filled = resource::space_used(directory)?;
-        let found = usage(directory, Unlistable::Counted, deadline).map_err(late)?;
+        let found = usage(directory, Unlistable::Counted, deadline).map_err(timed_out)?;
         let count = found.count();
         Ok(Self { filled, ..count })
     }
@@ -127,12 +125,12 @@ impl Count {
         self.bytes
     }
 
-    /// The most that there can be when the file system is as full as this.
+    /// Returns an upper bound of the bytes when the file system is as full as this.
     pub fn bytes_at_most(self, space: Space) -> u64 {
         self.since(space.used, self.filled.1).bytes
     }
 
-    /// The most that there can be by now, as long as nothing else has made room.
+    /// Returns an upper bound of the content by now, as long as nothing else has made room.
     fn since(self, bytes: u64, entries: u64) -> Contents {
         Contents {
             bytes: self.bytes.saturating_add(bytes.saturating_sub(self.filled.0)),
@@ -142,7 +140,7 @@ impl Count {
     }
 }
 
-/// How full a file system is, in bytes.
+/// The usage of a file system, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
     pub used: u64,
@@ -158,44 +156,42 @@ impl Space {
     }
 }
 
-/// What a tree has done by some look.
 #[derive(Clone, Copy, Debug, Default)]
-struct Work {
-    /// Bytes that it has written to disks, where that is counted.
+struct Activity {
+    /// Bytes that it has written to disks, if that is counted.
     written: Option<u64>,
     processor: Duration,
-    /// Somebody is at it now, which processor time shows in hundredths of a second alone.
+    /// A process is running now, which processor time shows only in hundredths of a second.
     is_running: bool,
 }
 
-/// Looks after one directory during one run.
 pub(crate) struct Watch {
     directory: OwnedFd,
     quota: Quota,
+    limit: Contents,
     before: Contents,
     allowed: Contents,
     now: Contents,
-    /// Of the whole file system, when the directory was looked at last.
+    /// Bytes and files in use on the whole file system, when the directory was walked last.
     filled: (u64, u64),
-    /// What the tree had used of the processors by then, where that is known.
+    /// Processor time that the tree had used by then, if that is known.
     used: Option<Duration>,
-    work: Work,
+    activity: Activity,
     strikes: u8,
     filled_max: u64,
-    walked: Instant,
+    walked_at: Instant,
     walk_took: Duration,
-    /// When it was last asked whether the tree is still.
-    asked: Instant,
-    /// Locked by the server while it writes there, where it does.
+    /// The last check of whether the tree is idle.
+    activity_checked_at: Instant,
+    /// The file that the server locks while it writes there, if it does.
     writing: Option<File>,
-    /// Since when that has been the excuse.
-    excused: Option<Instant>,
+    /// Since when that has excused an excess.
+    excused_since: Option<Instant>,
     next: Instant,
-    /// Of the next look.
     deadline: Instant,
 }
 
-/// Who may hold files open that have no name any more.
+/// The processes that may hold files open that no longer have a name.
 pub(crate) struct Holders<'a> {
     proc: &'a OwnedFd,
     pids: Vec<PathBuf>,
@@ -209,10 +205,10 @@ impl Watch {
         writing: Option<&Path>,
         known: Known,
     ) -> io::Result<Self> {
-        // A run that only tidies up is welcome in a directory that is too full, up to twice the limit; more would let
-        // each run add what it gets away with.
+        // A run that only cleans up may begin in a directory that is too full, up to twice the limit; if more were
+        // allowed, each run could add its excess.
         let begun = Instant::now();
-        let deadline = begun + FIRST_TIME_MAX;
+        let deadline = begun + FIRST_WALK_TIME_MAX;
         let limit = Contents {
             bytes: limits.disk_bytes,
             entries: files_max(limits.disk_bytes),
@@ -225,43 +221,39 @@ impl Watch {
                 let count = count.filter(|now| now.entries > FEW_ENTRIES && !now.is_more_than(limit));
                 let before = match count {
                     Some(count) => count,
-                    None => usage(directory.as_fd(), Unlistable::Opened, deadline).map_err(late)?,
+                    None => usage(directory.as_fd(), Unlistable::Opened, deadline).map_err(timed_out)?,
                 };
-                (before, limit.twice())
+                (before, limit.plus(limit))
             }
             Quota::Growth => {
-                let before = usage(directory.as_fd(), Unlistable::Counted, deadline).map_err(late)?;
-                let allowed = Contents {
-                    bytes: before.bytes.saturating_add(limit.bytes),
-                    entries: before.entries.saturating_add(limit.entries),
-                    hidden: before.hidden,
-                };
-                (before, allowed)
+                let before = usage(directory.as_fd(), Unlistable::Counted, deadline).map_err(timed_out)?;
+                (before, before.plus(limit))
             }
         };
         let now = Instant::now();
         Ok(Self {
             directory: directory.try_clone()?,
             quota,
+            limit,
             before,
             allowed,
             now: before,
             filled: resource::space_used(directory.as_fd())?,
             used: None,
-            work: Work::default(),
+            activity: Activity::default(),
             strikes: 0,
             filled_max: known.filled_max.unwrap_or(u64::MAX),
-            walked: now,
-            asked: now,
+            walked_at: now,
+            activity_checked_at: now,
             writing: writing.map(File::open).transpose()?,
-            excused: None,
+            excused_since: None,
             walk_took: begun.elapsed(),
-            next: now + LOOK_MIN,
-            deadline: now + TIME_MAX,
+            next: now + CHECK_INTERVAL_MIN,
+            deadline: now + WALK_TIME_MAX,
         })
     }
 
-    /// Whether a run may begin: there is not more in it than it may have at its end.
+    /// True if a run may begin: the directory holds no more than it may at the end of the run.
     pub(crate) fn has_room(&self) -> bool {
         !self.before.is_more_than(self.allowed)
     }
@@ -270,8 +262,8 @@ impl Watch {
         self.next
     }
 
-    /// Whether the limit is passed, as far as it is time to look. A look ends at the run's own deadline: a program may
-    /// have left so much to look at that it would outlive it.
+    /// Returns true if the limit is passed; checks only if a check is due. A walk ends at the run's own deadline: a
+    /// program may have left so much to count that the walk would outlast it.
     pub(crate) fn is_passed<'a>(
         &mut self,
         deadline: Instant,
@@ -281,7 +273,7 @@ impl Watch {
         if now < self.next {
             return false;
         }
-        self.deadline = deadline.min(now + TIME_MAX);
+        self.deadline = deadline.min(now + WALK_TIME_MAX);
         let (bytes, files) = resource::space_used(self.directory.as_fd()).unwrap_or(self.filled);
         let came = bytes.saturating_sub(self.filled.0);
         let room = self.allowed.bytes.saturating_sub(self.now.bytes);
@@ -289,26 +281,26 @@ impl Watch {
         let is_filling = bytes > self.filled_max
             || came > room / 2
             || files.saturating_sub(self.filled.1) > room_for_files / 2;
-        let since = now.duration_since(self.walked);
-        let rested = since > self.walk_took * WALK_SHARE;
-        if rested && (is_filling || now.duration_since(self.asked) > WALK_MAX) {
-            self.asked = now;
+        let since = now.duration_since(self.walked_at);
+        let rested = since > self.walk_took * WALK_PAUSE_FACTOR;
+        if rested && (is_filling || now.duration_since(self.activity_checked_at) > PAUSE_MAX) {
+            self.activity_checked_at = now;
             let holders = holders();
             let used = holders.as_ref().map(Holders::processor_time);
-            let is_still = (bytes, files) == self.filled && used.is_some() && used == self.used;
-            let most = if is_still { STILL_MAX } else { WALK_MAX };
+            let is_idle = (bytes, files) == self.filled && used.is_some() && used == self.used;
+            let most = if is_idle { IDLE_PAUSE_MAX } else { PAUSE_MAX };
             if is_filling || since > most {
                 self.used = used;
                 return self.walk(holders);
             }
         }
         let left = Duration::from_millis(room.saturating_sub(came) / FILL_BYTES_PER_MS);
-        self.next = now + left.clamp(LOOK_MIN, LOOK_MAX);
+        self.next = now + left.clamp(CHECK_INTERVAL_MIN, CHECK_INTERVAL_MAX);
         false
     }
 
-    /// What lies there now. None: the look was cut off, and what it has counted by then is no more than is allowed.
-    fn look(&self) -> Option<Contents> {
+    /// Counts the directory now. `None` if the walk was cut off, and its count by then is no more than is allowed.
+    fn count_now(&self) -> Option<Contents> {
         let hidden = self.now.hidden;
         match usage(self.directory.as_fd(), Unlistable::Counted, self.deadline) {
             Ok(now) => Some(now),
@@ -316,53 +308,53 @@ impl Watch {
         }
     }
 
-    /// The same, at once.
+    /// Walks the directory at once; otherwise as [`Self::is_passed`].
     fn walk(&mut self, holders: Option<Holders<'_>>) -> bool {
         let (begun, before) = (Instant::now(), self.now);
-        // Before the walk: what comes meanwhile is seen by the next.
+        // Read before the walk: the next one sees what is added meanwhile.
         let filled = resource::space_used(self.directory.as_fd()).unwrap_or(self.filled);
         let most = self.count().since(filled.0, filled.1);
         self.filled = filled;
-        let Some(now) = self.look() else {
+        let Some(now) = self.count_now() else {
             let hidden = self.now.hidden;
             self.now = Contents { hidden, ..most };
-            self.walked(begun);
+            self.finish_walk(begun);
             return false;
         };
         self.now = now;
-        let nameless = holders.as_ref().map_or(0, Holders::nameless_bytes);
-        self.now.bytes += nameless;
+        let unlinked = holders.as_ref().map_or(0, Holders::unlinked_bytes);
+        self.now.bytes += unlinked;
         let is_over = self.filled.0 > self.filled_max;
-        let is_passed = is_over || (self.now.is_more_than(self.allowed) && !self.is_excused(nameless));
+        let is_passed = is_over || (self.now.is_more_than(self.allowed) && !self.is_excused(unlinked));
         if !self.now.is_more_than(self.allowed) {
-            self.excused = None;
+            self.excused_since = None;
         }
-        let is_at_work = holders.is_none_or(|holders| self.is_at_work(before, holders.work()));
-        self.walked(begun);
-        is_passed && is_at_work
+        let is_responsible = holders.is_none_or(|holders| self.is_responsible(before, holders.activity()));
+        self.finish_walk(begun);
+        is_passed && is_responsible
     }
 
-    fn walked(&mut self, begun: Instant) {
-        self.walked = Instant::now();
+    fn finish_walk(&mut self, begun: Instant) {
+        self.walked_at = Instant::now();
         self.walk_took = begun.elapsed();
-        self.next = self.walked + LOOK_MIN;
+        self.next = self.walked_at + CHECK_INTERVAL_MIN;
     }
 
-    /// Others may share the directory: that it is full is this tree's doing if it has written since the last look, or
-    /// is at work while the directory grows again and again.
-    fn is_at_work(&mut self, before: Contents, work: Work) -> bool {
-        let last = std::mem::replace(&mut self.work, work);
-        let has_written = last.written.is_some() && work.written > last.written;
+    /// True if a full directory, which others may share, is this tree's doing: it has written since the last walk, or
+    /// it is at work while the directory grows again and again.
+    fn is_responsible(&mut self, before: Contents, activity: Activity) -> bool {
+        let last = std::mem::replace(&mut self.activity, activity);
+        let has_written = last.written.is_some() && activity.written > last.written;
         let is_full = self.filled.0 > self.filled_max || self.now.is_more_than(self.allowed);
         let is_growing = is_full && self.now.is_more_than(before);
-        self.strikes += u8::from(is_growing && (work.is_running || work.processor > last.processor));
+        self.strikes += u8::from(is_growing && (activity.is_running || activity.processor > last.processor));
         has_written || self.strikes >= STRIKES_MAX
     }
 
-    /// The same for the end of a run, which leaves nothing to be stopped: a look only where it tells more than is
-    /// known. Is a limit passed that is the run's own.
+    /// Checks at the end of a run, when nothing is left to be stopped: walks only where that adds to what is known.
+    /// Returns true if a limit is passed that is the run's own.
     pub(crate) fn end(&mut self) -> bool {
-        self.deadline = Instant::now() + TIME_MAX;
+        self.deadline = Instant::now() + WALK_TIME_MAX;
         if self.quota == Quota::Growth {
             return self.walk(None);
         }
@@ -387,31 +379,32 @@ impl Watch {
         }
     }
 
-    /// What the server writes lies there twice until it is whole: while it does, up to twice the limit is borne, for a
-    /// while. It may have ended since the look: then another, during which it waits, decides.
-    fn is_excused(&mut self, nameless: u64) -> bool {
+    /// True if a write of the server, whose file exists twice until it is complete, excuses an excess: up to the limit
+    /// once more, for `EXCUSED_MAX`. If it has ended since the walk, another walk decides, during which the server
+    /// waits.
+    fn is_excused(&mut self, unlinked: u64) -> bool {
         let Some(writing) = &self.writing else {
             return false;
         };
         match writing.try_lock_shared() {
             Ok(()) => {
-                let looked = self.look();
-                // Closing it unlocks it, too; a failure leaves the server waiting until then.
+                let counted = self.count_now();
+                // Closing it unlocks it, too; after a failure the server waits until then.
                 drop(writing.unlock());
-                let Some(now) = looked else { return true };
+                let Some(now) = counted else { return true };
                 self.now = now;
-                self.now.bytes += nameless;
+                self.now.bytes += unlinked;
                 !self.now.is_more_than(self.allowed)
             }
             Err(TryLockError::WouldBlock) => {
-                let since = *self.excused.get_or_insert_with(Instant::now);
-                since.elapsed() < EXCUSED_MAX && !self.now.is_more_than(self.allowed.twice())
+                let since = *self.excused_since.get_or_insert_with(Instant::now);
+                since.elapsed() < EXCUSED_MAX && !self.now.is_more_than(self.allowed.plus(self.limit))
             }
             Err(TryLockError::Error(_)) => false,
         }
     }
 
-    /// What counts as this run's at the last look.
+    /// Returns the bytes that count as this run's at the last walk.
     pub(crate) fn bytes(&self) -> u64 {
         match self.quota {
             Quota::Total => self.now.bytes,
@@ -420,21 +413,20 @@ impl Watch {
     }
 }
 
-/// What happens to a directory that its owner has closed to themselves.
+/// The treatment of a directory that its owner has closed to themselves.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unlistable {
-    /// It hides something.
+    /// It counts as hidden.
     Counted,
-    /// It is ours, and opened again.
+    /// It is ours: its owner may list it again, and it is counted.
     Opened,
 }
 
-fn late(_: Contents) -> io::Error {
+fn timed_out(_: Contents) -> io::Error {
     io::ErrorKind::TimedOut.into()
 }
 
-/// Everything below a directory, no link followed, no mount crossed, and deeper than any path goes. Error: what was
-/// counted until the deadline.
+/// Counts all below a directory, however deep; follows no link, crosses no mount. Error: the count at the deadline.
 fn usage(directory: BorrowedFd<'_>, unlistable: Unlistable, deadline: Instant) -> Result<Contents, Contents> {
     let mut usage = Contents::default();
     let mut levels = Vec::new();
@@ -449,7 +441,7 @@ fn usage(directory: BorrowedFd<'_>, unlistable: Unlistable, deadline: Instant) -
         let Some((name, identity)) = level.below.pop() else {
             let left = levels.pop();
             if let (Some(left), Some(above)) = (left, levels.last_mut()) {
-                above.open_again(left);
+                above.reopen(left);
             }
             continue;
         };
@@ -468,7 +460,7 @@ fn usage(directory: BorrowedFd<'_>, unlistable: Unlistable, deadline: Instant) -
                 let below = usage.level(below, deadline);
                 levels.push(Level { identity, ..below });
             }
-            // One that has gone meanwhile has nothing in it.
+            // A directory that was removed meanwhile has nothing in it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(_) => usage.hidden += 1,
         }
@@ -477,7 +469,7 @@ fn usage(directory: BorrowedFd<'_>, unlistable: Unlistable, deadline: Instant) -
 }
 
 impl Contents {
-    /// Counts what lies in a directory, and names the directories in it.
+    /// Counts the entries of a directory, and lists the directories in it.
     fn level(&mut self, directory: OwnedFd, deadline: Instant) -> Level {
         let left = usize::try_from(ENTRIES_MAX.saturating_sub(self.entries)).unwrap_or(0);
         let (entries, more) = file::list(directory.as_fd(), left, deadline).unwrap_or((Vec::new(), true));
@@ -495,10 +487,10 @@ impl Contents {
 }
 
 struct Level {
-    /// None: it is opened again from the one below, for there are too many.
+    /// `None` if too many are open: it is opened again from the one below.
     open: Option<OwnedFd>,
     identity: (u64, u64),
-    /// Directories in it that are still to be looked at.
+    /// Directories in it that are still to be counted.
     below: Vec<(PathBuf, (u64, u64))>,
 }
 
@@ -508,15 +500,15 @@ impl Level {
             Err(error)
                 if error.kind() == io::ErrorKind::PermissionDenied && unlistable == Unlistable::Opened =>
             {
-                file::open_up_beneath(above, name)?;
+                file::grant_owner_access_beneath(above, name)?;
                 file::open_listing_beneath(above, name)
             }
             opened => opened,
         }
     }
 
-    /// From one that was in it. When that has been moved meanwhile, the rest of this one stays hidden.
-    fn open_again(&mut self, left: Self) {
+    /// Opens it again from one that was in it. If that one has been moved meanwhile, the rest of this one stays hidden.
+    fn reopen(&mut self, left: Self) {
         if self.open.is_some() {
             return;
         }
@@ -531,7 +523,7 @@ impl Level {
 }
 
 impl<'a> Holders<'a> {
-    /// The processes of a sandbox, by its own `/proc` or, where it has none, by the host's.
+    /// Lists the processes of a sandbox, by its own `/proc` or, in a tier without one, by the host's.
     pub(crate) fn of(proc: &'a OwnedFd, tier: Tier) -> Option<Self> {
         let pids = tree::processes(proc, tier);
         Some(Self { proc, pids })
@@ -542,21 +534,21 @@ impl<'a> Holders<'a> {
         user + system
     }
 
-    fn work(&self) -> Work {
+    fn activity(&self) -> Activity {
         let written = self.pids.iter().map(|pid| {
             let text = file::read_small(self.proc.as_fd(), &pid.join("io"), IO_BYTES_MAX).ok()?;
-            // proc_pid_io(5); of children that were waited for, too.
+            // proc_pid_io(5); includes children that were waited for.
             number(&text, "write_bytes: ")
         });
-        Work {
+        Activity {
             written: written.flatten().reduce(|sum, bytes| sum + bytes),
             processor: self.processor_time(),
             is_running: sample::is_running(self.proc, &self.pids),
         }
     }
 
-    /// Files that were deleted while somebody held them open or had them mapped: no walk finds them.
-    fn nameless_bytes(&self) -> u64 {
+    /// Returns the size of files that were deleted while a process held them open or mapped: no walk finds them.
+    fn unlinked_bytes(&self) -> u64 {
         let mut seen = BTreeSet::new();
         let mut bytes = 0;
         for pid in &self.pids {
@@ -564,7 +556,7 @@ impl<'a> Holders<'a> {
                 continue;
             };
             for name in file::list_names(listing.as_fd(), DESCRIPTORS_MAX).unwrap_or_default() {
-                if let Ok(held) = file::behind(listing.as_fd(), &name)
+                if let Ok(held) = file::stat_open_file(listing.as_fd(), &name)
                     && held.kind == Kind::File
                     && held.links == 0
                     && seen.insert(held.identity.1)

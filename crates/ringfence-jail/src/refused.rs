@@ -1,7 +1,7 @@
-//! What a system call filter on this process refuses although the `full` tier can do without it. Some filters end the
-//! process that asks, so the helper's binary is started to find out, and only where there is a filter.
+//! System calls that a seccomp filter on this process refuses, and that the tier `full` can do without. Some filters
+//! kill the process that makes the call, so the helper's binary is started to find out, and only if there is a filter.
 
-use crate::visit::send_apart;
+use crate::visit::run_in_new;
 use ringfence_sys::{
     identity, landlock, mount,
     process::{self, NamespaceKind},
@@ -16,13 +16,12 @@ use std::{
     sync::LazyLock,
 };
 
-/// The first word of the helper's command line.
 pub const HELPER_WORD: &str = "__jail-helper";
 
-/// The second word of a process that only says what is refused here.
+/// The second argument of a process that only reports what is refused here.
 pub(crate) const PROBE_WORD: &str = "probe";
 
-/// Whether there is a system call filter on this process. Asked for each sandbox that fails, and once at the start.
+/// True if there is a seccomp filter on this process. Used for each sandbox that fails, and once at the start.
 pub(crate) fn is_filtered() -> bool {
     static FILTERED: LazyLock<bool> = LazyLock::new(|| {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -37,9 +36,9 @@ pub(crate) fn is_filtered() -> bool {
 #[serde(deny_unknown_fields)]
 pub struct Refused {
     pub landlock: bool,
-    /// sethostname(2): the host's name shows inside.
+    /// sethostname(2): the host's name is visible inside.
     pub host_name: bool,
-    /// pivot_root(2): chroot(2) takes its place.
+    /// pivot_root(2): chroot(2) is used instead.
     pub pivot_root: bool,
     /// setns(2): nothing is forked from a template, and packages and egress are refused.
     pub setns: bool,
@@ -48,8 +47,8 @@ pub struct Refused {
 const REFUSALS: [Option<i32>; 3] = [Some(libc::EPERM), Some(libc::EACCES), Some(libc::ENOSYS)];
 
 impl Refused {
-    /// Asks the binary that will be the helper. An answer that does not come means that all is refused.
-    pub fn ask(helper: &Path) -> Self {
+    /// Starts the binary that will be the helper to find out. Without an answer, everything counts as refused.
+    pub fn detect(helper: &Path) -> Self {
         if !is_filtered() {
             return Self::default();
         }
@@ -74,7 +73,7 @@ impl Refused {
         let mut text = String::new();
         let answer = child.stdout.take();
         let read = answer.map(|mut answer| answer.read_to_string(&mut text));
-        // Where this process ignores its children there is nothing to wait for.
+        // If this process ignores SIGCHLD, there is nothing to wait for.
         drop(child.wait());
         match read {
             Some(Ok(_)) => serde_json::from_str(&text).unwrap_or(all),
@@ -82,20 +81,20 @@ impl Refused {
         }
     }
 
-    /// The answer of a process with one thread.
+    /// Makes the calls, each in a child of this process, which must have one thread.
     pub(crate) fn probe() -> Self {
         use NamespaceKind::{Mount, User, Uts};
         let join = || process::join_namespace(File::open("/proc/self/ns/uts")?.as_fd());
-        // Of a root that is in its place already the kernel says EBUSY or EINVAL, once it has allowed the call.
+        // For a root that is in its place already the kernel returns EBUSY or EINVAL, once it has allowed the call.
         let pivot = || match mount::pivot_to_current_directory() {
             Err(error) if REFUSALS.contains(&error.raw_os_error()) => Err(error),
             _ => Ok(()),
         };
         Self {
-            landlock: send_apart(&[], || landlock::version().map(drop).or(Ok(()))).is_err(),
-            host_name: send_apart(&[User, Uts], || identity::set_host_name("sandbox")).is_err(),
-            pivot_root: send_apart(&[User, Mount], pivot).is_err(),
-            setns: send_apart(&[User, Uts], join).is_err(),
+            landlock: run_in_new(&[], || landlock::version().map(drop).or(Ok(()))).is_err(),
+            host_name: run_in_new(&[User, Uts], || identity::set_host_name("sandbox")).is_err(),
+            pivot_root: run_in_new(&[User, Mount], pivot).is_err(),
+            setns: run_in_new(&[User, Uts], join).is_err(),
         }
     }
 }

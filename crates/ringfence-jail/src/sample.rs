@@ -1,4 +1,4 @@
-//! Memory of a tree where no cgroup counts it. Each sample adds up what the processes hold alone, what they share,
+//! Memory of a tree that no cgroup counts. Each sample adds up the private memory of the processes, what they share,
 //! their page tables and kernel buffers, and the private disk. The next sample is due as soon as the rest of the limit
 //! could be filled at full memory speed, so that a slow program costs nothing and a bomb is caught near its limit.
 
@@ -13,29 +13,28 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How fast one processor can fill fresh memory, in bytes per millisecond (4 GB/s).
+/// Speed at which one processor can fill fresh memory, in bytes per millisecond (4 GB/s).
 const FILL_BYTES_PER_MS: u64 = 4_000_000;
 const INTERVAL_MS_MIN: u64 = 4;
 const INTERVAL_MS_MAX: u64 = 200;
-/// What 65,530 mappings (vm.max_map_count) with short names come to. A longer list hides something, and counts as more
-/// than any limit.
+/// The size of a list of 65,530 mappings (vm.max_map_count) with short names; a longer one counts as over any limit.
 const MAPS_BYTES_MAX: u64 = 8 << 20;
-/// How long one look may take of a processor; a tree that cannot be counted in that time hides something, too. On a
-/// busy machine it waits for its turn as well, but not for ever.
-const LOOK_MAX: Duration = Duration::from_millis(500);
-const LOOK_WITH_WAITS_MAX: Duration = Duration::from_secs(5);
-/// Kernel memory that an open socket can pin in both directions (twice net.core.wmem_max and rmem_max, as socket(7)
-/// says), a pipe (its default size), the watches of an epoll instance, a thread's stack, a mapping.
+/// Processor time that one sample may take; a tree that cannot be counted in that time hides something, too. On a busy
+/// machine it also waits for its turn, but not forever.
+const CPU_TIME_MAX: Duration = Duration::from_millis(500);
+const WALL_TIME_MAX: Duration = Duration::from_secs(5);
+/// Kernel memory that can be pinned by an open socket in both directions (twice net.core.wmem_max and rmem_max, as
+/// socket(7) says), a pipe (its default size), the watches of an epoll instance, a thread's stack, a mapping.
 const SOCKET_BYTES: u64 = 851_968;
 const PIPE_BYTES: u64 = 65_536;
 const EPOLL_BYTES: u64 = 200 << 10;
 const THREAD_BYTES: u64 = 16 << 10;
 const MAPPING_BYTES: u64 = 200;
 const INODE_BYTES: u64 = 1 << 10;
-/// The largest shared anonymous mapping that a program can make where no cgroup counts it.
+/// The largest shared anonymous mapping that a program can make if no cgroup counts it.
 const SHARED_BYTES: u64 = 1 << 20;
 const FILES_MAX: u64 = 1 << 20;
-/// What `/proc` counts time in, whatever the kernel's own clock (USER_HZ).
+/// The unit of time in `/proc` (USER_HZ), independent of the kernel's own clock rate.
 const TICK_MS: u64 = 10;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,34 +45,33 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    pub(crate) fn next_look(self, limit_bytes: u64, processors: usize) -> Duration {
+    pub(crate) fn next_interval(self, limit_bytes: u64, processors: usize) -> Duration {
         let room = limit_bytes.saturating_sub(self.memory_bytes);
         let speed = FILL_BYTES_PER_MS * u64::try_from(processors).unwrap_or(1).max(1);
         Duration::from_millis((room / speed).clamp(INTERVAL_MS_MIN, INTERVAL_MS_MAX))
     }
 }
 
-/// Looks at every process in the sandbox's own `/proc`. Processes that end meanwhile are not counted. The cheap sum
+/// Samples every process in the sandbox's own `/proc`. Processes that end meanwhile are not counted. The cheap sum
 /// counts pages that a fork still shares twice; only when it is over the limit is the exact, slower one taken.
-pub(crate) fn look(proc: &OwnedFd, disk: Option<&OwnedFd>, limit_bytes: u64, until: Instant) -> Sample {
+pub(crate) fn measure(proc: &OwnedFd, disk: Option<&OwnedFd>, limit_bytes: u64, until: Instant) -> Sample {
     let sockets = uncharged::sockets(proc);
     add_up(proc, &pids(proc), OwnMemory { disk, sockets }, limit_bytes, until)
 }
 
-/// The same for processes of the host, given by pid.
-pub(crate) fn look_at(proc: &OwnedFd, pids: &[i32], limit_bytes: u64, until: Instant) -> Sample {
-    add_up(proc, &named(pids), OwnMemory::default(), limit_bytes, until)
+pub(crate) fn measure_pids(proc: &OwnedFd, pids: &[i32], limit_bytes: u64, until: Instant) -> Sample {
+    add_up(proc, &proc_names(pids), OwnMemory::default(), limit_bytes, until)
 }
 
-pub(crate) fn named(pids: &[i32]) -> Vec<PathBuf> {
+pub(crate) fn proc_names(pids: &[i32]) -> Vec<PathBuf> {
     pids.iter().map(|pid| PathBuf::from(pid.to_string())).collect()
 }
 
-/// Processes and threads of a user on the whole host.
+/// Counts the processes and threads of a user on the whole host.
 pub(crate) fn threads_of(uid: u32) -> u64 {
     let threads = |entry: fs::DirEntry| {
         let status = fs::read_to_string(entry.path().join("status")).ok()?;
-        // By the first of its ids, which is what the kernel counts.
+        // Selected by the real uid, the first, which is what the kernel counts.
         (field(&status, "Uid:") == u64::from(uid)).then(|| field(&status, "Threads:"))
     };
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -81,8 +79,7 @@ pub(crate) fn threads_of(uid: u32) -> u64 {
     entries.filter(is_process).filter_map(threads).sum()
 }
 
-/// Processor time in user and kernel mode of these processes and of those they have waited for (proc_pid_stat(5),
-/// fields 14 to 17), to a hundredth of a second.
+/// User and kernel time of these and of those they have waited for (proc_pid_stat(5), fields 14 to 17), to 10 ms.
 pub(crate) fn cpu(proc: &OwnedFd, pids: &[PathBuf]) -> (Duration, Duration) {
     let (mut user, mut system) = (0, 0);
     for pid in pids {
@@ -100,13 +97,13 @@ pub(crate) fn cpu(proc: &OwnedFd, pids: &[PathBuf]) -> (Duration, Duration) {
     )
 }
 
-/// What follows the name in `/proc/[pid]/stat`; the name may hold anything.
+/// Returns what follows the name in `/proc/[pid]/stat`; the name may hold anything.
 fn after_name(proc: &OwnedFd, pid: &Path) -> String {
     let stat = read(proc, pid, "stat", 4 << 10).unwrap_or_default();
     stat.rsplit_once(") ").map_or("", |(_, rest)| rest).to_owned()
 }
 
-/// Whether one of them runs, or waits for a disk.
+/// True if one of them runs, or waits for a disk (states R and D).
 pub(crate) fn is_running(proc: &OwnedFd, pids: &[PathBuf]) -> bool {
     pids.iter()
         .any(|pid| after_name(proc, pid).starts_with(['R', 'D']))
@@ -115,8 +112,8 @@ pub(crate) fn is_running(proc: &OwnedFd, pids: &[PathBuf]) -> bool {
 /// More than any limit.
 const TOO_DEEP_BYTES: u64 = 1 << 50;
 
-/// Bytes of all files below a directory, links not followed, as far as they can be seen. A program can make directories
-/// deeper than a path may be long; what is in them stands for [`TOO_DEEP_BYTES`].
+/// Returns the bytes of all files below a directory, links not followed, as far as they can be read. A program can make
+/// directories deeper than a path may be long; their content counts as [`TOO_DEEP_BYTES`].
 pub fn directory_bytes(directory: &Path) -> u64 {
     let mut waiting = vec![directory.to_owned()];
     let (mut bytes, mut seen) = (0, 0);
@@ -143,7 +140,7 @@ struct OwnMemory<'a> {
     sockets: u64,
 }
 
-/// `until`: when the look is over, whatever it has seen, because the deadline of the run is due.
+/// `until`: the deadline of the run, at which the sample ends without a sum.
 fn add_up(
     proc: &OwnedFd,
     pids: &[PathBuf],
@@ -153,7 +150,7 @@ fn add_up(
 ) -> Sample {
     let (begun, own) = (Instant::now(), resource::own_processor_time());
     let spent = || {
-        begun.elapsed() > LOOK_WITH_WAITS_MAX || resource::own_processor_time().saturating_sub(own) > LOOK_MAX
+        begun.elapsed() > WALL_TIME_MAX || resource::own_processor_time().saturating_sub(own) > CPU_TIME_MAX
     };
     let mut shared = BTreeMap::new();
     let mut buffers = Buffers::default();
@@ -180,7 +177,7 @@ fn add_up(
         if maps.len() as u64 >= MAPS_BYTES_MAX || spent() {
             sample.hidden = true;
         }
-        // What the kernel holds for a process, unlike its pages, no other process shares: nothing can make this less.
+        // Unlike its pages, the kernel memory of a process is shared with no other process: nothing can make this less.
         if sample.hidden || kernel > limit_bytes {
             break;
         }
@@ -189,15 +186,14 @@ fn add_up(
     sample.memory_bytes = common + private;
     let is_over = sample.hidden || kernel > limit_bytes;
     if sample.memory_bytes > limit_bytes && !is_over && pids.len() > 1 && Instant::now() < until {
-        // What comes after the deadline does not matter any more.
         let in_time = pids.iter().take_while(|_| Instant::now() < until);
         sample.memory_bytes = common + in_time.map(|pid| proportional(proc, pid)).sum::<u64>();
     }
     sample
 }
 
-/// A task of the process that still has its memory and descriptors, which a leader that has ended before its threads
-/// has not, and its status. All threads of a process share both ([`crate::seccomp`] sees to it).
+/// Finds a task of the process that still has its memory and descriptors, and its status; a leader that has ended
+/// before its threads has neither. All threads of a process share both ([`crate::seccomp`] ensures it).
 fn living_task(proc: &OwnedFd, pid: &Path) -> Option<(PathBuf, String)> {
     let status = read(proc, pid, "status", 8 << 10)?;
     if status.contains("\nRssAnon:") {
@@ -212,11 +208,11 @@ fn living_task(proc: &OwnedFd, pid: &Path) -> Option<(PathBuf, String)> {
     })
 }
 
-/// Memory of these processes that no other process has a part in.
+/// Returns the memory of these processes that no other process shares.
 pub(crate) fn unique_bytes(proc: &OwnedFd, pids: &[PathBuf]) -> u64 {
     let of_one = |pid: &PathBuf| match read(proc, pid, "smaps_rollup", 8 << 10) {
         Some(rollup) => 1024 * (field(&rollup, "Private_Clean:") + field(&rollup, "Private_Dirty:")),
-        // Of another user's, or of one that refuses dumps, only a debugger may know more.
+        // Only a debugger may read more of a process of another user, or of one that is not dumpable.
         None => {
             let status = read(proc, pid, "status", 8 << 10).unwrap_or_default();
             1024 * field(&status, "RssAnon:")
@@ -225,8 +221,7 @@ pub(crate) fn unique_bytes(proc: &OwnedFd, pids: &[PathBuf]) -> u64 {
     pids.iter().map(of_one).sum()
 }
 
-/// Whether a process has memory that its forks could write to together with it. What it has mapped is its own word
-/// only as far as it is too long to be read, and then it counts as yes.
+/// True if a process has memory that its forks could write, too, or a list of mappings that is unreadable or too long.
 pub(crate) fn shares_memory(proc: &OwnedFd) -> bool {
     pids(proc).iter().filter(|pid| *pid != Path::new("1")).any(|pid| {
         let maps = read(proc, pid, "maps", MAPS_BYTES_MAX);
@@ -258,11 +253,11 @@ fn field(status: &str, label: &str) -> u64 {
     number(status, label).unwrap_or(0)
 }
 
-/// Shared anonymous memory counts by its size, once for all who map it: its pages stay when no process has them mapped
-/// in, where no process's resident set shows them. A piece of it counts as the largest whole that seccomp lets a
-/// program make without a cgroup ([`crate::seccomp`]), because the rest may be hidden by unmapping.
+/// Adds shared anonymous memory by its size, once for all processes that map it: its pages stay when no process has
+/// them mapped in, where no process's resident set shows them. A piece of it counts as at least the largest whole that
+/// seccomp lets a program make without a cgroup ([`crate::seccomp`]), because the rest may be hidden by unmapping.
 fn shared_mappings(maps: &str, found: &mut BTreeMap<String, u64>) {
-    // A mapping of one's own is not shared: `rwxp` follows the range.
+    // A private mapping is not shared: `rwxp` follows the range.
     let is_shared = |rest: &str| rest.as_bytes().get(3) == Some(&b's');
     let may_be_shared = |line: &&str| line.split_once(' ').is_some_and(|(_, rest)| is_shared(rest));
     for line in maps.lines().filter(may_be_shared) {
@@ -281,14 +276,14 @@ fn shared_mappings(maps: &str, found: &mut BTreeMap<String, u64>) {
     }
 }
 
-/// Of a range of addresses in hexadecimal digits, `from-to`.
+/// Returns the length of a range of addresses in hexadecimal digits, `from-to`.
 fn length(range: &str) -> Option<u64> {
     let (from, to) = range.split_once('-')?;
     let address = |digits| u64::from_str_radix(digits, 16).ok();
     Some(address(to)?.saturating_sub(address(from)?))
 }
 
-/// Sizes of files that are mapped and have been deleted, but for those that were seen already.
+/// Adds up the sizes of files that are mapped and have been deleted, except those that were seen already.
 pub(crate) fn deleted_mappings(maps: &str, seen: &mut BTreeSet<u64>) -> u64 {
     let size = |line: &str| {
         let mut words = line.split_whitespace();
@@ -339,7 +334,7 @@ impl Buffers {
         }
     }
 
-    /// `sockets`: so many at least.
+    /// `sockets`: a lower bound of their number.
     fn bytes(&self, sockets: u64) -> u64 {
         sockets.max(self.sockets.len() as u64) * SOCKET_BYTES
             + self.pipes.len() as u64 * PIPE_BYTES
@@ -363,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn the_closer_to_the_limit_the_sooner_the_next_look() {
+    fn sample_interval_shrinks_near_the_limit() {
         let check = |memory_bytes: u64, expect_ms: u64| {
             let sample = Sample {
                 memory_bytes,
@@ -371,7 +366,7 @@ mod tests {
                 hidden: false,
             };
             assert_eq!(
-                sample.next_look(512 << 20, 2),
+                sample.next_interval(512 << 20, 2),
                 Duration::from_millis(expect_ms),
                 "{memory_bytes}"
             );
@@ -382,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_status_are_read_and_absent_ones_are_zero() {
+    fn absent_status_fields_are_zero() {
         let status = "Name:\tpython3\nThreads:\t3\nRssAnon:\t    1234 kB\n";
         assert_eq!(field(status, "RssAnon:"), 1234);
         assert_eq!(field(status, "Threads:"), 3);

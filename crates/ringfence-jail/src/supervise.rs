@@ -1,6 +1,6 @@
-//! The supervisor of one sandbox: a process of its own on the host's side of the walls. It makes the cgroup and pid 1,
-//! gives them identity and limits, keeps the clock, watches memory, and ends the tree on deadline, on memory, on the
-//! server's order, or when the server vanishes. Whatever happens to it, pid 1 dies with it.
+//! The supervisor of one sandbox: a separate process outside the walls. It creates the cgroup and pid 1, sets their
+//! identity and limits, enforces the deadline, watches memory and disk, and kills the process tree at the deadline,
+//! over a limit, on the server's order, or when the server disconnects. If the supervisor dies, pid 1 dies with it.
 
 mod orders;
 mod usage;
@@ -13,9 +13,9 @@ use crate::{
     client::{Pipes, Template},
     deadline::{Deadline, Passed},
     egress,
-    enter::{self, Handed},
+    enter::{self, Inherited},
     failure::step,
-    forked::{Forked, ToFork},
+    forked::{ForkRequest, Forked},
     identity_map::{map_identity, map_trees},
     init::Init,
     kept_files::KeptFiles,
@@ -45,10 +45,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-const DEATH_PATIENCE: Duration = Duration::from_secs(5);
-const SETUP_PATIENCE: Duration = Duration::from_secs(20);
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+const SETUP_TIMEOUT: Duration = Duration::from_secs(20);
 
-const IMPORT_PATIENCE: Duration = Duration::from_secs(60);
+const IMPORT_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct Started {
@@ -59,15 +59,15 @@ pub(crate) struct Started {
     pub(crate) template: Option<Template>,
 }
 
-pub(crate) fn live(started: Started, workers: Workers) -> ! {
-    let told = match wire::read_head(&started.plan, started.plan_bytes) {
+pub(crate) fn run(started: Started, workers: Workers) -> ! {
+    let reported = match wire::read_head(&started.plan, started.plan_bytes) {
         Ok(plan) => supervise(&plan, started, workers),
         Err(error) => {
             let failure = Failure::new("read plan", &error);
             wire::send(started.server.as_fd(), &Event::Failed(failure), &[])
         }
     };
-    process::exit_now(i32::from(told.is_err()))
+    process::exit_now(i32::from(reported.is_err()))
 }
 
 fn supervise(plan: &Plan, started: Started, workers: Workers) -> io::Result<()> {
@@ -76,29 +76,29 @@ fn supervise(plan: &Plan, started: Started, workers: Workers) -> io::Result<()> 
         Ok(directory) => directory,
         Err(failure) => return wire::send(server.as_fd(), &Event::Failed(failure), &[]),
     };
-    let tell = |event| wire::send(server.as_fd(), &event, &[]);
-    let told = match Sandbox::start(plan, started.pipes, started.template, workers) {
-        Err(failure) => tell(Event::Failed(failure)),
+    let report = |event| wire::send(server.as_fd(), &event, &[]);
+    let reported = match Sandbox::start(plan, started.pipes, started.template, workers) {
+        Err(failure) => report(Event::Failed(failure)),
         Ok(mut sandbox) => {
-            let told = match sandbox.serve(server.as_fd()) {
-                Ok(ending) => tell(Event::Ended(ending)),
+            let reported = match sandbox.serve(server.as_fd()) {
+                Ok(ending) => report(Event::Ended(ending)),
                 Err(failure) => {
                     sandbox.kill();
-                    tell(Event::Failed(failure))
+                    report(Event::Failed(failure))
                 }
             };
-            // The server hangs up when it has read the files that were left, and has given its answer. No request
-            // waits for what follows: namespaces, mounts and the cgroup take their time.
+            // The server closes the connection once it has read the files left behind and has answered. No request
+            // waits for the rest: removing namespaces, mounts and the cgroup takes time.
             while let Ok(Some(_)) = wire::receive::<Order>(server.as_fd()) {}
             sandbox.kill();
-            // The kernel closes the rest when this process ends.
+            // The kernel frees the rest when this process exits.
             drop(sandbox.cgroup.take());
             std::mem::forget(sandbox);
-            told
+            reported
         }
     };
     drop(directory);
-    told
+    reported
 }
 
 fn prepare(plan: &Plan) -> Result<Option<RunDirectory>, Failure> {
@@ -120,15 +120,14 @@ struct Sandbox<'a> {
     link: OwnedFd,
     cgroup: Option<Cgroup>,
     descriptors: HashMap<Handle, OwnedFd>,
-    to_fork: Option<ToFork>,
+    fork_request: Option<ForkRequest>,
     forked: Option<Forked>,
     target: Option<Target>,
-    /// Those of its egress, until the server has them.
+    /// Sockets of its egress, until they are sent to the server.
     sockets: Vec<OwnedFd>,
     counted: Option<Counted>,
     status: Option<i32>,
     quota: Option<Watch>,
-    /// Of its `/proc`.
     kept: KeptFiles,
     peak: sample::Sample,
     usage: wait::Usage,
@@ -143,41 +142,41 @@ impl<'a> Sandbox<'a> {
         template: Option<Template>,
         workers: Workers,
     ) -> Result<Self, Failure> {
-        // The program's own descriptors take the lowest numbers, while it may still have to tell why it cannot start.
+        // Above the lowest numbers, which the program's pipes take while it may still report here why it cannot start.
         let (link, inner) = step("link to pid 1", channel::pair())?;
         let inner = step("link to pid 1", process::duplicate_above(inner, 10))?;
         let proc = file::open_directory(file::current_directory(), Path::new("/proc"));
-        let handed = Handed {
+        let inherited = Inherited {
             mapped_trees: map_trees(plan)?,
             supervisor: std::process::id(),
             proc: step("open /proc", proc)?,
         };
         let cgroup = step("create cgroup", Cgroup::create(&plan.cgroups, &plan.limits))?;
-        step("give the program its pipes", pipes.give_to(plan.identity))?;
-        let entrance = cgroup
+        step("give the program its pipes", pipes.chown_to(plan.identity))?;
+        let cgroup_entry = cgroup
             .as_ref()
-            .map(|cgroup| birth::entrance(template.as_ref(), cgroup));
-        let entrance = entrance.transpose()?;
-        // A fork of a template gets the pipes by the template.
-        let (own, of_fork) = match template {
+            .map(|cgroup| birth::cgroup_entry(template.as_ref(), cgroup));
+        let cgroup_entry = cgroup_entry.transpose()?;
+        // A fork of a template gets the pipes through the template.
+        let (init_pipes, fork_pipes) = match template {
             None => (Some(pipes), None),
             Some(_) => (None, Some(pipes)),
         };
-        let way_in = entrance.as_ref();
-        // Dropped without being called, except in pid 1.
-        let live = move || {
+        let entry = cgroup_entry.as_ref();
+        // Only pid 1 calls this; elsewhere it is dropped.
+        let run_init = move || {
             let init = Init {
                 plan,
                 link: inner,
                 workers,
             };
-            init.live(handed, way_in, own)
+            init.run(inherited, entry, init_pipes)
         };
-        let init = birth::fork(plan, template.as_ref(), way_in, live)?;
-        let to_fork = template.zip(of_fork).map(|(template, pipes)| ToFork {
+        let init = birth::fork(plan, template.as_ref(), entry, run_init)?;
+        let fork_request = template.zip(fork_pipes).map(|(template, pipes)| ForkRequest {
             template,
             pipes,
-            entrance,
+            cgroup_entry,
         });
         let mut sandbox = Self {
             plan,
@@ -185,7 +184,7 @@ impl<'a> Sandbox<'a> {
             link,
             cgroup,
             descriptors: HashMap::new(),
-            to_fork,
+            fork_request,
             forked: None,
             target: None,
             sockets: Vec::new(),
@@ -198,27 +197,27 @@ impl<'a> Sandbox<'a> {
             unrouted: 0,
             limits: plan.limits.clone(),
         };
-        if let Err(failure) = sandbox.wake() {
+        if let Err(failure) = sandbox.start_init() {
             sandbox.kill();
             return Err(failure);
         }
         Ok(sandbox)
     }
 
-    /// Gives pid 1 its identity, which below a template it takes itself, and lets it go on.
-    fn wake(&mut self) -> Result<(), Failure> {
-        if self.to_fork.is_none() {
+    /// Gives pid 1 its identity (below a template, pid 1 maps its own) and lets it continue.
+    fn start_init(&mut self) -> Result<(), Failure> {
+        if self.fork_request.is_none() {
             let proc = Path::new("/proc").join(self.init.to_string());
             if self.plan.tier == Tier::Full {
                 step("identity map", map_identity(&proc, self.plan))?;
             }
-            // The host's memory runs out on the sandbox first.
+            // When the host runs out of memory, the sandbox is killed first.
             step("oom score", fs::write(proc.join("oom_score_adj"), "1000"))?;
         }
         self.order(&InitOrder::Go, &[])
     }
 
-    /// From the raising of the walls to the end of the tree.
+    /// Runs the sandbox from the raising of the walls to the end of the tree.
     fn serve(&mut self, server: BorrowedFd<'_>) -> Result<Ending, Failure> {
         let Some((claim_bytes, payload)) = self.park(server)? else {
             return Ok(self.finish(Cause::Cancelled));
@@ -229,46 +228,46 @@ impl<'a> Sandbox<'a> {
             return Ok(self.finish(Cause::Disk));
         }
         self.order(&InitOrder::Claim { claim_bytes }, &[payload.as_fd()])?;
-        claim.forget_environment();
+        claim.wipe_environment();
         drop(payload);
         let cause = self.watch(&claim, server)?;
         if cause != Cause::Program {
-            self.hear_late(server);
+            self.receive_late_event(server);
         }
         Ok(self.finish(cause))
     }
 
-    /// What pid 1 said before the end, where the end was noticed first, as on a busy machine: that the program runs,
-    /// and where its files are. The end has its cause already.
-    fn hear_late(&mut self, server: BorrowedFd<'_>) {
+    /// Handles an event that pid 1 sent before the end, if the end was noticed first, as on a busy machine: that the
+    /// program runs, with the descriptors of its files. The cause of the end is already decided.
+    fn receive_late_event(&mut self, server: BorrowedFd<'_>) {
         if let Ok([true]) = wait::readable([Some(self.link.as_fd())], Some(Duration::ZERO)) {
-            drop(self.hear(server));
+            drop(self.receive_event(server));
         }
     }
 
-    /// Until the walls are up and a request claims the sandbox, in whichever order: the claim's length, and its
-    /// payload. `None`: it is wanted no more.
+    /// Waits until the walls are up and a request has claimed the sandbox, in either order. Returns the claim's length
+    /// and its payload, or `None` if the sandbox is no longer wanted.
     fn park(&mut self, server: BorrowedFd<'_>) -> Result<Option<(u64, File)>, Failure> {
-        let by = Instant::now() + SETUP_PATIENCE;
+        let by = Instant::now() + SETUP_TIMEOUT;
         let mut claimed = None;
         let mut up = false;
         loop {
-            let patience = (!up).then(|| by.saturating_duration_since(Instant::now()));
-            // One order is enough; what comes after it is read once the program runs.
+            let timeout = (!up).then(|| by.saturating_duration_since(Instant::now()));
+            // No order is read after the claim; later ones are read once the program runs.
             let orders = claimed.is_none().then_some(server);
             let fork = self.forked.as_ref().and_then(Forked::process);
             let waited_for = [orders, Some(self.link.as_fd()), fork];
-            let [ordered, linked, died] = step("wait", wait::readable(waited_for, patience))?;
+            let [ordered, linked, died] = step("wait", wait::readable(waited_for, timeout))?;
             if died {
                 let ended = "the program that was forked ahead has ended";
                 return Err(Failure::other("wait for a claim", ended));
             }
             if linked {
-                let said = self.hear_parked()?;
+                let from_init = self.receive_parked()?;
                 up = true;
-                let imported = self.wait_for_imports(server)?.unwrap_or(said);
+                let imported = self.wait_for_imports(server)?.unwrap_or(from_init);
                 let template = self.template().unwrap_or_default();
-                // A server that is gone shows when it is listened to.
+                // A lost server is noticed at the next receive.
                 drop(wire::send(server, &Event::Parked(imported), &template));
             }
             if ordered {
@@ -298,28 +297,28 @@ impl<'a> Sandbox<'a> {
         }
     }
 
-    fn hear_parked(&mut self) -> Result<Imported, Failure> {
+    fn receive_parked(&mut self) -> Result<Imported, Failure> {
         let failed = |error: io::Error| Failure::new("wait for the walls", &error);
         let gone = || failed(io::Error::other("pid 1 is gone"));
-        let heard = wire::receive(self.link.as_fd()).map_err(failed)?;
-        let (event, opened) = heard.ok_or_else(gone)?;
+        let received = wire::receive(self.link.as_fd()).map_err(failed)?;
+        let (event, opened) = received.ok_or_else(gone)?;
         let (descriptors, imported) = match event {
             InitEvent::Parked {
                 descriptors,
                 imported,
             } => (descriptors, imported),
             InitEvent::Failed(failure) => return Err(failure),
-            event => return Err(failed(io::Error::other(format!("pid 1 said {event:?}")))),
+            event => return Err(failed(io::Error::other(format!("pid 1 sent {event:?}")))),
         };
         self.descriptors = descriptors.into_iter().zip(opened).collect();
         self.target = Target::of(&mut self.descriptors)?;
-        if let Some(to_fork) = self.to_fork.take() {
-            self.forked = Some(Forked::ask(self.plan, to_fork, &mut self.descriptors)?);
+        if let Some(fork_request) = self.fork_request.take() {
+            self.forked = Some(Forked::request(self.plan, fork_request, &mut self.descriptors)?);
         }
         Ok(imported)
     }
 
-    /// What other sandboxes are made from this one with, if it is a template.
+    /// Returns the descriptors for making other sandboxes from this one, if it is a template.
     fn template(&self) -> Option<Vec<BorrowedFd<'_>>> {
         self.descriptors.get(&Handle::Control)?;
         let kinds = [Handle::User, Handle::Pid, Handle::Mount, Handle::Control];
@@ -327,17 +326,17 @@ impl<'a> Sandbox<'a> {
         Some(handed.into_iter().flatten().map(AsFd::as_fd).collect())
     }
 
-    /// A template says when it may be asked for forks. Until then it imports, for as long as that takes on a slow disk.
+    /// Waits until a template can be forked: it imports first, which takes long on a slow disk. `None` for others.
     fn wait_for_imports(&self, server: BorrowedFd<'_>) -> Result<Option<Imported>, Failure> {
         let Some(control) = self.descriptors.get(&Handle::Control) else {
             return Ok(None);
         };
         let failed = |error: io::Error| Failure::new("wait for the template's imports", &error);
         let waited_for = [Some(control.as_fd()), Some(server), Some(self.link.as_fd())];
-        let [told, left, ended] = wait::readable(waited_for, Some(IMPORT_PATIENCE)).map_err(failed)?;
-        if !told {
+        let [reported, left, ended] = wait::readable(waited_for, Some(IMPORT_TIMEOUT)).map_err(failed)?;
+        if !reported {
             let timed_out = io::Error::from(io::ErrorKind::TimedOut);
-            let gone = || io::Error::other("it has ended, or is wanted no more");
+            let gone = || io::Error::other("it has ended, or is no longer wanted");
             return Err(failed(if left || ended { gone() } else { timed_out }));
         }
         let proc = self.descriptors.get(&Handle::Proc);
@@ -346,12 +345,12 @@ impl<'a> Sandbox<'a> {
             return Err(failed(io::Error::other(shares)));
         }
         match wire::receive::<Imported>(control.as_fd()).map_err(failed)? {
-            Some((told, _)) => Ok(Some(told)),
+            Some((reported, _)) => Ok(Some(reported)),
             None => Err(failed(io::Error::other("it has ended"))),
         }
     }
 
-    /// Puts the claim's limits in force, on a tree in which nothing of the request runs yet.
+    /// Applies the claim's limits, and attaches its workspace, packages and ports, before anything of the request runs.
     fn bind(&mut self, claim: &Claim) -> Result<(), Failure> {
         self.limits = claim.limits.clone();
         if let Some(cgroup) = &self.cgroup {
@@ -380,18 +379,18 @@ impl<'a> Sandbox<'a> {
         }
         let program = self.descriptors.get(&Handle::Program).map(AsFd::as_fd);
         let ahead = program.or_else(|| self.forked.as_ref().and_then(Forked::process));
-        // By its descriptor: a number may be another process by now.
-        match ahead.map(process::pid_of).transpose() {
+        // By its pidfd: the pid may belong to another process by now.
+        match ahead.map(process::pid_of_pidfd).transpose() {
             Ok(Some(pid)) => {
                 enter::limit(pid, self.plan, claim)?;
                 enter::pin(pid, claim, std::process::id())
             }
-            Ok(None) => Ok(()), // pid 1 sees to it
+            Ok(None) => Ok(()), // pid 1 applies them
             Err(error) => Err(Failure::new("the program that was started ahead", &error)),
         }
     }
 
-    /// False: there is no room at all.
+    /// Starts to watch the disk quota of a workspace that has one. Returns false if it already holds more than it may.
     fn watch_quota(&mut self, claim: &Claim) -> Result<bool, Failure> {
         if let Some(workspace) = claim.workspace.as_ref().or(self.plan.shared.as_ref())
             && let Some(quota) = workspace.quota()
@@ -399,32 +398,32 @@ impl<'a> Sandbox<'a> {
         {
             let writing = workspace.writing.as_deref();
             let watch = Watch::begin(directory, quota, &claim.limits, writing, workspace.known);
-            let watch = step("look into the workspace", watch)?;
+            let watch = step("measure the workspace", watch)?;
             return Ok(self.quota.insert(watch).has_room());
         }
         Ok(true)
     }
 
     fn order(&self, order: &InitOrder, descriptors: &[BorrowedFd<'_>]) -> Result<(), Failure> {
-        step("tell pid 1", wire::send(self.link.as_fd(), order, descriptors))
+        step("order pid 1", wire::send(self.link.as_fd(), order, descriptors))
     }
 
     fn watch(&mut self, claim: &Claim, server: BorrowedFd<'_>) -> Result<Cause, Failure> {
         let mut deadline = Deadline::new(claim);
-        let mut next_look = Instant::now();
-        if !self.samples() {
-            next_look += uncharged::INTERVAL;
+        let mut next_check = Instant::now();
+        if !self.must_sample() {
+            next_check += uncharged::INTERVAL;
         }
         loop {
             let now = Instant::now();
             match deadline.passed(now) {
                 Passed::Nothing => {}
-                // Failure means that pid 1 is gone, which the link tells next.
-                Passed::Polite => drop(self.order(&InitOrder::Terminate, &[])),
-                Passed::Final => return Ok(Cause::Timeout),
+                // An error means that pid 1 is gone, which the link reports next.
+                Passed::Terminate => drop(self.order(&InitOrder::Terminate, &[])),
+                Passed::Kill => return Ok(Cause::Timeout),
             }
-            if now >= next_look
-                && let Some(cause) = self.look(claim, deadline.next(), &mut next_look)
+            if now >= next_check
+                && let Some(cause) = self.check_usage(claim, deadline.next(), &mut next_check)
             {
                 return Ok(cause);
             }
@@ -438,9 +437,9 @@ impl<'a> Sandbox<'a> {
             if let Some(watch) = &self.quota {
                 until = until.min(watch.next().saturating_duration_since(now));
             }
-            // A worker shows no /proc to be looked at, and opens nothing that would have to be.
+            // A worker hands over no /proc to be sampled, and opens nothing that would have to be.
             if self.descriptors.contains_key(&Handle::Proc) {
-                until = until.min(next_look.saturating_duration_since(now));
+                until = until.min(next_check.saturating_duration_since(now));
             }
             let alarm = self.cgroup.as_ref().and_then(Cgroup::memory_alarm);
             let alarm = alarm.map(AsFd::as_fd);
@@ -451,66 +450,66 @@ impl<'a> Sandbox<'a> {
             let readable = wait::readable(waited_for, Some(until));
             let [ordered, linked, alarmed, ended, died] = step("wait", readable)?;
             if died {
-                // While its parent buries it. What it has left behind may add to this, and then it is counted again.
+                // While its parent reaps it. Processes left behind may add to this; then it is counted again.
                 self.counted = self.cgroup.as_ref().map(Cgroup::counted);
             }
-            // Memory first: the end of a program that was killed for memory is not the program's own.
+            // Memory first: a program that was killed for memory has not ended by itself.
             if alarmed {
                 return Ok(Cause::OutOfMemory);
             }
-            if ordered && let Some(cause) = self.obey(server)? {
+            if ordered && let Some(cause) = self.handle_order(server)? {
                 return Ok(cause);
             }
             let cause = match (linked, ended) {
-                (true, _) => self.hear(server)?,
-                (false, true) => self.hear_fork()?,
+                (true, _) => self.receive_event(server)?,
+                (false, true) => self.receive_fork_event()?,
                 (false, false) => None,
             };
             if let Some(cause) = cause {
-                return Ok(if deadline.began() { Cause::Timeout } else { cause });
+                return Ok(if deadline.is_due() { Cause::Timeout } else { cause });
             }
         }
     }
 
-    fn hear(&mut self, server: BorrowedFd<'_>) -> Result<Option<Cause>, Failure> {
+    fn receive_event(&mut self, server: BorrowedFd<'_>) -> Result<Option<Cause>, Failure> {
         match wire::receive::<InitEvent>(self.link.as_fd()) {
             Ok(Some((InitEvent::Running, _))) => {
                 let handed = [Handle::Changes, Handle::Output].map(|kind| self.descriptors.get(&kind));
                 let sockets = std::mem::take(&mut self.sockets);
                 let handed = handed.into_iter().flatten().chain(&sockets);
                 let handed: Vec<BorrowedFd<'_>> = handed.map(AsFd::as_fd).collect();
-                step("tell the server", wire::send(server, &Event::Running, &handed)).map(|()| None)
+                step("report to server", wire::send(server, &Event::Running, &handed)).map(|()| None)
             }
             Ok(Some((InitEvent::Ended(end), _))) => {
-                self.ended(&end);
+                self.record_end(&end);
                 Ok(Some(Cause::Program))
             }
             Ok(Some((InitEvent::Failed(failure), _))) => Err(failure),
-            Ok(Some((InitEvent::Parked { .. }, _)) | None) | Err(_) => self.torn_down().map(Some),
+            Ok(Some((InitEvent::Parked { .. }, _)) | None) | Err(_) => self.end_without_report().map(Some),
         }
     }
 
-    fn hear_fork(&mut self) -> Result<Option<Cause>, Failure> {
-        let heard = self.forked.as_ref().map(Forked::hear);
-        let Some(Ok(Some((ForkEvent::Ended(end), _)))) = heard else {
-            return self.torn_down().map(Some);
+    fn receive_fork_event(&mut self) -> Result<Option<Cause>, Failure> {
+        let received = self.forked.as_ref().map(Forked::receive_event);
+        let Some(Ok(Some((ForkEvent::Ended(end), _)))) = received else {
+            return self.end_without_report().map(Some);
         };
-        self.ended(&end);
+        self.record_end(&end);
         Ok(Some(Cause::Program))
     }
 
-    /// The end of a tree without a report: the kernel took it for memory, or it ended with its template.
-    fn torn_down(&self) -> Result<Cause, Failure> {
+    /// An end without a report: the kernel killed the tree for memory, or, as an error, it ended with its template.
+    fn end_without_report(&self) -> Result<Cause, Failure> {
         let cgroup = self.cgroup.as_ref();
         let for_memory = || cgroup.is_some_and(|cgroup| cgroup.counted().out_of_memory);
         if self.forked.is_some() && !for_memory() {
-            // What lies below a template ends with it.
+            // The end of a template kills everything below it.
             return Err(Failure::other(wire::TEMPLATE_GONE, "its template has ended"));
         }
         Ok(Cause::Killed)
     }
 
-    fn ended(&mut self, end: &ProgramEnd) {
+    fn record_end(&mut self, end: &ProgramEnd) {
         self.status = Some(end.status);
         self.usage = wait::Usage {
             user: Duration::from_micros(end.user_us),
@@ -519,30 +518,30 @@ impl<'a> Sandbox<'a> {
         };
     }
 
-    /// Whether this process must count the tree's memory itself.
-    fn samples(&self) -> bool {
+    /// True if this process has to count the tree's memory or, in the tier `landlock`, its disk usage itself.
+    fn must_sample(&self) -> bool {
         self.descriptors.contains_key(&Handle::Proc)
             && (self.cgroup.is_none() || self.plan.tier == Tier::Landlock)
     }
 
-    fn look(&mut self, claim: &Claim, until: Instant, next_look: &mut Instant) -> Option<Cause> {
+    fn check_usage(&mut self, claim: &Claim, until: Instant, next_check: &mut Instant) -> Option<Cause> {
         let proc = self.descriptors.get(&Handle::Proc)?;
         let limits = &claim.limits;
-        if !self.samples() {
-            let seen = uncharged::look(proc, &self.kept, limits.memory_bytes);
-            *next_look = Instant::now() + seen.next;
+        if !self.must_sample() {
+            let seen = uncharged::check(proc, &self.kept, limits.memory_bytes);
+            *next_check = Instant::now() + seen.next;
             return seen.is_over.then_some(Cause::OutOfMemory);
         }
         let output = self.descriptors.get(&Handle::Output);
         let seen = match self.plan.tier {
             Tier::Full | Tier::Gvisor | Tier::Container => {
-                sample::look(proc, output, limits.memory_bytes, until)
+                sample::measure(proc, output, limits.memory_bytes, until)
             }
-            Tier::Landlock => sample::look_at(proc, &tree::descendants(), limits.memory_bytes, until),
+            Tier::Landlock => sample::measure_pids(proc, &tree::descendants(), limits.memory_bytes, until),
         };
         self.peak.memory_bytes = self.peak.memory_bytes.max(seen.memory_bytes);
         self.peak.processes = self.peak.processes.max(seen.processes);
-        *next_look = Instant::now() + seen.next_look(limits.memory_bytes, file::processors());
+        *next_check = Instant::now() + seen.next_interval(limits.memory_bytes, file::processors());
         if self.cgroup.is_none() && (seen.hidden || seen.memory_bytes > limits.memory_bytes) {
             return Some(Cause::OutOfMemory);
         }
@@ -550,27 +549,27 @@ impl<'a> Sandbox<'a> {
         (sample::directory_bytes(files) > limits.disk_bytes).then_some(Cause::Disk)
     }
 
-    /// Whether pid 1 is the only process of the sandbox; then no other can be started. The cgroup would not tell: one
-    /// of the host may have come into the pid namespace.
-    fn is_alone(&self) -> bool {
+    /// True if pid 1 is the only process of the sandbox; then no other can be started. The cgroup would not show it: a
+    /// process of the host may have joined the pid namespace.
+    fn only_init_is_left(&self) -> bool {
         let proc = self.descriptors.get(&Handle::Proc);
         let proc = proc.filter(|_| self.plan.tier == Tier::Full);
         proc.is_some_and(|proc| sample::pids(proc) == [Path::new("1")])
     }
 
-    /// Ends the tree. When this returns true, every process of it is gone. Pid 1 cannot end before all others have, and
-    /// one of those may be stuck in the kernel, or be a child that a process of the host does not wait for.
+    /// Kills the tree. Returns true once every process of it is gone. Pid 1 cannot end before all others have, and one
+    /// of them may be stuck in the kernel, or be a zombie whose parent, a process of the host, does not wait for it.
     fn kill(&mut self) -> bool {
-        let process = process::descriptor_of(self.init);
-        // Already gone is what we want.
+        let process = process::open_pidfd(self.init);
+        // An error means that it is already gone.
         drop(process::kill(self.init, Kill::Kill));
         if let Ok(process) = &process
-            && let Ok([false]) = wait::readable([Some(process.as_fd())], Some(DEATH_PATIENCE))
+            && let Ok([false]) = wait::readable([Some(process.as_fd())], Some(KILL_TIMEOUT))
         {
             return false;
         }
         if let Ok(Some(ended)) = wait::wait(Child::Pid(self.init)) {
-            // Those that pid 1 has buried, where the program's end was not told before.
+            // Includes the processes that pid 1 has reaped; it counts if the program's end was not reported before.
             self.usage = wait::Usage {
                 user: self.usage.user.max(ended.usage.user),
                 system: self.usage.system.max(ended.usage.system),
@@ -578,24 +577,24 @@ impl<'a> Sandbox<'a> {
             };
         }
         match self.plan.tier {
-            // With pid 1 its pid namespace has ended.
+            // The end of pid 1 has ended its pid namespace.
             Tier::Full | Tier::Gvisor | Tier::Container => true,
-            Tier::Landlock => tree::kill_descendants(DEATH_PATIENCE),
+            Tier::Landlock => tree::kill_descendants(KILL_TIMEOUT),
         }
     }
 
-    /// The end, once nothing of the request is alive. Where the program has ended and pid 1 is all that is left, it is
-    /// taken down later; before the program pid 1 has its pipes, whose end the server waits for.
+    /// Returns the ending, once nothing of the request is alive. If the program has ended and pid 1 is all that is
+    /// left, pid 1 is killed later. Before the program starts, pid 1 has its pipes, whose end the server waits for.
     fn finish(&mut self, cause: Cause) -> Ending {
         self.count_unrouted();
         let mut is_stuck = false;
-        if cause != Cause::Program || !self.is_alone() {
+        if cause != Cause::Program || !self.only_init_is_left() {
             is_stuck = !self.kill();
             self.counted = None;
         }
         let now = || self.cgroup.as_ref().map(Cgroup::counted);
         let counted = self.counted.take().or_else(now).unwrap_or_default();
-        // What it has written since the last look counts, too.
+        // Includes what was written since the last check.
         let filled = self.quota.as_mut().is_some_and(Watch::end);
         let mut cause = if filled && cause == Cause::Program {
             Cause::Disk
@@ -604,7 +603,7 @@ impl<'a> Sandbox<'a> {
         };
         let out_of_memory = counted.out_of_memory && matches!(cause, Cause::Program | Cause::Killed);
         let status = self.status.filter(|_| cause == Cause::Program);
-        // By SIGKILL; or pid 1 was, so that nothing is known.
+        // The program was killed by SIGKILL; or pid 1 was, so that nothing is known.
         if out_of_memory && status.is_none_or(|status| status & 0x7f == 9) {
             cause = Cause::OutOfMemory;
         }

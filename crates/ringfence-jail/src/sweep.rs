@@ -1,5 +1,5 @@
-//! Removes what is left when supervisors are killed, with their helper or with the whole server: empty cgroups, and
-//! directories of the `landlock` tier. A living supervisor holds a lock on its directory.
+//! Removes what supervisors leave behind when they are killed, with their helper or with the whole server: empty
+//! cgroups, and run directories of the tier `landlock`. A live supervisor holds a lock on its directory.
 
 use crate::cgroup::Parent;
 use std::{
@@ -10,15 +10,14 @@ use std::{
     time::Duration,
 };
 
-/// Where the directories of runs are, below the state directory.
+/// The directory of the run directories, below the state directory.
 pub const RUNS: &str = "runs";
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Swept {
     pub cgroups: usize,
     pub directories: usize,
-    /// What has no owner, and could not be removed yet: cgroups that still hold a process, directories that may be too
-    /// new to be locked.
+    /// Leftovers not removed yet: cgroups that still hold a process, directories that may be too new to be locked.
     pub held: usize,
 }
 
@@ -33,7 +32,7 @@ pub fn sweep(cgroups: &Parent, state_dir: &Path) -> Swept {
         match remove_if_abandoned(&run.path()) {
             Ok(Abandoned::Gone) => swept.directories += 1,
             Ok(Abandoned::New) => swept.held += 1,
-            // Owned; or it has gone meanwhile.
+            // In use, or removed meanwhile.
             Ok(Abandoned::No) | Err(_) => {}
         }
     }
@@ -46,7 +45,7 @@ enum Abandoned {
     Gone,
 }
 
-/// A directory that was made a moment ago may not be locked yet.
+/// A directory younger than this may not be locked yet.
 const NEW: Duration = Duration::from_secs(5);
 
 fn remove_if_abandoned(directory: &Path) -> io::Result<Abandoned> {
@@ -62,7 +61,7 @@ fn remove_if_abandoned(directory: &Path) -> io::Result<Abandoned> {
     Ok(Abandoned::Gone)
 }
 
-/// The directory of one run in the `landlock` tier: made, locked, given to the sandbox's user, removed when dropped.
+/// The directory of one run in the tier `landlock`: created, locked, owned by the sandbox's user, and removed on drop.
 #[derive(Debug)]
 pub(crate) struct RunDirectory {
     path: PathBuf,
@@ -86,7 +85,7 @@ impl RunDirectory {
             _lock: lock,
         };
         let own = layout.writable().into_iter().chain([layout.code.as_path()]);
-        // A workspace that is shared lies elsewhere, and is somebody's.
+        // A shared workspace lies elsewhere and belongs to the host.
         for directory in own.filter(|directory| directory.starts_with(path)) {
             private(directory)?;
             if let Some(id) = owner {
@@ -104,7 +103,7 @@ impl RunDirectory {
 
 impl Drop for RunDirectory {
     fn drop(&mut self) {
-        // What cannot be removed now is removed by the next start's sweep.
+        // The sweep at the next start removes what is left.
         drop(ringfence_sys::file::remove_tree(&self.path));
     }
 }

@@ -1,5 +1,5 @@
-//! Ending every process below this one where no pid namespace does it (tier `landlock`). Orphans come back to a
-//! subreaper, so killing children until no child is left reaches every process, however it hid.
+//! Kills every process below this one if no pid namespace does (tier `landlock`). Orphans return to a subreaper, so
+//! killing children until no child is left reaches every process, however it hid.
 
 use crate::sample;
 use ringfence_sys::{
@@ -14,17 +14,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Kills and buries everything below this process (which must be a subreaper). False when something was still there
-/// at the deadline.
-pub(crate) fn kill_descendants(patience: Duration) -> bool {
-    let deadline = Instant::now() + patience;
+/// Kills and reaps everything below this process, a subreaper. Returns false if something is left at the deadline.
+pub(crate) fn kill_descendants(timeout: Duration) -> bool {
+    let deadline = Instant::now() + timeout;
     loop {
         for pid in descendants() {
-            // One that has ended meanwhile is what we want.
+            // An error means that it has ended meanwhile.
             drop(process::kill(pid, Kill::Kill));
         }
-        while let Ok(Some(_)) = wait::wait_now(Child::Any) {}
-        match wait::wait_now(Child::Any) {
+        while let Ok(Some(_)) = wait::wait_nonblocking(Child::Any) {}
+        match wait::wait_nonblocking(Child::Any) {
             Ok(None) if children(std::process::id()).is_empty() => return true,
             _ if Instant::now() > deadline => return false,
             _ => std::thread::yield_now(),
@@ -43,15 +42,15 @@ pub(crate) fn descendants() -> Vec<i32> {
     found
 }
 
-/// The processes of a sandbox by their names in its `/proc`, which without a root of its own is the host's.
+/// Returns the processes of a sandbox by their names in its `/proc`, which without a root of its own is the host's.
 pub(crate) fn processes(proc: &OwnedFd, tier: Tier) -> Vec<PathBuf> {
     match tier {
         Tier::Full | Tier::Gvisor | Tier::Container => sample::pids(proc),
-        Tier::Landlock => sample::named(&descendants()),
+        Tier::Landlock => sample::proc_names(&descendants()),
     }
 }
 
-/// The threads of a process; 0: this one, which has one.
+/// Returns the threads of a process; 0: this one, which has one.
 pub(crate) fn threads(pid: i32) -> io::Result<Vec<i32>> {
     if pid == 0 {
         return Ok(vec![0]);
@@ -61,7 +60,7 @@ pub(crate) fn threads(pid: i32) -> io::Result<Vec<i32>> {
     Ok(numbers.collect())
 }
 
-/// Children of all threads of a process (`/proc/[pid]/task/[tid]/children`, proc(5)).
+/// Returns the children of all threads of a process (`/proc/[pid]/task/[tid]/children`, proc(5)).
 fn children(pid: u32) -> Vec<i32> {
     let mut found = Vec::new();
     for task in fs::read_dir(format!("/proc/{pid}/task"))

@@ -1,6 +1,6 @@
-//! Memory of the kernel for sockets that no memory cgroup counts: queues of netlink and datagram sockets, what waits
-//! for accept(2) or in an error queue of TCP, options. A sandbox's network namespace bounds what one socket holds of
-//! it, and nothing bounds the number of sockets but that of open files, so the supervisor looks.
+//! Kernel memory of sockets that no memory cgroup counts: queues of netlink and datagram sockets, data that waits for
+//! accept(2) or in an error queue of TCP, options. A sandbox's network namespace bounds what one socket holds of it,
+//! and only the limit of open files bounds the number of sockets, so the supervisor checks.
 
 use crate::kept_files::{KeptFiles, number};
 use ringfence_sys::file;
@@ -13,13 +13,13 @@ use std::{
     time::Duration,
 };
 
-/// A sandbox may hold this part of its memory limit uncharged.
-pub(crate) const PART: u64 = 4;
-/// Between two looks, where there are sockets enough to hold more, and where these would have to be made first: a
-/// session that waits for its next call is looked at seldom.
+/// A sandbox may hold its memory limit, divided by this, uncharged.
+pub(crate) const LIMIT_DIVISOR: u64 = 4;
+/// Between two checks, if there are sockets enough to hold more, and if there are not: an idle session is checked
+/// seldom.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(20);
 const INTERVAL_OF_FEW: Duration = Duration::from_millis(100);
-/// What the network namespace of a sandbox is given (ip-sysctl, `/proc/sys/net`): the most that a TCP socket receives
+/// The settings of a sandbox's network namespace (ip-sysctl, `/proc/sys/net`): the most that a TCP socket receives
 /// before it is read, that it sends, that waits for one accept(2), and of one socket's options, which kernels before
 /// 6.8 bound for the whole host.
 pub(crate) const SETTINGS: [(&str, &str); 4] = [
@@ -33,27 +33,27 @@ const COUNTS: &str = "1/net/sockstat";
 const USED: &str = "sockets: used ";
 const RECEIVED_BYTES_MAX: u64 = 64 << 10;
 const OPTION_BYTES_MAX: u64 = 10 << 10;
-/// For a number that is not known: any size times this is over any limit, and no overflow.
+/// Stands for an unknown number: any size times this is over any limit, without overflow.
 const SOCKETS_TOO_MANY: u64 = 1 << 32;
 /// A list of more sockets than fit here is longer than any limit allows.
 const LIST_BYTES_MAX: u64 = 8 << 20;
 
-pub(crate) struct Look {
-    /// The sandbox holds more than its part.
+pub(crate) struct SocketCheck {
+    /// The sandbox holds more than it may.
     pub(crate) is_over: bool,
     pub(crate) next: Duration,
 }
 
-/// By the `/proc` of a sandbox. Most looks find few sockets, in a file that is kept open.
-pub(crate) fn look(proc: &OwnedFd, kept: &KeptFiles, memory_bytes: u64) -> Look {
-    let part = memory_bytes / PART;
+/// Checks the sockets of a sandbox by its `/proc`. Most checks find few sockets, in a file that is kept open.
+pub(crate) fn check(proc: &OwnedFd, kept: &KeptFiles, memory_bytes: u64) -> SocketCheck {
+    let part = memory_bytes / LIMIT_DIVISOR;
     let sockets = match kept.read(proc.as_fd(), COUNTS) {
         Ok(text) => number(&text, USED).unwrap_or(0),
         Err(error) if is_gone(&error) => 0,
         Err(_) => SOCKETS_TOO_MANY,
     };
     if sockets.saturating_mul(OPTION_BYTES_MAX + queue_bytes_max()) <= part {
-        return Look {
+        return SocketCheck {
             is_over: false,
             next: INTERVAL_OF_FEW,
         };
@@ -63,27 +63,26 @@ pub(crate) fn look(proc: &OwnedFd, kept: &KeptFiles, memory_bytes: u64) -> Look 
     let netlink = bytes(read(proc, "netlink").as_deref(), &netlink_queue);
     let datagrams = ["udp", "udp6"].map(|name| bytes(read(proc, name).as_deref(), &udp_queue));
     let queues = datagrams.into_iter().fold(netlink, u64::saturating_add);
-    Look {
+    SocketCheck {
         is_over: bounded.saturating_add(queues) > part,
         next: INTERVAL,
     }
 }
 
-/// What other queues can hold: net.core.rmem_default of the host, twice (socket(7)), and the message over it.
+/// The most that another queue holds: twice the host's net.core.rmem_default (socket(7)), and the message over it.
 fn queue_bytes_max() -> u64 {
     static BYTES: OnceLock<u64> = OnceLock::new();
     *BYTES.get_or_init(|| {
         let default = fs::read_to_string("/proc/sys/net/core/rmem_default");
         let default = default.ok().and_then(|bytes| bytes.trim().parse().ok());
-        // Where the kernel does not say, all are looked at.
+        // If the kernel does not say, all are checked.
         default.map_or(u64::MAX, |bytes: u64| {
             bytes.saturating_mul(2).saturating_add(64 << 10)
         })
     })
 }
 
-/// Sockets of the sandbox's own network namespace, with those that are in no descriptor table because they are under
-/// way in a message (`SCM_RIGHTS`), or wait for accept(2).
+/// Counts the sockets of the network namespace, also those in flight (`SCM_RIGHTS`), or waiting for accept(2).
 pub(crate) fn sockets(proc: &OwnedFd) -> u64 {
     count(proc, "sockstat", USED)
 }
@@ -93,8 +92,8 @@ fn count(proc: &OwnedFd, name: &str, label: &str) -> u64 {
     counts.map_or(SOCKETS_TOO_MANY, |counts| number(&counts, label).unwrap_or(0))
 }
 
-/// One that a kernel does not have is empty, and so is that of a sandbox that has ended. `None`: it does not fit, or
-/// the kernel does not give it, and what is not known is too much.
+/// Reads a list. One that a kernel does not have is empty, and so is that of a sandbox that has ended. `None` if it
+/// does not fit, or the kernel does not give it; an unknown list counts as too much.
 fn read(proc: &OwnedFd, name: &str) -> Option<String> {
     let path = Path::new("1/net").join(name);
     match file::read_small(proc.as_fd(), &path, LIST_BYTES_MAX) {
@@ -135,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queues_are_read_as_the_kernel_writes_them() {
+    fn queue_sizes_are_parsed_from_the_kernel_format() {
         let netlink = "sk               Eth Pid        Groups   Rmem     Wmem     Dump  Locks    Drops    Inode\n\
                        0000000000000000 0   0          00000000 0        0        0     2        0        1\n\
                        0000000000000000 0   4711       00000000 212992   768      0     2        0        7\n";
@@ -148,7 +147,7 @@ mod tests {
         assert_eq!(bytes(None, &udp_queue), u64::MAX);
     }
 
-    /// This process's own network namespace: more sockets raise the count, and one alone is never over.
+    /// In this process's own network namespace: more sockets raise the count, and none alone is over a large limit.
     #[test]
     fn sockets_are_counted() {
         let proc = file::open_directory(file::current_directory(), Path::new("/proc")).unwrap();
@@ -158,14 +157,14 @@ mod tests {
             .map(|_| std::net::UdpSocket::bind("127.0.0.1:0").unwrap())
             .collect();
         assert!(sockets(&proc) >= 64);
-        let seldom = look(&proc, &KeptFiles::default(), u64::MAX);
+        let seldom = check(&proc, &KeptFiles::default(), u64::MAX);
         assert!(!seldom.is_over && seldom.next == INTERVAL_OF_FEW);
         let kept = KeptFiles::default();
         let bound = sockets(&proc) * (OPTION_BYTES_MAX + RECEIVED_BYTES_MAX);
-        let often = look(&proc, &kept, PART * bound);
+        let often = check(&proc, &kept, LIMIT_DIVISOR * bound);
         assert!(!often.is_over && often.next == INTERVAL, "empty queues");
         assert!(
-            look(&proc, &kept, PART << 10).is_over,
+            check(&proc, &kept, LIMIT_DIVISOR << 10).is_over,
             "options alone may be more"
         );
         let _more: Vec<_> = (0..64)

@@ -1,4 +1,4 @@
-//! A child of this process that does one thing, in the namespaces of a sandbox or in its own, and exits.
+//! A child of this process that does one thing, in the namespaces of a sandbox or in new ones, and exits.
 
 use ringfence_sys::{
     process::{self, Fork, NamespaceKind},
@@ -12,8 +12,8 @@ use std::{
     },
 };
 
-/// Has `work` done by a child of this process in these namespaces, which it joins in this order.
-pub(crate) fn send_in(namespaces: [&OwnedFd; 2], work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+/// Runs `work` in a child of this process that joins these namespaces, in this order.
+pub(crate) fn run_in(namespaces: [&OwnedFd; 2], work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     finish(process::fork()?, || {
         for namespace in namespaces {
             process::join_namespace(namespace.as_fd())?;
@@ -22,8 +22,8 @@ pub(crate) fn send_in(namespaces: [&OwnedFd; 2], work: impl FnOnce() -> io::Resu
     })
 }
 
-/// Has `work` done by a child of this process in namespaces of its own.
-pub(crate) fn send_apart(
+/// Runs `work` in a child of this process, in new namespaces.
+pub(crate) fn run_in_new(
     namespaces: &[NamespaceKind],
     work: impl FnOnce() -> io::Result<()>,
 ) -> io::Result<()> {

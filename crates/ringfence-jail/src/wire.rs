@@ -17,7 +17,7 @@ use std::{
 use zeroize::Zeroizing;
 
 pub const MESSAGE_BYTES_MAX: usize = 16 << 10;
-/// The longest plan or claim (in the payload, not in a message).
+/// Maximum length of a plan or claim (in the payload, not in a message).
 pub const PLAN_BYTES_MAX: u64 = 4 << 20;
 
 /// Server to helper. Descriptors: run socket, plan, stdin, stdout, stderr, report.
@@ -25,32 +25,28 @@ pub const PLAN_BYTES_MAX: u64 = 4 << 20;
 #[serde(deny_unknown_fields)]
 pub struct Start {
     pub plan_bytes: u64,
-    /// The sandbox is made from a template. Four more descriptors: its user, pid and mount namespaces, and its control
-    /// connection.
+    /// Made from a template. Four more descriptors: its user, pid and mount namespaces, and its control connection.
     pub from_template: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Order {
-    /// A request claims the sandbox; the claim waits until the sandbox is ready. Descriptor: the payload.
+    /// A request claims the sandbox; the claim waits until it is ready. Descriptor: the payload, which begins with it.
     Claim {
-        /// The claim is the first so many bytes of the payload.
         claim_bytes: u64,
     },
-    /// Show the program these packages in the place of those that it had; it may be running.
+    /// Show the program these packages in place of those that it had; it may be running.
     Layer(LayerName),
-    /// Open more ports of the running sandbox's egress.
     Egress(EgressSpec),
-    /// Say what the sandbox, which is not claimed yet, takes of the host's memory.
+    /// Report the host memory that the sandbox, which is not claimed yet, takes.
     Measure,
-    /// Interrupt the program that runs, and whatever it runs in its process group, as Ctrl-C does.
+    /// Interrupt the running program, and all that it runs in its process group, as Ctrl-C does.
     Interrupt,
-    /// Say what the tree has used so far. The number comes back.
+    /// Report what the tree has used so far. The number is returned.
     Account(u64),
-    /// From now on the tree has this share of the processors. Where no cgroup gives it out, that is a failure.
+    /// Change the tree's share of the processors: fails without a cgroup, and has no effect if it has no cpu limit.
     Share {
-        /// Thousandths of one.
         cpu_millicores: u32,
     },
     Cancel,
@@ -60,21 +56,19 @@ pub enum Order {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Event {
-    /// The walls are up; from now on a claim takes effect at once. Descriptors, of a template: see [`Start`].
+    /// The walls are up; from now on a claim takes effect at once. Descriptors, for a template: see [`Start`].
     Parked(Imported),
-    /// So many bytes of memory that are not shared with other sandboxes.
+    /// Bytes of memory that are not shared with other sandboxes.
     Measured(u64),
-    /// What the tree has used so far.
     Account(u64, Usage),
-    /// The claim is bound and the program runs. Descriptors: workspace, output directory, the sockets of the claim's
-    /// egress.
+    /// The claim is bound and the program runs. Descriptors: workspace, output directory, sockets of its egress.
     Running,
     Layered,
-    /// They are not; the program goes on without them.
+    /// The packages could not be shown; the program continues without them.
     NotLayered(Failure),
     /// The ports of the egress are open. Descriptors: the sockets.
     EgressOpened,
-    /// They are not; the program goes on without them.
+    /// The ports could not be opened; the program continues without them.
     EgressNotOpened(Failure),
     Ended(Ending),
     Failed(Failure),
@@ -84,9 +78,8 @@ pub enum Event {
 #[serde(deny_unknown_fields)]
 pub enum InitOrder {
     Go,
-    /// The limits of the claim are in force: do its part. Descriptor: the payload.
+    /// The limits of the claim are in force: pid 1 does its part. Descriptor: the payload.
     Claim {
-        /// The claim is the first so many bytes of the payload.
         claim_bytes: u64,
     },
     Terminate,
@@ -101,11 +94,11 @@ pub enum Handle {
     Proc,
     Disk,
     Layers,
-    /// The process of a program that was started ahead.
+    /// The pidfd of a program that was started before its claim.
     Program,
     /// A socket of its egress, by its place in the order of [`crate::EgressSockets`].
     Socket(u8),
-    /// From which a fork will read what it waits for.
+    /// The pipe from which a fork reads its input.
     Waits,
     Control,
     Rules,
@@ -116,28 +109,28 @@ pub enum Handle {
     Uts,
     Cgroup,
     Pid,
-    /// A namespace, of children to come.
+    /// The time namespace of future children.
     Time,
 }
 
-/// Template to the supervisor of its own sandbox, once: it may be asked for forks. It says nothing of other sandboxes.
-/// Also an interpreter that was started ahead, to pid 1.
+/// Sent once, by a template to the supervisor of its own sandbox: it can be forked now. It says nothing of other
+/// sandboxes. Also sent by an interpreter that was started before its claim, to pid 1.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Imported {
-    /// Those of the wanted modules that there are.
+    /// The wanted modules that exist.
     pub wanted: Vec<String>,
-    /// The first names of all that came with them, in one string, separated by spaces.
+    /// The first names of all modules that were loaded with them, in one string, separated by spaces.
     pub loaded: String,
-    /// Why a template cannot be forked; empty: it can.
+    /// Why a template cannot be forked; empty if it can.
     #[serde(default)]
     pub refused: String,
 }
 
-/// The forker's replies, each five numbers: which it is, and what it says.
+/// The forker's replies, each five numbers: the kind, and four values.
 #[derive(Debug)]
 pub enum ForkEvent {
-    /// There is a child. Descriptor: its process.
+    /// The child exists. Descriptor: its pidfd.
     Forked,
     Ready,
     /// The fork failed, or the child could not raise a wall.
@@ -148,7 +141,7 @@ pub enum ForkEvent {
 impl ForkEvent {
     const BYTES: usize = 40;
 
-    /// The next one; `None`: the template is gone.
+    /// Receives the next one; `None` if the template is gone.
     pub(crate) fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(Self, Vec<OwnedFd>)>> {
         let mut buffer = [0; Self::BYTES];
         let (length, descriptors) = ringfence_sys::channel::receive(socket, &mut buffer)?;
@@ -182,7 +175,7 @@ impl ForkEvent {
     }
 }
 
-/// What the kernel can refuse a forker, by its number there.
+/// The steps of a forker that the kernel can refuse, by their number there.
 const FORK_STEPS: [&str; 9] = [
     "fork of the template",
     "cgroup of the fork",
@@ -195,12 +188,12 @@ const FORK_STEPS: [&str; 9] = [
     "landlock of the fork",
 ];
 
-/// The end of a program in the kernel's words, as wait4(2) gives them to its parent.
+/// The end of a program, as wait4(2) reports it to its parent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProgramEnd {
     pub status: i32,
-    /// Processor time in user mode, of it and of those it waited for.
+    /// Processor time in user mode, of the program and of the children it waited for.
     pub user_us: u64,
     pub system_us: u64,
     pub max_rss_kib: u64,
@@ -212,7 +205,7 @@ pub enum InitEvent {
     /// The walls are up. Descriptors: these.
     Parked {
         descriptors: Vec<Handle>,
-        /// By an interpreter that was started ahead.
+        /// Reported by an interpreter that was started before its claim.
         imported: Imported,
     },
     Running,
@@ -220,18 +213,17 @@ pub enum InitEvent {
     Failed(Failure),
 }
 
-/// The step of a [`Failure`] that says that a running program has ended with its template.
+/// The step of a [`Failure`] that reports that a running program has ended with its template.
 pub const TEMPLATE_GONE: &str = "follow the program";
 
-/// How a tree came to its end, and what it used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ending {
     pub cause: Cause,
-    /// Wait status of the program, where it ended by itself.
+    /// Wait status of the program, if it ended by itself.
     pub status: Option<i32>,
     pub usage: Usage,
-    /// Processes of it are still there, though all have been killed: the kernel, or one of the host's, holds them.
+    /// Processes of it still exist, though all have been killed: the kernel, or a process of the host, holds them.
     #[serde(default)]
     pub is_stuck: bool,
 }
@@ -258,7 +250,7 @@ pub enum Cause {
     Killed,
 }
 
-/// The plan or claim at the beginning of a payload. Its text, which may hold secrets, is wiped.
+/// Reads the plan or claim at the beginning of a payload. Its text, which may hold secrets, is wiped.
 pub fn read_head<T: DeserializeOwned>(payload: &File, bytes: u64) -> io::Result<T> {
     if bytes > PLAN_BYTES_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "plan too long"));
@@ -281,7 +273,7 @@ pub fn send<T: Serialize>(
 }
 
 pub fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
-    // Not on the heap, whose pages a process that has just been forked would have to copy.
+    // Not on the heap, whose pages a newly forked process would have to copy.
     let mut buffer = [0; MESSAGE_BYTES_MAX];
     let (length, descriptors) = ringfence_sys::channel::receive(socket, &mut buffer)?;
     if length == 0 {

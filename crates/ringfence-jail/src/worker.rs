@@ -1,8 +1,8 @@
 //! Functions of this binary that read untrusted bytes inside a jail. One kind reads its input to the end and exits; the
-//! other is kept, and answers one question after the other. Where answers decide, each is given by a fork of its own:
-//! the process that is kept never sees a byte of a question. A process that answers can only compute, read questions,
-//! and write answers. Before its first byte of input a worker closes what it has inherited from pid 1, whose connection
-//! to the supervisor is among that.
+//! other is kept, and answers question after question. Where answers decide, each is given by a fork, and the kept
+//! process never sees a byte of a question. A process that answers can only compute, read questions, and write answers.
+//! Before its first byte of input a worker closes what it inherited from pid 1, including the connection to the
+//! supervisor.
 
 use crate::seccomp;
 use ringfence_sys::{
@@ -25,25 +25,24 @@ pub enum Work {
     /// Questions, each with a head and a body, until the end of standard input.
     Kept {
         by: Answering,
-        /// Done once, before the first question: what every answer needs.
+        /// Called once, before the first question: the set-up that all answers share.
         prepare: fn(),
         /// Head and body in, the answer out.
         answer: fn(&[u8], &[u8]) -> Vec<u8>,
     },
 }
 
-/// Who answers the questions of a kept worker.
+/// The process that answers the questions of a kept worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answering {
-    /// A fork for each.
     Forks,
-    /// The worker itself: what it was asked may show in later answers. For questions of one namespace, whose answers
+    /// The worker itself: earlier questions may influence later answers. For questions of one namespace, whose answers
     /// decide nothing.
     Itself,
 }
 
 impl Answering {
-    /// What tells it from other processes of ours, and from the other kind.
+    /// Returns the name that distinguishes it from other processes of ours, and from the other kind.
     fn process_name(self) -> &'static str {
         match self {
             Self::Forks => "ringfence-check",
@@ -54,15 +53,15 @@ impl Answering {
 
 pub type Workers = &'static [(&'static str, Work)];
 
-/// Of a question's head, and of its body, in bytes.
+/// Maximum size of a question's head, and of its body, in bytes.
 pub const QUESTION_BYTES_MAX: u32 = 64 << 20;
 
-/// There is no further question.
+/// The exit status if there is no further question.
 const NO_MORE: i32 = 3;
 const PANICKED: i32 = 101;
 
-/// A question as a kept worker reads it: the lengths of head and body, as 32-bit big-endian numbers, then both. An
-/// answer is one such length and the answer.
+/// Encodes a question as a kept worker reads it: the lengths of head and body, as 32-bit big-endian numbers, then both.
+/// An answer is one such length and the answer.
 pub fn question(head: &[u8], body: &[u8]) -> io::Result<Vec<u8>> {
     let length = |part: &[u8]| {
         let length = u32::try_from(part.len()).ok();
@@ -73,18 +72,17 @@ pub fn question(head: &[u8], body: &[u8]) -> io::Result<Vec<u8>> {
     Ok([lengths[0].as_slice(), &lengths[1], head, body].concat())
 }
 
-/// Whether no byte of the question in this pipe was read: a worker that has ended has not seen it, and another may be
-/// asked.
+/// True if no byte of the question in this pipe was read: if its worker has ended, another may be asked.
 pub fn is_unread(questions: BorrowedFd<'_>, question: &[u8]) -> bool {
     channel::unread(questions).is_ok_and(|bytes| bytes == question.len() as u64)
 }
 
-/// What one that is kept writes before it reads its first question.
+/// The byte that a kept worker writes before it reads its first question.
 pub const READY: [u8; 1] = [1];
 
-/// Ends the process, so that nothing drops a descriptor that is closed here.
+/// Runs the work and ends the process, so that nothing drops a descriptor that is closed here.
 pub(crate) fn run(work: Work) -> ! {
-    let done = process::keep_only(&[]).and_then(|()| match work {
+    let done = process::close_all_except(&[]).and_then(|()| match work {
         Work::Once(work) => once(work),
         Work::Kept { by, prepare, answer } => {
             process::set_name(by.process_name())?;
@@ -96,7 +94,7 @@ pub(crate) fn run(work: Work) -> ! {
 }
 
 fn once(work: fn(&[u8]) -> Vec<u8>) -> io::Result<i32> {
-    filter::install(seccomp::of_programs()?)?;
+    filter::install(seccomp::final_filter()?)?;
     let mut input = Vec::new();
     io::stdin().lock().read_to_end(&mut input)?;
     let Ok(output) = panic::catch_unwind(|| work(&input)) else {
@@ -109,15 +107,15 @@ fn once(work: fn(&[u8]) -> Vec<u8>) -> io::Result<i32> {
 }
 
 fn serve(by: Answering, answer: fn(&[u8], &[u8]) -> Vec<u8>) -> io::Result<i32> {
-    let computing = seccomp::of_computing()?;
-    // Without the standard library's buffers, which would read ahead into the next question.
+    let computing = seccomp::compute_filter()?;
+    // These bypass the standard library's buffers, which would read ahead into the next question.
     let mut questions = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let mut answers = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     if by == Answering::Itself {
         filter::install(&computing)?;
         answers.write_all(&READY)?;
         loop {
-            match one(&mut questions, &mut answers, answer)? {
+            match reply(&mut questions, &mut answers, answer)? {
                 0 => {}
                 NO_MORE => return Ok(0),
                 status => return Ok(status),
@@ -133,7 +131,7 @@ fn serve(by: Answering, answer: fn(&[u8], &[u8]) -> Vec<u8>) -> io::Result<i32> 
         match process::fork()? {
             Fork::Child => {
                 let status = match filter::install(&computing) {
-                    Ok(()) => one(&mut questions, &mut answers, answer).unwrap_or(1),
+                    Ok(()) => reply(&mut questions, &mut answers, answer).unwrap_or(1),
                     Err(_) => 1,
                 };
                 process::exit_now(status)
@@ -143,7 +141,7 @@ fn serve(by: Answering, answer: fn(&[u8], &[u8]) -> Vec<u8>) -> io::Result<i32> 
                 match ended.and_then(|ended| ended.status.code()) {
                     Some(0) => {}
                     Some(NO_MORE) => return Ok(0),
-                    // What it has left in the pipes belongs to no question.
+                    // Data that it has left in the pipes belongs to no question.
                     _ => return Ok(1),
                 }
             }
@@ -151,7 +149,7 @@ fn serve(by: Answering, answer: fn(&[u8], &[u8]) -> Vec<u8>) -> io::Result<i32> 
     }
 }
 
-fn one(questions: &mut File, answers: &mut File, answer: fn(&[u8], &[u8]) -> Vec<u8>) -> io::Result<i32> {
+fn reply(questions: &mut File, answers: &mut File, answer: fn(&[u8], &[u8]) -> Vec<u8>) -> io::Result<i32> {
     let mut lengths = [[0; 4]; 2];
     let begun = questions.read(lengths.as_flattened_mut())?;
     if begun == 0 {
@@ -166,10 +164,10 @@ fn one(questions: &mut File, answers: &mut File, answer: fn(&[u8], &[u8]) -> Vec
     questions.read_exact(&mut head)?;
     let mut body = vec![0; usize::try_from(body).unwrap_or_default()];
     questions.read_exact(&mut body)?;
-    let Ok(said) = panic::catch_unwind(|| answer(&head, &body)) else {
+    let Ok(answered) = panic::catch_unwind(|| answer(&head, &body)) else {
         return Ok(PANICKED);
     };
-    let length = u32::try_from(said.len()).map_err(io::Error::other)?;
-    answers.write_all(&[length.to_be_bytes().as_slice(), &said].concat())?;
+    let length = u32::try_from(answered.len()).map_err(io::Error::other)?;
+    answers.write_all(&[length.to_be_bytes().as_slice(), &answered].concat())?;
     Ok(0)
 }

@@ -1,5 +1,5 @@
-//! System calls of the agent in a container. It is a program of its own, compiled by the build script of
-//! `ringfence-backend` without any crate, so that the C library's functions are declared here. It has one thread.
+//! System calls of the agent in a container. The build script of `ringfence-backend` compiles the agent as a separate
+//! program without any crate, so that the C library's functions are declared here. It has one thread.
 
 use std::{
     ffi::{CString, c_char, c_int, c_long, c_ulong},
@@ -13,39 +13,39 @@ use std::{
 #[repr(C)]
 struct SignalSet([u64; 16]);
 
-/// What `poll(2)` waits for.
+/// `struct pollfd` of poll(2).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct Wait {
+pub struct Polled {
     descriptor: c_int,
-    wanted: i16,
-    found: i16,
+    events: i16,
+    revents: i16,
 }
 
 const POLLIN: i16 = 1;
 const POLLOUT: i16 = 4;
-/// An error, a hang-up: reading or writing tells which.
+/// `POLLERR` and `POLLHUP`: reading or writing shows which.
 const POLLENDED: i16 = 0x8 | 0x10;
 
-impl Wait {
+impl Polled {
     pub fn new(descriptor: &impl AsRawFd, reads: bool, writes: bool) -> Self {
         let read = if reads { POLLIN } else { 0 };
         let write = if writes { POLLOUT } else { 0 };
-        let wanted = read | write;
+        let events = read | write;
         Self {
-            // A hang-up would be told without being asked for, again and again.
-            descriptor: if wanted == 0 { -1 } else { descriptor.as_raw_fd() },
-            wanted,
-            found: 0,
+            // poll(2) would report a hang-up again and again, although nothing was requested.
+            descriptor: if events == 0 { -1 } else { descriptor.as_raw_fd() },
+            events,
+            revents: 0,
         }
     }
 
     pub fn can_read(&self) -> bool {
-        self.wanted & POLLIN != 0 && self.found & (POLLIN | POLLENDED) != 0
+        self.events & POLLIN != 0 && self.revents & (POLLIN | POLLENDED) != 0
     }
 
     pub fn can_write(&self) -> bool {
-        self.wanted & POLLOUT != 0 && self.found & (POLLOUT | POLLENDED) != 0
+        self.events & POLLOUT != 0 && self.revents & (POLLOUT | POLLENDED) != 0
     }
 }
 
@@ -56,7 +56,7 @@ struct TimeValue {
     micros: c_long,
 }
 
-/// `struct rusage`; what is not used here has no name.
+/// `struct rusage`; fields that are not used here have no name.
 #[repr(C)]
 struct ResourceUsage {
     user: TimeValue,
@@ -84,7 +84,7 @@ unsafe extern "C" {
     fn sigaddset(set: *mut SignalSet, signal: c_int) -> c_int;
     fn sigprocmask(how: c_int, set: *const SignalSet, old: *mut SignalSet) -> c_int;
     fn signalfd(descriptor: c_int, set: *const SignalSet, flags: c_int) -> c_int;
-    fn poll(waits: *mut Wait, count: c_ulong, timeout_ms: c_int) -> c_int;
+    fn poll(waits: *mut Polled, count: c_ulong, timeout_ms: c_int) -> c_int;
     fn ioctl(descriptor: c_int, request: c_ulong, ...) -> c_int;
     fn shutdown(descriptor: c_int, how: c_int) -> c_int;
 }
@@ -110,26 +110,26 @@ fn done(result: c_int) -> io::Result<c_int> {
     }
 }
 
-/// Hides this process's memory, environment and descriptors from its equals.
+/// Hides this process's memory, environment and descriptors from other processes of its user (`PR_SET_DUMPABLE`).
 pub fn refuse_dumps() -> io::Result<()> {
-    // SAFETY: this operation of prctl(2) takes one plain number.
+    // SAFETY: this operation of prctl(2) takes a number and no pointer.
     done(unsafe { prctl(PR_SET_DUMPABLE, 0 as c_ulong) }).map(drop)
 }
 
 fn set_mask(signals: &[c_int]) -> io::Result<SignalSet> {
     let mut set = SignalSet([0; 16]);
-    // SAFETY: the set is as large as the C library's sigset_t.
+    // SAFETY: sigemptyset writes the whole set, a local as large as the C library's sigset_t.
     unsafe { sigemptyset(&raw mut set) };
     for signal in signals {
         // SAFETY: the set was initialised above.
         unsafe { sigaddset(&raw mut set, *signal) };
     }
-    // SAFETY: an initialised set; the old one is not wanted.
+    // SAFETY: the set was initialised above and lives until the call returns; a null old set is allowed.
     done(unsafe { sigprocmask(SIG_SETMASK, &raw const set, ptr::null_mut()) })?;
     Ok(set)
 }
 
-/// Ignores every signal that can be ignored but that of children. The kernel protects pid 1 from most; gVisor does not.
+/// Ignores every signal that can be ignored, except `SIGCHLD`. The kernel protects pid 1 from most; gVisor does not.
 pub fn ignore_signals() {
     const IGNORE: usize = 1;
     for number in (1..=64).filter(|number| ![9, SIGCHLD, 19, 32, 33].contains(number)) {
@@ -138,59 +138,58 @@ pub fn ignore_signals() {
     }
 }
 
-/// Blocks SIGCHLD; the descriptor is readable when a child has ended.
+/// Blocks SIGCHLD and opens a descriptor that is readable when a child has ended.
 pub fn child_events() -> io::Result<OwnedFd> {
     let set = set_mask(&[SIGCHLD])?;
-    // SAFETY: an initialised set; -1 asks for a new descriptor.
+    // SAFETY: `set_mask` has initialised the set, which lives until the call returns; -1 asks for a new descriptor.
     let descriptor = done(unsafe { signalfd(-1, &raw const set, CLOEXEC | NONBLOCK) })?;
-    // SAFETY: signalfd has just made it; it has no other owner.
+    // SAFETY: signalfd has just created it; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
 pub fn set_nonblocking(descriptor: &impl AsRawFd) -> io::Result<()> {
     let number = descriptor.as_raw_fd();
-    // SAFETY: F_GETFL takes a plain number.
+    // SAFETY: F_GETFL takes numbers and no pointer.
     let flags = done(unsafe { fcntl(number, F_GETFL) })?;
-    // SAFETY: F_SETFL takes plain numbers.
+    // SAFETY: F_SETFL takes numbers and no pointer.
     done(unsafe { fcntl(number, F_SETFL, flags | NONBLOCK) }).map(drop)
 }
 
-/// Ends a connection in one direction or both; a pipe refuses it.
+/// Shuts down one or both directions of a connection; a pipe refuses it.
 pub fn shut_down(connection: &impl AsRawFd, how: Shutdown) -> io::Result<()> {
     let how = match how {
         Shutdown::Read => 0,
         Shutdown::Write => 1,
         Shutdown::Both => 2,
     };
-    // SAFETY: shutdown(2) takes plain numbers.
+    // SAFETY: shutdown(2) takes numbers and no pointer.
     done(unsafe { shutdown(connection.as_raw_fd(), how) }).map(drop)
 }
 
-/// Bytes that a pipe holds.
+/// Returns the number of unread bytes in a pipe.
 pub fn unread(pipe: &impl AsRawFd) -> io::Result<u64> {
     let mut bytes: c_int = 0;
-    // SAFETY: FIONREAD writes one number, to this frame's own.
+    // SAFETY: FIONREAD writes one int, to a local that lives until the call returns.
     done(unsafe { ioctl(pipe.as_raw_fd(), FIONREAD, &raw mut bytes) })?;
     u64::try_from(bytes).map_err(io::Error::other)
 }
 
-/// Waits until one of these can be used, or for so long.
-pub fn wait(waits: &mut [Wait], patience: Option<Duration>) -> io::Result<()> {
-    let timeout = patience.map_or(-1, |patience| {
-        c_int::try_from(patience.as_millis()).unwrap_or(c_int::MAX)
+/// Waits until a descriptor is ready, the timeout expires or a signal interrupts.
+pub fn wait(waits: &mut [Polled], timeout: Option<Duration>) -> io::Result<()> {
+    let timeout = timeout.map_or(-1, |timeout| {
+        c_int::try_from(timeout.as_millis()).unwrap_or(c_int::MAX)
     });
     let count = waits.len() as c_ulong;
-    // SAFETY: the pointer and the count are those of one slice of `struct pollfd`s.
+    // SAFETY: pointer and count are those of one mutable slice of `struct pollfd`s, which lives until the call returns.
     match done(unsafe { poll(waits.as_mut_ptr(), count, timeout) }) {
         Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-            waits.iter_mut().for_each(|wait| wait.found = 0);
+            waits.iter_mut().for_each(|wait| wait.revents = 0);
             Ok(())
         }
         result => result.map(drop),
     }
 }
 
-/// A child that has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Reaped {
     pub pid: i32,
@@ -200,7 +199,7 @@ pub struct Reaped {
     pub max_rss_kib: u64,
 }
 
-/// What `wait4(2)` says at once.
+/// State of the children, from wait4(2) without blocking.
 pub enum Children {
     Ended(Reaped),
     Running,
@@ -219,7 +218,7 @@ pub fn reap() -> Children {
         rest: [0; 13],
     };
     let mut status = 0;
-    // SAFETY: both pointers are to this frame's own, of the kernel's layout.
+    // SAFETY: both pointers are to locals with the kernel's layout, which live until the call returns.
     let pid = unsafe { wait4(-1, &raw mut status, WNOHANG, &raw mut usage) };
     let time = |value: TimeValue| {
         let number = |part: c_long| u64::try_from(part).unwrap_or(0);
@@ -238,20 +237,20 @@ pub fn reap() -> Children {
     }
 }
 
-/// Signals one process, or with a negative number a group; every process but this one: -1, which only pid 1 may say.
+/// Signals one process, or with a negative number a group, or with -1 every process but this one: for pid 1 only.
 pub fn send_signal(pid: i32, number: i32) -> io::Result<()> {
     if pid == 0 || pid == 1 || (pid == -1 && std::process::id() != 1) {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     }
-    // SAFETY: kill(2) takes plain numbers.
+    // SAFETY: kill(2) takes numbers and no pointer.
     done(unsafe { kill(pid, number) }).map(drop)
 }
 
-/// Lowers a limit of a process; 0 is this one.
+/// Lowers a resource limit of a process (0: this one).
 pub fn limit(pid: i32, which: u32, value: u64) -> io::Result<()> {
     let which = c_int::try_from(which).map_err(io::Error::other)?;
     let new = [value, value];
-    // SAFETY: `new` is a `struct rlimit64`; the old limit is not wanted.
+    // SAFETY: `new` has the layout of `struct rlimit64` and lives until the call returns; a null old limit is allowed.
     done(unsafe { prlimit64(pid, which, &raw const new, ptr::null_mut()) }).map(drop)
 }
 
@@ -262,20 +261,20 @@ pub struct User {
     pub gid: u32,
 }
 
-/// How a program is started.
+/// A program to start.
 pub struct Start<'a> {
     pub path: &'a str,
     pub argv: &'a [String],
     pub environment: &'a [String],
     pub directory: &'a str,
     pub rlimits: &'a [(u32, u64)],
-    /// Whose process it becomes; none: it stays this one's user's.
+    /// User of the program; none: the same as of this process.
     pub user: Option<User>,
-    /// Its descriptors from 0 on.
+    /// Descriptors of the program, from 0 on.
     pub descriptors: &'a [OwnedFd],
 }
 
-/// Starts a program in a session of its own. An error of the exec is returned here.
+/// Starts a program in a session of its own. An error before or of the exec is returned here.
 pub fn start(program: &Start<'_>) -> io::Result<i32> {
     let text = |text: &str| CString::new(text).map_err(io::Error::other);
     let texts = |texts: &[String]| {
@@ -297,74 +296,74 @@ pub fn start(program: &Start<'_>) -> io::Result<i32> {
             .collect()
     };
     let (argv, environment) = (pointers(&argv), pointers(&environment));
-    let (mut told, says) = io::pipe()?;
-    let failed = std::fs::File::from(above_the_program(&says)?);
-    drop(says);
-    // SAFETY: this process has one thread, so that the child may use everything.
+    let (mut error_reader, error_writer) = io::pipe()?;
+    let failed = std::fs::File::from(duplicate_above_program(&error_writer)?);
+    drop(error_writer);
+    // SAFETY: this process has one thread, so that no lock is copied in a held state and the child may use everything.
     let pid = done(unsafe { fork() })?;
     if pid == 0 {
         let error = become_program(program);
         if let Ok(()) = error {
-            // SAFETY: three pointers to texts and to null-terminated lists of texts that live until here.
+            // SAFETY: `path` and both null-terminated arrays of NUL-terminated strings live until the call returns.
             unsafe { execve(path.as_ptr(), argv.as_ptr(), environment.as_ptr()) };
         }
         let error = error.err().unwrap_or_else(io::Error::last_os_error);
         let number = error.raw_os_error().unwrap_or(5);
         drop(io::Write::write_all(&mut &failed, &number.to_le_bytes()));
-        // SAFETY: it takes a plain number, and does not return.
+        // SAFETY: _exit(2) takes a number and no pointer, and does not return.
         unsafe { _exit(127) }
     }
     drop(failed);
     let mut number = [0; 4];
-    match io::Read::read_exact(&mut told, &mut number) {
+    match io::Read::read_exact(&mut error_reader, &mut number) {
         Ok(()) => Err(io::Error::from_raw_os_error(i32::from_le_bytes(number))),
         Err(_) => Ok(pid),
     }
 }
 
-/// A copy with a number above those of the program's descriptors.
-fn above_the_program(descriptor: &impl AsRawFd) -> io::Result<OwnedFd> {
-    // SAFETY: plain numbers; the descriptor is alive.
+/// Duplicates a descriptor to a number above those of the program's descriptors.
+fn duplicate_above_program(descriptor: &impl AsRawFd) -> io::Result<OwnedFd> {
+    // SAFETY: F_DUPFD_CLOEXEC takes numbers and no pointer.
     let copy = done(unsafe { fcntl(descriptor.as_raw_fd(), F_DUPFD_CLOEXEC, 64) })?;
-    // SAFETY: fcntl has just made it; it has no other owner.
+    // SAFETY: fcntl has just created it; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
-/// Gives up this user for good, and with it every capability.
+/// Becomes another user for good, without any capability.
 fn become_user(user: User) -> io::Result<()> {
     let User { uid, gid } = user;
     for capability in 0..64 as c_ulong {
-        // SAFETY: this operation of prctl(2) takes one plain number; one that the kernel does not know is refused.
+        // SAFETY: this operation of prctl(2) takes a number and no pointer; an unknown capability is refused.
         if unsafe { prctl(PR_CAPBSET_DROP, capability) } < 0 {
             break;
         }
     }
-    // SAFETY: no groups, so that the pointer is not read.
+    // SAFETY: with 0 groups the kernel does not read the null pointer.
     done(unsafe { setgroups(0, ptr::null()) })?;
-    // SAFETY: plain numbers.
+    // SAFETY: setresgid(2) takes numbers and no pointer.
     done(unsafe { setresgid(gid, gid, gid) })?;
-    // SAFETY: plain numbers.
+    // SAFETY: setresuid(2) takes numbers and no pointer.
     done(unsafe { setresuid(uid, uid, uid) }).map(drop)
 }
 
-/// Makes something as another user, whose it then is.
+/// Runs `make` with another effective uid, which owns what it creates.
 pub fn as_user<T>(user: Option<User>, make: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     const UNCHANGED: u32 = u32::MAX;
     let Some(user) = user else { return make() };
-    // SAFETY: plain numbers; this process has one thread.
+    // SAFETY: setresuid(2) takes numbers and no pointer; in this one thread, no other code runs as the user meanwhile.
     done(unsafe { setresuid(UNCHANGED, user.uid, UNCHANGED) })?;
     let made = make();
-    // SAFETY: plain numbers; back to what it was.
+    // SAFETY: setresuid(2) takes numbers and no pointer. The effective uid is the agent's again, which is 0.
     done(unsafe { setresuid(UNCHANGED, 0, UNCHANGED) })?;
     made
 }
 
-/// In the child: everything before the exec.
+/// Prepares the child for the exec.
 fn become_program(program: &Start<'_>) -> io::Result<()> {
-    // SAFETY: setsid(2) takes nothing.
+    // SAFETY: setsid(2) takes no argument.
     done(unsafe { setsid() })?;
     for number in 1..=64 {
-        // 9 and 19 cannot be changed; 32 and 33 are the C library's.
+        // 9 and 19 cannot be changed; 32 and 33 belong to the C library.
         if ![9, 19, 32, 33].contains(&number) {
             // SAFETY: SIG_DFL, which is 0, installs no handler.
             unsafe { signal(number, 0) };
@@ -375,19 +374,19 @@ fn become_program(program: &Start<'_>) -> io::Result<()> {
         become_user(user)?;
     }
     std::env::set_current_dir(program.directory)?;
-    // The host's memory runs out on the program first.
+    // If the host runs out of memory, the kernel kills the program first.
     drop(std::fs::write("/proc/self/oom_score_adj", "1000"));
     for (which, value) in program.rlimits {
         limit(0, *which, *value)?;
     }
     let mut moved = Vec::new();
     for descriptor in program.descriptors {
-        moved.push(above_the_program(descriptor)?);
+        moved.push(duplicate_above_program(descriptor)?);
     }
     for (target, descriptor) in (0..).zip(&moved) {
-        // SAFETY: plain numbers; what was at the target is used by the parent only.
+        // SAFETY: dup2(2) takes numbers and no pointer; a descriptor at the target is used by the parent only.
         done(unsafe { dup2(descriptor.as_raw_fd(), target) })?;
-        // SAFETY: plain numbers.
+        // SAFETY: F_SETFD takes numbers and no pointer.
         done(unsafe { fcntl(target, F_SETFD, 0) })?;
     }
     Ok(())

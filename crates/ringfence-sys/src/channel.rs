@@ -10,10 +10,9 @@ use std::{
     os::fd::{BorrowedFd, OwnedFd},
 };
 
-/// The most descriptors of one message.
 pub const DESCRIPTORS_MAX: usize = 24;
 
-/// Two ends of a connection that keeps message boundaries (`SOCK_SEQPACKET`), closed on exec.
+/// Opens a connected pair of sockets that keep message boundaries (`SOCK_SEQPACKET`), closed on exec.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC;
     Ok(net::socketpair(
@@ -24,7 +23,7 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     )?)
 }
 
-/// Sends one message with descriptors. A vanished reader is an error, not a signal.
+/// Sends one message with descriptors. A closed peer is an error, not a signal (`MSG_NOSIGNAL`).
 pub fn send(socket: BorrowedFd<'_>, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     if descriptors.len() > DESCRIPTORS_MAX {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -48,8 +47,8 @@ pub fn send(socket: BorrowedFd<'_>, message: &[u8], descriptors: &[BorrowedFd<'_
     }
 }
 
-/// Receives one message into `buffer`; its length and descriptors. Length 0 is the end. A message or a list of
-/// descriptors that does not fit is an error, never a part of one. `EAGAIN` on a non-blocking socket.
+/// Receives one message into `buffer`: its length (0: end of the connection) and its descriptors. If either does not
+/// fit, `EMSGSIZE`; it is never truncated. `EAGAIN`: nothing to receive on a non-blocking socket.
 pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -75,12 +74,11 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, 
     Ok((message.bytes, descriptors))
 }
 
-/// Bytes of a pipe that are not read yet, by either end of it.
+/// Returns the number of unread bytes in a pipe, given either end.
 pub fn unread(pipe: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(rustix::io::ioctl_fionread(pipe)?)
 }
 
-/// Makes operations on this descriptor return `EAGAIN` instead of waiting.
 pub fn set_nonblocking(descriptor: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::io::ioctl_fionbio(descriptor, true)?)
 }

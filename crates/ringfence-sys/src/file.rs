@@ -1,4 +1,4 @@
-//! Files by descriptor; no function here follows a link that a program may have made.
+//! File operations on descriptors. A link that a program may have made is not followed.
 
 use rustix::fs::{self, AtFlags, FileType, MemfdFlags, Mode, OFlags, ResolveFlags};
 use std::{
@@ -13,35 +13,35 @@ use std::{
     time::Instant,
 };
 
-/// A file in memory, closed on exec.
+/// Creates a file in memory (`memfd_create(2)`), closed on exec.
 pub fn memory_file(name: &str) -> io::Result<File> {
     Ok(fs::memfd_create(name, MemfdFlags::CLOEXEC)?.into())
 }
 
-/// The current directory, as a descriptor for the `*at` functions below.
+/// Returns the current directory (`AT_FDCWD`) for the `*at` functions below.
 pub fn current_directory() -> BorrowedFd<'static> {
     fs::CWD
 }
 
-/// Takes over a descriptor that this process was started with. Each number can be taken once.
+/// Takes ownership of a descriptor that this process was started with. `EBADF`: it is closed, or was taken before.
 pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     static TAKEN: std::sync::Mutex<Vec<RawFd>> = std::sync::Mutex::new(Vec::new());
     let mut taken = TAKEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    // SAFETY: F_GETFD takes plain numbers.
+    // SAFETY: F_GETFD takes numbers and no pointer.
     let open = unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0;
     if !open || taken.contains(&number) {
         return Err(io::Error::from_raw_os_error(libc::EBADF));
     }
     taken.push(number);
-    // SAFETY: the descriptor is open (checked) and no other owner was made by this function (remembered).
+    // SAFETY: the descriptor is open (checked); callers name only inherited ones, which get one owner, here (`taken`).
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Puts the null device on those of the descriptors 0 to 2 that are closed, for as long as the process lives. What is
-/// opened after this has another number, so that nothing printed is written into it.
+/// Opens /dev/null on each of the descriptors 0 to 2 that is closed, for the life of the process. Files that are opened
+/// later get other numbers, so that printed text is never written into them.
 pub fn fill_standard_descriptors() -> io::Result<()> {
     loop {
-        // The kernel gives the lowest number that is free.
+        // The kernel returns the lowest free number.
         let null = fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         if null.as_raw_fd() > 2 {
             return Ok(());
@@ -56,22 +56,22 @@ pub fn open_directory(base: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> 
     Ok(fs::openat(base, path, flags, Mode::empty())?)
 }
 
-/// Opens a directory as a handle only, whatever links lead there.
+/// Opens a directory as a handle only (`O_PATH`); symlinks in the path are followed.
 pub fn open_handle(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(fs::open(path, flags, Mode::empty())?)
 }
 
-/// Opens a directory for listing by a path of the host that has no link in it (`openat2`).
-pub fn open_listing_unlinked(path: &Path) -> io::Result<OwnedFd> {
+/// Opens a directory of the host for listing; a path with a symlink in it is refused (`openat2`).
+pub fn open_listing_no_symlinks(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let unlinked = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     Ok(fs::openat2(fs::CWD, path, flags, Mode::empty(), unlinked)?)
 }
 
-/// The ways by which a path leads to its file: as it is written, by each link on it, and without links. What is not
-/// there is where the rest of its path is.
-pub fn ways(path: &Path) -> Vec<PathBuf> {
+/// Returns the paths that a path is resolved through: the path as written, the location of each symlink on the way (up
+/// to a limit), and the path without those symlinks. A component that does not exist is kept as written.
+pub fn resolution_paths(path: &Path) -> Vec<PathBuf> {
     const LINKS_MAX: usize = 40;
     let parts = |path: &Path| path.iter().rev().map(OsStr::to_owned).collect::<Vec<_>>();
     let (mut found, mut at, mut rest) = (vec![path.to_owned()], PathBuf::from("/"), parts(path));
@@ -107,13 +107,13 @@ const INSIDE: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
 
-/// Opens a file for reading below `base`: no link, no `..`, no other mount (`openat2`). Does not wait on a FIFO.
+/// Opens a file for reading below `base`, never through a link or in another mount (`openat2`), nor blocks on a FIFO.
 pub fn open_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     Ok(fs::openat2(base, path, flags, Mode::empty(), INSIDE)?.into())
 }
 
-/// Creates or replaces a file below `base`, under the same rules.
+/// Creates or truncates a file below `base`, under the rules of [`open_beneath`].
 pub fn create_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
     let flags = OFlags::WRONLY
         | OFlags::CREATE
@@ -124,13 +124,13 @@ pub fn create_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
     Ok(fs::openat2(base, path, flags, Mode::from_raw_mode(0o644), INSIDE)?.into())
 }
 
-/// Creates a file below `base` that is not there yet, under the same rules.
+/// Creates a file below `base`, which must not exist yet, under the rules of [`open_beneath`].
 pub fn create_new_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(fs::openat2(base, path, flags, Mode::from_raw_mode(0o644), INSIDE)?.into())
 }
 
-/// Removes a file directly in `base`.
+/// Removes a file directly in `base`; a path of several components is `EINVAL`.
 pub fn remove_file_beneath(base: BorrowedFd<'_>, name: &Path) -> io::Result<()> {
     if name.components().count() != 1 {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -138,7 +138,7 @@ pub fn remove_file_beneath(base: BorrowedFd<'_>, name: &Path) -> io::Result<()> 
     Ok(fs::unlinkat(base, name, AtFlags::empty())?)
 }
 
-/// Makes a directory below `base` under the same rules; one that is there already is fine.
+/// Creates a directory below `base` under the rules of [`open_beneath`]. An existing entry is not an error.
 pub fn make_directory_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let name = path
@@ -158,7 +158,7 @@ pub fn make_directory_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<(
     }
 }
 
-/// Makes a directory with this mode, less what the process's mask takes away.
+/// Creates a directory with this mode, less the umask.
 pub fn make_directory(base: BorrowedFd<'_>, path: &Path, mode: u32) -> io::Result<()> {
     Ok(fs::mkdirat(base, path, Mode::from_raw_mode(mode))?)
 }
@@ -167,7 +167,7 @@ pub fn make_link(base: BorrowedFd<'_>, path: &Path, target: &str) -> io::Result<
     Ok(fs::symlinkat(target, base, path)?)
 }
 
-/// Makes a new file with this mode; it must not be there yet.
+/// Creates a file with this mode, less the umask; it must not exist yet.
 pub fn make_file(base: BorrowedFd<'_>, path: &Path, mode: u32) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(fs::openat(base, path, flags, Mode::from_raw_mode(mode))?.into())
@@ -177,36 +177,34 @@ pub fn set_umask(mask: u32) {
     rustix::process::umask(Mode::from_raw_mode(mask));
 }
 
-/// What a directory entry is, by `lstat`.
+/// Type of a directory entry; a symlink is not followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     File,
     Directory,
     Link,
-    /// In the upper layer of an overlay: what is below was deleted. A character device of number 0:0.
+    /// Marks a deletion in the upper layer of an overlay: a character device with number 0:0.
     Whiteout,
     /// FIFO, socket or device.
     Other,
 }
 
-/// One entry, not followed.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// Name within its directory.
     pub name: PathBuf,
     pub kind: Kind,
     pub size: u64,
-    /// Bytes that it takes of its file system.
+    /// Bytes allocated on its file system.
     pub allocated: u64,
-    /// Number of names this file has.
+    /// Number of hard links.
     pub links: u64,
-    /// Last change of content or attributes: seconds, nanoseconds (a program cannot set it).
+    /// Last change of content or attributes (`ctime`): seconds, nanoseconds. A program cannot set it.
     pub changed: (i64, i64),
     pub identity: (u64, u64),
 }
 
-/// The entries of a directory, at most `max` and as many as are looked at by `deadline`; `true` says that there were
-/// more.
+/// Lists at most `max` entries of a directory, until `deadline`, without following symlinks; true: there are more.
 pub fn list(directory: BorrowedFd<'_>, max: usize, deadline: Instant) -> io::Result<(Vec<Entry>, bool)> {
     let mut entries = Vec::new();
     for entry in fs::Dir::read_from(directory)? {
@@ -245,14 +243,13 @@ fn entry_of(name: PathBuf, stat: &fs::Stat) -> Entry {
     }
 }
 
-/// Makes an open file somebody's.
-pub fn hand_to(open: BorrowedFd<'_>, uid: u32, gid: u32) -> io::Result<()> {
+pub fn change_owner(open: BorrowedFd<'_>, uid: u32, gid: u32) -> io::Result<()> {
     let (uid, gid) = (fs::Uid::from_raw(uid), fs::Gid::from_raw(gid));
     Ok(fs::fchown(open, Some(uid), Some(gid))?)
 }
 
-/// The open file behind a name in a listing of `/proc/[pid]/fd`, whether or not it has a name of its own any more.
-pub fn behind(listing: BorrowedFd<'_>, name: &Path) -> io::Result<Entry> {
+/// Returns the metadata of the open file behind a name in a listing of `/proc/[pid]/fd`, even if it is unlinked.
+pub fn stat_open_file(listing: BorrowedFd<'_>, name: &Path) -> io::Result<Entry> {
     let stat = fs::statat(listing, name, AtFlags::empty())?;
     Ok(entry_of(name.to_owned(), &stat))
 }
@@ -272,19 +269,18 @@ pub fn owner(open: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     Ok((stat.st_uid, stat.st_gid))
 }
 
-/// Opens a namespace by its file in `/proc`.
 pub fn open_namespace(proc: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     Ok(fs::openat(proc, path, flags, Mode::empty())?)
 }
 
-/// Writes a small file that is there already, such as one of `/proc`, in one call.
+/// Writes a small existing file, such as one of `/proc`, in one call.
 pub fn write_small(base: BorrowedFd<'_>, path: &Path, text: &str) -> io::Result<()> {
     use std::io::Write;
     open_to_write(base, path)?.write_all(text.as_bytes())
 }
 
-/// Opens a file that is there already.
+/// Opens an existing file for writing.
 pub fn open_to_write(base: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
     Ok(fs::openat(base, path, flags, Mode::empty())?.into())
@@ -295,10 +291,10 @@ pub fn open_to_read(base: BorrowedFd<'_>, path: &Path) -> io::Result<File> {
     Ok(fs::openat(base, path, flags, Mode::empty())?.into())
 }
 
-/// At most `max` bytes of a small file such as those of `/proc`, as text.
+/// Reads at most `max` bytes of a small file, such as one of `/proc`, as text; invalid UTF-8 is replaced.
 pub fn read_small(base: BorrowedFd<'_>, path: &Path, max: u64) -> io::Result<String> {
     let file = open_to_read(base, path)?;
-    // One call for most of what `/proc` tells, where it would begin with 32 bytes.
+    // Most files of `/proc` fit into one read of this size; an empty vector would begin with 32 bytes.
     let mut bytes = Vec::with_capacity(4096);
     file.take(max).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -310,7 +306,7 @@ pub fn read_link(base: BorrowedFd<'_>, path: &Path) -> io::Result<String> {
         .into_owned())
 }
 
-/// A counter descriptor for kernel notifications (`eventfd`).
+/// Opens a counter for notifications of the kernel (`eventfd(2)`).
 pub fn event_counter() -> io::Result<OwnedFd> {
     Ok(rustix::event::eventfd(
         0,
@@ -322,7 +318,7 @@ pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Whether this process may write there, by the kernel's own answer (`EROFS` and user namespaces included).
+/// True if the kernel lets this process write there (`faccessat2(2)`: `EROFS` and user namespaces included).
 pub fn may_write(path: &Path) -> bool {
     fs::accessat(fs::CWD, path, fs::Access::WRITE_OK, AtFlags::EACCESS).is_ok()
 }
@@ -331,17 +327,16 @@ pub fn read(descriptor: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> 
     Ok(rustix::io::read(descriptor, buffer)?)
 }
 
-/// The names in a directory, at most `max`, without looking at what they are.
 pub fn list_names(directory: BorrowedFd<'_>, max: usize) -> io::Result<Vec<PathBuf>> {
     let names = fs::Dir::read_from(directory)?.filter_map(Result::ok);
-    let shown = names.filter(|entry| !matches!(entry.file_name().to_bytes(), b"." | b".."));
-    Ok(shown
+    let listed = names.filter(|entry| !matches!(entry.file_name().to_bytes(), b"." | b".."));
+    Ok(listed
         .take(max)
         .map(|entry| PathBuf::from(OsStr::from_bytes(entry.file_name().to_bytes())))
         .collect())
 }
 
-/// Names in a directory and whether each is a directory, as its listing says (`d_type`); at most `max`.
+/// Lists the names in a directory with the types in its listing (`d_type`). More than `max` entries are an error.
 pub fn list_kinds(directory: BorrowedFd<'_>, max: usize) -> io::Result<Vec<(PathBuf, Kind)>> {
     let mut entries = Vec::new();
     for entry in fs::Dir::read_from(directory)? {
@@ -364,33 +359,33 @@ pub fn list_kinds(directory: BorrowedFd<'_>, max: usize) -> io::Result<Vec<(Path
     Ok(entries)
 }
 
-/// Lets the owner of a directory below `base` list and enter it again, under the same rules.
-pub fn open_up_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+/// Opens up a directory below `base` to its owner, as [`grant_owner_access`] does, under the rules of [`open_beneath`].
+pub fn grant_owner_access_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = fs::openat2(base, path, flags, Mode::empty(), INSIDE)?;
-    open_up(directory.as_fd())
+    grant_owner_access(directory.as_fd())
 }
 
-/// The same for a directory that is held, unless it is open.
-pub fn open_up(directory: BorrowedFd<'_>) -> io::Result<()> {
+/// Sets the mode of a directory to 0700, unless its owner can already list it, change it and enter it.
+pub fn grant_owner_access(directory: BorrowedFd<'_>) -> io::Result<()> {
     const OWNER: u32 = 0o700;
     if fs::fstat(directory)?.st_mode & OWNER == OWNER {
         return Ok(());
     }
-    // An O_PATH descriptor is no file that fchmod(2) takes; this name of it cannot be exchanged.
+    // fchmod(2) refuses an O_PATH descriptor; no program can redirect this path to it.
     let name = format!("/proc/self/fd/{}", directory.as_raw_fd());
     Ok(fs::chmod(name, Mode::from_raw_mode(OWNER))?)
 }
 
-/// Opens a directory below `base` for listing: no link, no `..`, no other mount.
+/// Opens a directory below `base` for listing, under the rules of [`open_beneath`].
 pub fn open_listing_beneath(base: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(fs::openat2(base, path, flags, Mode::empty(), INSIDE)?)
 }
 
-/// Removes a directory with all that a program has left in it, however deep that is and whatever its modes are; no link
-/// is followed. A directory that is not empty is first moved up beside the others, so that neither the stack nor the
-/// open descriptors grow with the depth. Nothing else may change the tree meanwhile.
+/// Removes a directory with all that a program has left in it, of any depth and with any modes; no link is followed. A
+/// directory that is not empty is first moved up into `path`, so that neither the stack nor the number of open
+/// descriptors grows with the depth. Nothing else may change the tree meanwhile.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     let root = open_to_empty(fs::CWD, path)?;
     let (mut is_empty, mut moved) = (false, 0_u64);
@@ -399,7 +394,7 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
         for entry in fs::Dir::read_from(&root)? {
             let entry = entry?;
             let name = entry.file_name();
-            if matches!(name.to_bytes(), b"." | b"..") || is_removed(root.as_fd(), name)? {
+            if matches!(name.to_bytes(), b"." | b"..") || try_remove(root.as_fd(), name)? {
                 continue;
             }
             is_empty = false;
@@ -407,7 +402,7 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
             for below in fs::Dir::read_from(&directory)? {
                 let below = below?;
                 let below = below.file_name();
-                if !matches!(below.to_bytes(), b"." | b"..") && !is_removed(directory.as_fd(), below)? {
+                if !matches!(below.to_bytes(), b"." | b"..") && !try_remove(directory.as_fd(), below)? {
                     drop(open_to_empty(directory.as_fd(), below)?);
                     move_up(directory.as_fd(), below, root.as_fd(), &mut moved)?;
                 }
@@ -418,16 +413,16 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
     Ok(fs::unlinkat(fs::CWD, path, AtFlags::REMOVEDIR)?)
 }
 
-/// A directory whose entries its owner may remove, and which may be moved.
+/// Opens a directory and makes its owner able to remove its entries and to move it.
 fn open_to_empty(base: BorrowedFd<'_>, name: impl rustix::path::Arg + Copy) -> io::Result<OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let handle = fs::openat(base, name, flags | OFlags::PATH, Mode::empty())?;
-    open_up(handle.as_fd())?;
+    grant_owner_access(handle.as_fd())?;
     Ok(fs::openat(base, name, flags | OFlags::RDONLY, Mode::empty())?)
 }
 
-/// Removes what is no directory, or an empty one; false: something is in it.
-fn is_removed(base: BorrowedFd<'_>, name: &std::ffi::CStr) -> io::Result<bool> {
+/// Removes an entry that is not a directory, or an empty directory. Returns false if the directory is not empty.
+fn try_remove(base: BorrowedFd<'_>, name: &std::ffi::CStr) -> io::Result<bool> {
     use rustix::io::Errno;
     let removed = match fs::unlinkat(base, name, AtFlags::empty()) {
         Err(Errno::ISDIR) => fs::unlinkat(base, name, AtFlags::REMOVEDIR),
@@ -440,7 +435,7 @@ fn is_removed(base: BorrowedFd<'_>, name: &std::ffi::CStr) -> io::Result<bool> {
     }
 }
 
-/// Gives it the next name that is free there.
+/// Moves an entry to the next free name in `to`.
 fn move_up(
     from: BorrowedFd<'_>,
     name: &std::ffi::CStr,
@@ -462,9 +457,9 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
-    /// `std::fs::remove_dir_all` calls itself for each level, and ends the process here.
+    /// `std::fs::remove_dir_all` recurses for each level and overflows this stack.
     #[test]
-    fn a_tree_is_removed_however_deep_it_is_and_whatever_its_modes_are() {
+    fn deep_tree_with_closed_directories_is_removed() {
         const DEPTH: usize = 5_000;
         let base = std::env::temp_dir().join(format!("ringfence-remove-tree-{}", std::process::id()));
         let (tree, elsewhere) = (base.join("tree"), base.join("elsewhere"));
@@ -494,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_directory_is_not_removed_as_one() {
+    fn link_and_absent_path_are_not_removed_as_trees() {
         let base = std::env::temp_dir().join(format!("ringfence-remove-link-{}", std::process::id()));
         std::fs::create_dir_all(base.join("there")).unwrap();
         symlink(base.join("there"), base.join("link")).unwrap();

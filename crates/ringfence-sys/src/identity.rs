@@ -1,21 +1,21 @@
-//! Who a process is: ids, groups, capabilities, and the promise never to gain any.
+//! Identity of a process: ids, groups, capabilities and `no_new_privs`.
 
 use rustix::thread::{self, CapabilitySet, CapabilitySets, Gid, Uid};
 use std::io;
 
-/// Real, effective, saved and file-system uid and gid. Capabilities in the own user namespace are kept.
+/// Sets the real, effective, saved and file-system uid and gid. Capabilities in the own user namespace are kept.
 pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     thread::set_keep_capabilities(true)?;
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
     thread::set_thread_res_gid(gid, gid, gid)?;
     thread::set_thread_res_uid(uid, uid, uid)?;
-    // The change of uid cleared the effective set; what is still permitted is raised again.
+    // The change of uid has cleared the effective set; permitted capabilities are raised again.
     let mut sets = thread::capabilities(None)?;
     sets.effective = sets.permitted;
     Ok(thread::set_capabilities(None, sets)?)
 }
 
-pub fn leave_groups() -> io::Result<()> {
+pub fn clear_groups() -> io::Result<()> {
     Ok(thread::set_thread_groups(&[])?)
 }
 
@@ -26,7 +26,7 @@ pub fn effective_ids() -> (u32, u32) {
     )
 }
 
-/// Whether this capability (by number) is in the effective set.
+/// True if this capability (by number) is in the effective set.
 pub fn has_capability(number: u32) -> bool {
     thread::capabilities(None).is_ok_and(|sets| sets.effective.bits() & (1_u64 << number) != 0)
 }
@@ -50,8 +50,8 @@ pub fn drop_all_capabilities() -> io::Result<()> {
     drop_own_capabilities()
 }
 
-/// Empties the other sets, and leaves the bounding set, which only counts when a program is executed: for a process
-/// that executes none, nor forks one that does.
+/// Empties all sets but the bounding set, which matters only on exec: for a process that neither executes a program nor
+/// forks one that does.
 pub fn drop_own_capabilities() -> io::Result<()> {
     thread::clear_ambient_capability_set()?;
     keep(CapabilitySet::empty())
@@ -66,15 +66,15 @@ fn keep(kept: CapabilitySet) -> io::Result<()> {
     Ok(thread::set_capabilities(None, sets)?)
 }
 
-/// Gives up every capability but this one, which the programs that this process executes have too.
+/// Drops every capability but this one, which programs that this process executes keep (ambient set).
 pub fn keep_one_capability(number: u32) -> io::Result<()> {
     let one = CapabilitySet::from_bits_retain(1 << number);
     keep(one)?;
     Ok(thread::configure_capability_in_ambient_set(one, true)?)
 }
 
-/// No exec may ever give this process or its children more than they have.
-pub fn refuse_new_privileges() -> io::Result<()> {
+/// Sets `no_new_privs`: no exec can give this process or its children more privileges.
+pub fn set_no_new_privileges() -> io::Result<()> {
     Ok(thread::set_no_new_privs(true)?)
 }
 

@@ -1,5 +1,5 @@
-//! Landlock, through its official library. Rights are asked for at the newest version that the library knows, and the
-//! caller learns which version the kernel really enforces.
+//! Landlock, through its official library. Rights are requested at the newest ABI that the library knows; [`version`]
+//! returns the one that the kernel really enforces.
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd,
@@ -11,28 +11,28 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What may be done below a path.
+/// Access that is allowed below a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
     /// Read, list, execute.
     Read,
-    /// Everything that is not a device.
+    /// Everything but making device nodes and ioctl(2) on them.
     Write,
-    /// The same, but for executing.
+    /// As `Write`, without executing.
     Keep,
-    /// Read and write device nodes and speak to them.
+    /// Read and write device nodes, call ioctl(2) on them, list.
     Device,
-    /// Read and list, and execute nothing.
+    /// Read and list, without executing.
     View,
-    /// List, and read no content.
+    /// List, without reading content.
     List,
 }
 
-/// The version of Landlock in force. `ENOSYS`: the kernel has none; `EOPNOTSUPP`: it was not enabled at boot.
-/// (`landlock_create_ruleset` with the version flag.)
+/// Returns the Landlock ABI of the kernel (`landlock_create_ruleset` with the version flag). `ENOSYS`: the kernel has
+/// no Landlock; `EOPNOTSUPP`: it was not enabled at boot.
 pub fn version() -> io::Result<i32> {
     const VERSION_FLAG: u32 = 1;
-    // SAFETY: with the version flag the kernel wants a null attribute of size 0 and only returns a number.
+    // SAFETY: with the version flag the kernel requires a null attribute of size 0, as here, and only returns a number.
     let version = unsafe {
         libc::syscall(
             libc::SYS_landlock_create_ruleset,
@@ -47,10 +47,10 @@ pub fn version() -> io::Result<i32> {
     }
 }
 
-/// Whether TCP sockets may bind and connect.
+/// Restriction of bind and connect for TCP sockets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Tcp {
-    /// Another layer guards the network.
+    /// Not restricted here: another layer guards the network.
     Unguarded,
     /// No bind and no connect.
     Refused,
@@ -71,11 +71,11 @@ fn access(right: Right) -> BitFlags<AccessFs> {
     }
 }
 
-/// Rules that are ready to be put in force.
+/// A ruleset that is ready to be enforced.
 #[derive(Debug)]
 pub struct Rules(RulesetCreated);
 
-/// Rules by which files are confined to `rules`, signals and abstract sockets to their own domain, TCP as `tcp` says.
+/// Creates a ruleset that confines files to `rules`, signals and abstract sockets to their own domain, TCP by `tcp`.
 pub fn prepare(rules: &[(PathBuf, Right)], tcp: Tcp) -> io::Result<Rules> {
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
@@ -103,32 +103,32 @@ fn failed(error: impl fmt::Display) -> io::Error {
 
 fn add_rule(rules: RulesetCreated, path: &Path, right: Right) -> io::Result<RulesetCreated> {
     let opened = PathFd::new(path).map_err(failed)?;
-    let rule = PathBeneath::new(opened, narrowed(path, access(right))?);
+    let rule = PathBeneath::new(opened, applicable_rights(path, access(right))?);
     rules.add_rule(rule).map_err(failed)
 }
 
 impl Rules {
-    /// The same rules once more: what is added to one copy, the other has as well, until they are put in force.
-    pub fn share(&self) -> io::Result<Self> {
+    /// Returns a second handle to the same ruleset: rules that are added through one count for both until enforcement.
+    pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self(self.0.try_clone()?))
     }
 
-    /// One more rule, about what is at `path` now.
+    /// Adds a rule for the file or directory that is at `path` now.
     pub fn add(self, path: &Path, right: Right) -> io::Result<Self> {
         add_rule(self.0, path, right).map(Self)
     }
 
-    /// The descriptor by which another process can put them in force; `None`: this kernel has no Landlock.
+    /// Returns the descriptor with which another process can enforce the ruleset; `None`: this kernel has no Landlock.
     pub fn into_descriptor(self) -> Option<OwnedFd> {
         self.0.into()
     }
 }
 
-/// Confines this process and its children to come. A kernel without Landlock is an error; `no_new_privs` must be set.
+/// Confines this process and its future children. A kernel without Landlock is an error; `no_new_privs` must be set.
 ///
-/// Nothing that is denied is written to the host's audit log (`LANDLOCK_RESTRICT_SELF_LOG_*`, ABI 7), which a program
-/// could fill: by default the kernel logs until the next execve(2), which a worker never makes, and what a program is
-/// denied by rules of its own.
+/// Denials are not written to the host's audit log (`LANDLOCK_RESTRICT_SELF_LOG_*`, ABI 7), which a program could fill:
+/// by default the kernel logs those until the next execve(2), which a worker never calls, and those by rules that a
+/// program sets for itself.
 pub fn confine(rules: Rules) -> io::Result<()> {
     let quiet = rules
         .0
@@ -141,8 +141,8 @@ pub fn confine(rules: Rules) -> io::Result<()> {
     }
 }
 
-/// Directory rights on a plain file are an error of Landlock's; only those that fit it are kept.
-fn narrowed(path: &Path, access: BitFlags<AccessFs>) -> io::Result<BitFlags<AccessFs>> {
+/// Drops the rights of directories if `path` is not a directory: Landlock refuses them there.
+fn applicable_rights(path: &Path, access: BitFlags<AccessFs>) -> io::Result<BitFlags<AccessFs>> {
     Ok(if std::fs::metadata(path)?.is_dir() {
         access
     } else {

@@ -1,5 +1,5 @@
 //! One safe function per system call that the jail needs; no policy. The only crate that may use `unsafe`. Each
-//! function checks the preconditions that its system call would silently trust, so that callers stay safe.
+//! function checks the preconditions that its system call trusts silently, so that no caller can break them.
 #![expect(unsafe_code, reason = "this crate exists to hold it")]
 #![expect(
     missing_docs,
@@ -18,7 +18,7 @@ pub mod resource;
 pub mod seccomp;
 pub mod wait;
 
-/// The result of a system call that returns 0, or sets `errno`.
+/// Converts the result of a system call that returns 0 on success and sets `errno` otherwise.
 fn done(result: impl Into<i64>) -> std::io::Result<()> {
     if result.into() == 0 {
         Ok(())

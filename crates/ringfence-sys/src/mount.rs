@@ -1,5 +1,5 @@
-//! Mounts as descriptors (the mount API of Linux 5.2 and later): a tree is opened, given its attributes, and only then
-//! attached, so that no half-protected mount is ever visible.
+//! Mounts as descriptors (the mount API of Linux 5.2 and later). A tree is opened, given its attributes and only then
+//! attached, so that a mount is never visible without its protection.
 
 use crate::done;
 use rustix::mount::{
@@ -12,7 +12,7 @@ use std::{
     path::Path,
 };
 
-/// What a mount forbids.
+/// Restrictions of a mount. Set-user-id bits are always ignored (`nosuid`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     pub read_only: bool,
@@ -42,7 +42,7 @@ impl Attributes {
     }
 }
 
-/// A detached copy of the tree at `path` with everything mounted below it (`open_tree`); an empty path means
+/// Makes a detached copy of the tree at `path` with everything mounted below it (`open_tree`); an empty path means
 /// `directory` itself. Recursive, because a non-recursive copy of a tree with locked mounts is refused in a user
 /// namespace.
 pub fn clone_tree(directory: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
@@ -53,7 +53,7 @@ pub fn clone_tree(directory: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd>
     Ok(mount::open_tree(directory, path, flags)?)
 }
 
-/// A new, detached file system of this kind. `options` are `key=value`, or a bare flag. Never set-user-id.
+/// Creates a detached file system of this kind. Each option is `key=value` or a bare flag. Always `nosuid`.
 pub fn new_filesystem(
     kind: &str,
     options: &[(&str, Option<&str>)],
@@ -71,16 +71,14 @@ pub fn new_filesystem(
     Ok(mount::fsmount(context.as_fd(), flags, attributes.flags())?)
 }
 
-/// How far a change of attributes goes.
+/// Scope of a change of attributes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// Mounts below stay as they are.
     ThisMount,
-    /// Every mount of the tree.
     AllBelow,
 }
 
-/// Adds attributes to a mount, and to those below it as `reach` says. Never removes one.
+/// Adds attributes to a mount and, as `reach` says, to the mounts below it. Never removes an attribute.
 pub fn restrict(mount: BorrowedFd<'_>, attributes: Attributes, reach: Reach) -> io::Result<()> {
     let attributes = MountAttr {
         attr_set: attributes.flags().bits().into(),
@@ -89,7 +87,7 @@ pub fn restrict(mount: BorrowedFd<'_>, attributes: Attributes, reach: Reach) -> 
     set_attributes(mount, &attributes, reach)
 }
 
-/// Makes a detached mount show ids through the mapping of `user_namespace` (`MOUNT_ATTR_IDMAP`).
+/// Maps the ids of a detached mount through `user_namespace` (`MOUNT_ATTR_IDMAP`).
 pub fn map_ids(mount: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>) -> io::Result<()> {
     let userns_fd = u64::from(user_namespace.as_raw_fd().unsigned_abs());
     let attributes = MountAttr {
@@ -100,7 +98,7 @@ pub fn map_ids(mount: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>) -> io::Res
     set_attributes(mount, &attributes, Reach::ThisMount)
 }
 
-/// Cuts a detached tree off from mount events of the tree that it was copied from, both ways.
+/// Stops mount events from propagating between a detached tree and the tree that it was copied from, both ways.
 pub fn make_private(mount: BorrowedFd<'_>) -> io::Result<()> {
     let attributes = MountAttr {
         propagation: libc::MS_PRIVATE,
@@ -114,8 +112,8 @@ fn set_attributes(mount: BorrowedFd<'_>, attributes: &MountAttr, reach: Reach) -
         Reach::ThisMount => libc::AT_EMPTY_PATH,
         Reach::AllBelow => libc::AT_EMPTY_PATH | libc::AT_RECURSIVE,
     };
-    // SAFETY: `mount` is a live descriptor (BorrowedFd), the path is a NUL-terminated constant, and `attributes` is a
-    // live struct of the size given, laid out as mount_setattr(2) says; the kernel only reads it.
+    // SAFETY: `mount` is an open descriptor (BorrowedFd), the path is a NUL-terminated constant, and `attributes` is a
+    // live struct of the given size, laid out as mount_setattr(2) says (repr(C)); the kernel only reads it.
     let result = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -129,13 +127,13 @@ fn set_attributes(mount: BorrowedFd<'_>, attributes: &MountAttr, reach: Reach) -
     done(result)
 }
 
-/// A handle by which the file system of a mount, given by its root, can be given other options later.
+/// Opens a handle for reconfiguring a file system later; `mount` is the root of one of its mounts.
 pub fn pick(mount: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let flags = FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_EMPTY_PATH;
     Ok(mount::fspick(mount, "", flags)?)
 }
 
-/// Gives a picked file system other options. The caller needs its capabilities over the file system's user namespace.
+/// Changes the options of a picked file system. The caller needs its capabilities in that file system's user namespace.
 pub fn reconfigure(picked: BorrowedFd<'_>, options: &[(&str, &str)]) -> io::Result<()> {
     for (key, value) in options {
         mount::fsconfig_set_string(picked, *key, *value)?;
@@ -143,12 +141,12 @@ pub fn reconfigure(picked: BorrowedFd<'_>, options: &[(&str, &str)]) -> io::Resu
     Ok(mount::fsconfig_reconfigure(picked)?)
 }
 
-/// Shows what is at `source` at `target` too (a classic bind mount, in one call).
+/// Bind-mounts `source` at `target`, in one call of mount(2).
 pub fn bind(source: &Path, target: &Path) -> io::Result<()> {
     Ok(mount::mount_bind(source, target)?)
 }
 
-/// Attaches a detached mount at `path` below `directory`. No symlink at the end of `path` is followed.
+/// Attaches a detached mount at `path` below `directory`. A symlink at the end of `path` is not followed.
 pub fn attach(mount: BorrowedFd<'_>, directory: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     Ok(mount::move_mount(
         mount,
@@ -159,26 +157,26 @@ pub fn attach(mount: BorrowedFd<'_>, directory: BorrowedFd<'_>, path: &Path) -> 
     )?)
 }
 
-/// Makes the current directory the root and lets go of the old one (`pivot_root(".", ".")`, see pivot_root(2)).
+/// Makes the current directory the root and unmounts the old root (`pivot_root(".", ".")`, see pivot_root(2)).
 pub fn pivot_to_current_directory() -> io::Result<()> {
     rustix::process::pivot_root(".", ".")?;
     mount::unmount(".", UnmountFlags::DETACH)?;
     Ok(rustix::process::chdir("/")?)
 }
 
-/// The same where pivot_root(2) is refused and the current directory is the root of the mount upon `/`. The old root
-/// stays below it, where no path leads.
+/// Replaces [`pivot_to_current_directory`] where pivot_root(2) is refused and the current directory is the root of the
+/// mount on top of `/`. The old root stays mounted below it, where no path leads.
 pub fn change_root_to_current_directory() -> io::Result<()> {
     rustix::process::chroot(".")?;
     Ok(rustix::process::chdir("/")?)
 }
 
-/// Takes a mount out of the tree; open descriptors below it stay valid.
+/// Unmounts lazily (`MNT_DETACH`); open descriptors below the mount stay valid.
 pub fn detach(path: &Path) -> io::Result<()> {
     Ok(mount::unmount(path, UnmountFlags::DETACH)?)
 }
 
-/// Cuts the tree at `/` off from mount events of the parent namespace, both ways.
+/// Stops mount events from propagating between the tree at `/` and the parent namespace, both ways.
 pub fn make_root_private() -> io::Result<()> {
     let flags = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     Ok(mount::mount_change("/", flags)?)

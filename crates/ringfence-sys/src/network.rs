@@ -1,9 +1,8 @@
-//! Set-up of the network namespace of this process: its loopback, routes of the kind `local`, and sockets that are
-//! handed out of it.
+//! Setup of this process's network namespace: loopback, local routes, routing rules, and sockets that are passed out.
 
 use crate::{
     done,
-    seccomp::{AND, JUMP_EQUAL, LOAD_WORD, Line, RETURN, line},
+    seccomp::{AND, Instruction, JUMP_EQUAL, LOAD_WORD, RETURN, bpf},
 };
 use rustix::net::{
     self, AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto, sockopt,
@@ -14,7 +13,7 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
-/// Brings up `lo`, so that programs can talk to themselves.
+/// Brings up `lo`, so that programs of this namespace can connect to each other.
 pub fn loopback_up() -> io::Result<()> {
     let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
     let mut request = libc::ifreq {
@@ -26,64 +25,60 @@ pub fn loopback_up() -> io::Result<()> {
     for (slot, byte) in request.ifr_name.iter_mut().zip(b"lo") {
         *slot = i8::try_from(*byte).unwrap_or(0) as libc::c_char;
     }
-    // SAFETY: SIOCSIFFLAGS reads an ifreq, which `request` is; the socket is live.
+    // SAFETY: SIOCSIFFLAGS reads an ifreq; `request` is one and lives until the call returns. `socket` is open.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw mut request) };
     done(result)
 }
 
-/// Packets over IPv4 that a rule of routing is for; see ip-rule(8).
+/// Selector of a routing rule for IPv4 packets; see ip-rule(8).
 #[derive(Clone, Copy, Debug)]
-pub enum Packets {
-    /// Those to a network, of every protocol.
+pub enum RuleSelector {
+    /// Packets of any protocol to a network: its address and prefix length.
     To(Ipv4Addr, u8),
     TcpTo(Ipv4Addr, u8),
     TcpPort(u16),
     Tcp,
 }
 
-/// What a rule of routing does with packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Route {
-    /// They go where the local routes say; without such a route the next rule decides.
+pub enum RuleAction {
+    /// Looks up the destination in the local table; without a matching route the next rule decides.
     Local,
-    /// They have no route.
-    None,
+    Unreachable,
 }
 
-/// The routing of this network namespace, over one socket of rtnetlink(7).
+/// Routing tables and rules of this network namespace, through one rtnetlink(7) socket.
 #[derive(Debug)]
 pub struct Routing(OwnedFd);
 
 impl Routing {
-    /// Opens the socket; it stays with the namespace that it was opened in.
+    /// Opens the socket; it belongs to the namespace in which it was opened.
     pub fn open() -> io::Result<Self> {
-        // Without a protocol it is NETLINK_ROUTE.
+        // Protocol 0 is NETLINK_ROUTE.
         socket(AddressFamily::NETLINK, SocketType::RAW, None).map(Self)
     }
 
-    /// Delivers packets for these addresses to this machine itself: `ip route add local ADDRESS/PREFIX dev lo`. A route
-    /// that is there already is no error.
+    /// Delivers packets for these addresses locally: `ip route add local ADDRESS/PREFIX dev lo`. It may exist already.
     pub fn add_local_route(&self, address: IpAddr, prefix: u8) -> io::Result<()> {
-        self.ask(&route_message(address, prefix))
+        self.request(&route_message(address, prefix))
     }
 
-    /// Adds a rule of routing; lower priorities are asked first. False: this kernel has one list of routes, without
-    /// rules.
-    pub fn add_rule(&self, priority: u32, packets: Packets, route: Route) -> io::Result<bool> {
-        match self.ask(&rule_message(priority, packets, route)) {
+    /// Adds a routing rule; a lower priority is evaluated first. False: this kernel has one table and no routing rules.
+    pub fn add_rule(&self, priority: u32, selector: RuleSelector, action: RuleAction) -> io::Result<bool> {
+        match self.request(&rule_message(priority, selector, action)) {
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(false),
             done => done.map(|()| true),
         }
     }
 
-    /// Removes the first rule that asks the local routes: the one that every network namespace begins with.
+    /// Removes the first rule that looks up the local table: every network namespace starts with one.
     pub fn remove_first_local_rule(&self) -> io::Result<()> {
-        let body = rule_body(0, Route::Local);
-        self.ask(&message(libc::RTM_DELRULE, 0, &body, &[]))
+        let body = rule_body(0, RuleAction::Local);
+        self.request(&message(libc::RTM_DELRULE, 0, &body, &[]))
     }
 
-    /// One message to the kernel, and its answer.
-    fn ask(&self, message: &[u8]) -> io::Result<()> {
+    /// Sends one message to the kernel and returns the error in its reply. `EEXIST` is not an error.
+    fn request(&self, message: &[u8]) -> io::Result<()> {
         net::send(&self.0, message, SendFlags::empty())?;
         let mut answer = [0; 256];
         let (_, length) = net::recv(&self.0, &mut answer[..], RecvFlags::empty())?;
@@ -101,32 +96,32 @@ impl Routing {
     }
 }
 
-/// An `RTM_NEWRULE` with its `fib_rule_hdr` (linux/fib_rules.h) and the attributes that say for which packets it is.
-fn rule_message(priority: u32, packets: Packets, route: Route) -> Vec<u8> {
-    // Their numbers in linux/fib_rules.h.
+/// Builds an `RTM_NEWRULE` with its `fib_rule_hdr` (linux/fib_rules.h) and the attributes of its selector.
+fn rule_message(priority: u32, selector: RuleSelector, action: RuleAction) -> Vec<u8> {
+    // `FRA_*` of linux/fib_rules.h.
     const DESTINATION: u16 = 1;
     const PRIORITY: u16 = 6;
     const PROTOCOL: u16 = 22;
     const DESTINATION_PORTS: u16 = 24;
     let tcp = (PROTOCOL, vec![6]);
     let to = |address: Ipv4Addr| (DESTINATION, address.octets().to_vec());
-    let (prefix, mut attributes) = match packets {
-        Packets::To(address, prefix) => (prefix, vec![to(address)]),
-        Packets::TcpTo(address, prefix) => (prefix, vec![to(address), tcp]),
-        Packets::TcpPort(port) => {
+    let (prefix, mut attributes) = match selector {
+        RuleSelector::To(address, prefix) => (prefix, vec![to(address)]),
+        RuleSelector::TcpTo(address, prefix) => (prefix, vec![to(address), tcp]),
+        RuleSelector::TcpPort(port) => {
             let range = [port.to_ne_bytes(), port.to_ne_bytes()].concat();
             (0, vec![tcp, (DESTINATION_PORTS, range)])
         }
-        Packets::Tcp => (0, vec![tcp]),
+        RuleSelector::Tcp => (0, vec![tcp]),
     };
     attributes.push((PRIORITY, priority.to_ne_bytes().to_vec()));
-    message(libc::RTM_NEWRULE, NEW, &rule_body(prefix, route), &attributes)
+    message(libc::RTM_NEWRULE, NEW, &rule_body(prefix, action), &attributes)
 }
 
-fn rule_body(prefix: u8, route: Route) -> [u8; 12] {
-    let (table, action) = match route {
-        Route::Local => (libc::RT_TABLE_LOCAL, 1), // FR_ACT_TO_TBL
-        Route::None => (libc::RT_TABLE_UNSPEC, 7), // FR_ACT_UNREACHABLE
+fn rule_body(prefix: u8, action: RuleAction) -> [u8; 12] {
+    let (table, action) = match action {
+        RuleAction::Local => (libc::RT_TABLE_LOCAL, 1), // FR_ACT_TO_TBL
+        RuleAction::Unreachable => (libc::RT_TABLE_UNSPEC, 7), // FR_ACT_UNREACHABLE
     };
     let family = u8::try_from(libc::AF_INET).unwrap_or(0);
     [family, prefix, 0, 0, table, 0, 0, action, 0, 0, 0, 0]
@@ -136,7 +131,7 @@ const HEADER_BYTES: usize = 16;
 /// `lo` is the first device of every network namespace.
 const LOOPBACK_INDEX: u32 = 1;
 
-/// An `RTM_NEWROUTE` with its `rtmsg` and the attributes destination and device; see rtnetlink(7).
+/// Builds an `RTM_NEWROUTE` with its `rtmsg` and the attributes destination and device; see rtnetlink(7).
 fn route_message(address: IpAddr, prefix: u8) -> Vec<u8> {
     let (family, octets) = match address {
         IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),
@@ -145,13 +140,13 @@ fn route_message(address: IpAddr, prefix: u8) -> Vec<u8> {
     let body = [
         u8::try_from(family).unwrap_or(0),
         prefix,
-        0, // of the source: any
+        0, // prefix length of the source: any
         0, // type of service
         libc::RT_TABLE_LOCAL,
         libc::RTPROT_STATIC,
         libc::RT_SCOPE_HOST,
         libc::RTN_LOCAL,
-        0, // flags, of four bytes
+        0, // flags: four bytes
         0,
         0,
         0,
@@ -160,10 +155,9 @@ fn route_message(address: IpAddr, prefix: u8) -> Vec<u8> {
     message(libc::RTM_NEWROUTE, NEW, &body, &[(libc::RTA_DST, octets), device])
 }
 
-/// Flags of a message that makes something.
 const NEW: i32 = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
 
-/// A message of rtnetlink(7): its header, its body, and attributes.
+/// Builds an rtnetlink(7) message: header, body and attributes.
 fn message(kind: u16, flags: i32, body: &[u8], attributes: &[(u16, Vec<u8>)]) -> Vec<u8> {
     let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK | flags;
     let mut rest = body.to_vec();
@@ -177,12 +171,12 @@ fn message(kind: u16, flags: i32, body: &[u8], attributes: &[(u16, Vec<u8>)]) ->
     let mut message = length.to_ne_bytes().to_vec();
     message.extend(kind.to_ne_bytes());
     message.extend(u16::try_from(flags).unwrap_or(0).to_ne_bytes());
-    message.extend([0; 8]); // sequence and port: one question, one answer
+    message.extend([0; 8]); // sequence and port: one request at a time
     message.extend(rest);
     message
 }
 
-/// A socket that takes connections at this address. Another of ours may take those at the same port of all addresses.
+/// Opens a listening socket. Another of ours may listen at the same port of all addresses (`SO_REUSEPORT`).
 pub fn listen(address: SocketAddr, backlog: u16) -> io::Result<OwnedFd> {
     let listener = socket(family(address), SocketType::STREAM, None)?;
     sockopt::set_socket_reuseport(&listener, true)?;
@@ -191,30 +185,29 @@ pub fn listen(address: SocketAddr, backlog: u16) -> io::Result<OwnedFd> {
     Ok(listener)
 }
 
-/// A socket that receives datagrams at this address.
-pub fn receive_at(address: SocketAddr) -> io::Result<OwnedFd> {
+pub fn bind_datagram(address: SocketAddr) -> io::Result<OwnedFd> {
     let receiver = socket(family(address), SocketType::DGRAM, None)?;
     net::bind(&receiver, &address)?;
     Ok(receiver)
 }
 
-/// A raw socket that is given the first segment of each TCP connection over IPv4 that anybody in this namespace begins,
-/// except within 127.0.0.0/8, to `own`, and to these ports. What does not fit into `buffer_bytes` is lost.
-pub fn observe_attempts(own: Ipv4Addr, but: &[u16], buffer_bytes: usize) -> io::Result<OwnedFd> {
+/// Opens a raw socket that receives the first segment of each TCP connection over IPv4 that this namespace opens, but
+/// not to 127.0.0.0/8, to `own` or to `ports`. Segments that do not fit into `buffer_bytes` are lost.
+pub fn capture_connection_attempts(own: Ipv4Addr, ports: &[u16], buffer_bytes: usize) -> io::Result<OwnedFd> {
     let raw = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::TCP))?;
     sockopt::set_socket_recv_buffer_size(&raw, buffer_bytes)?;
-    attach_filter(raw.as_fd(), &attempts(own, but)?)?;
+    attach_filter(raw.as_fd(), &connection_attempts(own, ports)?)?;
     Ok(raw)
 }
 
-/// Bytes of a segment that are kept: the longest header of IP and the ports of TCP.
+/// Bytes kept of a segment: the longest IP header and the TCP ports.
 const KEPT_BYTES: u32 = 64;
 
-/// Classic BPF over an IPv4 packet; see `Documentation/networking/filter.rst`.
-fn attempts(own: Ipv4Addr, but: &[u16]) -> io::Result<Vec<Line>> {
+/// Builds the classic BPF filter over an IPv4 packet; see `Documentation/networking/filter.rst`.
+fn connection_attempts(own: Ipv4Addr, excluded_ports: &[u16]) -> io::Result<Vec<Instruction>> {
     let too_many = || io::Error::from(io::ErrorKind::InvalidInput);
-    // Jumps have one byte.
-    let ports = u8::try_from(but.len())
+    // A jump offset is one byte.
+    let ports = u8::try_from(excluded_ports.len())
         .ok()
         .filter(|count| *count < 200)
         .ok_or_else(too_many)?;
@@ -226,31 +219,31 @@ fn attempts(own: Ipv4Addr, but: &[u16]) -> io::Result<Vec<Line>> {
     const NETWORK: u32 = 0xff00_0000;
     const LOOPBACK: u32 = 127 << 24;
     let mut filter = vec![
-        line(LOAD_WORD, 0, 0, 16), // destination
-        line(JUMP_EQUAL, ports + 8, 0, own.to_bits()),
-        line(AND, 0, 0, NETWORK),
-        line(JUMP_EQUAL, ports + 6, 0, LOOPBACK),
-        line(HEADER_TO_X, 0, 0, 0),
-        line(LOAD_BYTE_AT_X, 0, 0, 13), // flags
-        line(AND, 0, 0, SYN_AND_ACK),
-        line(JUMP_EQUAL, 0, ports + 2, SYN),
-        line(LOAD_HALF_AT_X, 0, 0, 2), // destination port
+        bpf(LOAD_WORD, 0, 0, 16), // destination
+        bpf(JUMP_EQUAL, ports + 8, 0, own.to_bits()),
+        bpf(AND, 0, 0, NETWORK),
+        bpf(JUMP_EQUAL, ports + 6, 0, LOOPBACK),
+        bpf(HEADER_TO_X, 0, 0, 0),
+        bpf(LOAD_BYTE_AT_X, 0, 0, 13), // flags
+        bpf(AND, 0, 0, SYN_AND_ACK),
+        bpf(JUMP_EQUAL, 0, ports + 2, SYN),
+        bpf(LOAD_HALF_AT_X, 0, 0, 2), // destination port
     ];
-    for (number, port) in (0_u8..).zip(but) {
-        filter.push(line(JUMP_EQUAL, ports - number, 0, u32::from(*port)));
+    for (number, port) in (0_u8..).zip(excluded_ports) {
+        filter.push(bpf(JUMP_EQUAL, ports - number, 0, u32::from(*port)));
     }
-    filter.extend([line(RETURN, 0, 0, KEPT_BYTES), line(RETURN, 0, 0, 0)]);
+    filter.extend([bpf(RETURN, 0, 0, KEPT_BYTES), bpf(RETURN, 0, 0, 0)]);
     Ok(filter)
 }
 
-fn attach_filter(socket: BorrowedFd<'_>, filter: &[Line]) -> io::Result<()> {
+fn attach_filter(socket: BorrowedFd<'_>, filter: &[Instruction]) -> io::Result<()> {
     let program = libc::sock_fprog {
         len: u16::try_from(filter.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?,
         filter: filter.as_ptr().cast_mut().cast(),
     };
     let length = libc::socklen_t::try_from(size_of::<libc::sock_fprog>()).unwrap_or(0);
-    // SAFETY: SO_ATTACH_FILTER reads a sock_fprog of `length` bytes and the instructions that it points to, which live
-    // until the call returns and are not written by it; the socket is live.
+    // SAFETY: SO_ATTACH_FILTER reads a sock_fprog of `length` bytes and the instructions that it points to; both live
+    // until the call returns and are not written by it. The socket is open (BorrowedFd).
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),

@@ -9,15 +9,14 @@ use std::{io, os::fd::BorrowedFd, time::Duration};
 
 pub use rustix::process::Resource as Limit;
 
-/// Sets soft and hard limit of a process (0: this one), lowered to the hard limit that is already there, because
-/// raising it needs a privilege.
+/// Sets soft and hard limit of a process (0: this one), at most to the present hard limit: raising needs a privilege.
 pub fn lower_limit(pid: i32, limit: Limit, value: u64) -> io::Result<()> {
     let resource = limit as libc::__rlimit_resource_t;
     let mut present = libc::rlimit64 {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: prlimit fills the struct that it is given, and reads none.
+    // SAFETY: the new limit is null, so that prlimit only writes the old one, to a local that lives until it returns.
     done(unsafe { libc::prlimit64(pid, resource, std::ptr::null(), &raw mut present) })?;
     set_limit(pid, limit, value.min(present.rlim_max))
 }
@@ -28,13 +27,13 @@ fn set_limit(pid: i32, limit: Limit, value: u64) -> io::Result<()> {
         rlim_cur: value,
         rlim_max: value,
     };
-    // SAFETY: prlimit reads the struct that it is given, and fills none.
+    // SAFETY: the old limit is null, so that prlimit only reads the new one, a local that lives until it returns.
     done(unsafe { libc::prlimit64(pid, resource, &raw const wanted, std::ptr::null_mut()) })
 }
 
-/// No core dump of this process and of what it starts is written to a file, nor given to the program that the host
-/// starts for dumps: for that one a limit of 0 means nothing and 1 means none (core(5)), and no dump is that small.
-/// Where the hard limit is 0 already, only a privileged process can raise it; then files alone are refused.
+/// Disables core dumps of this process and its descendants, to files and to the program that the host starts for dumps:
+/// that is started despite a limit of 0, but not with 1 (core(5)), and no dump is that small. If the hard limit is 0
+/// already, only a privileged process can raise it, and only dumps to files are disabled.
 pub fn refuse_core_dumps() -> io::Result<()> {
     match set_limit(0, Limit::Core, 1) {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => lower_limit(0, Limit::Core, 1),
@@ -42,14 +41,13 @@ pub fn refuse_core_dumps() -> io::Result<()> {
     }
 }
 
-/// Lets this process have as many open files as it may.
+/// Raises the soft limit of open files to the hard limit.
 pub fn raise_open_files() -> io::Result<()> {
     let mut limit = process::getrlimit(Limit::Nofile);
     limit.current = limit.maximum;
     Ok(process::setrlimit(Limit::Nofile, limit)?)
 }
 
-/// What this process has had of the processors.
 pub fn own_processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(
@@ -58,7 +56,7 @@ pub fn own_processor_time() -> Duration {
     )
 }
 
-/// Lets a process run on `count` processors only, the `first`th of those that this one may use and those after it.
+/// Restricts a process to `count` of the processors that this one may use, from the `first`th on (0-based, wrapping).
 pub fn pin_to_processors(pid: i32, first: usize, count: usize) -> io::Result<()> {
     let allowed = thread::sched_getaffinity(None)?;
     let usable: Vec<usize> = (0..thread::CpuSet::MAX_CPU)
@@ -74,7 +72,7 @@ pub fn pin_to_processors(pid: i32, first: usize, count: usize) -> io::Result<()>
     Ok(thread::sched_setaffinity(thread::Pid::from_raw(pid), &chosen)?)
 }
 
-/// Bytes used and inodes used on the file system of this descriptor.
+/// Returns the used bytes and inodes of the file system of this descriptor.
 pub fn space_used(descriptor: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
     let stat = rustix::fs::fstatfs(descriptor)?;
     let block = u64::try_from(stat.f_bsize).unwrap_or(4096);
@@ -84,14 +82,14 @@ pub fn space_used(descriptor: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
     ))
 }
 
-/// Bytes that are free there for those who are not root.
+/// Returns the bytes of that file system that are free for unprivileged users.
 pub fn space_free(descriptor: BorrowedFd<'_>) -> io::Result<u64> {
     let stat = rustix::fs::fstatfs(descriptor)?;
     let block = u64::try_from(stat.f_bsize).unwrap_or(4096);
     Ok(stat.f_bavail.saturating_mul(block))
 }
 
-/// The monotonic and the boot-time clock, each as whole seconds since boot.
+/// Returns the monotonic and the boot-time clock, each as whole seconds since boot.
 pub fn clock_seconds() -> (i64, i64) {
     let read = |clock| clock_gettime(clock).tv_sec;
     (read(ClockId::Monotonic), read(ClockId::Boottime))

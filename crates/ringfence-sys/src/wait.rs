@@ -1,4 +1,4 @@
-//! Waiting: for children, and for descriptors with a deadline.
+//! Waiting for children, and for descriptors with a timeout.
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::{
@@ -9,13 +9,12 @@ use std::{
     time::Duration,
 };
 
-/// A child that ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
     pub pid: i32,
-    /// Its status, by the kernel's word.
+    /// Wait status, as the kernel reports it.
     pub status: ExitStatus,
-    /// Processor time and peak memory of it and of all that it had waited for.
+    /// Processor time and peak memory of the child and of the descendants that it had waited for.
     pub usage: Usage,
 }
 
@@ -28,20 +27,19 @@ pub struct Usage {
     pub max_rss_bytes: u64,
 }
 
-/// Which children to wait for.
 #[derive(Clone, Copy, Debug)]
 pub enum Child {
     Pid(i32),
     Any,
 }
 
-/// `wait4(2)`: blocks until the child ends; `None` without a child. Interruptions are retried.
+/// Blocks until the child ends (`wait4(2)`). `None`: there is no such child. Interruptions are retried.
 pub fn wait(child: Child) -> io::Result<Option<Ended>> {
     wait4(child, 0)
 }
 
-/// The same without blocking: `None` also when none has ended yet.
-pub fn wait_now(child: Child) -> io::Result<Option<Ended>> {
+/// Like [`wait`], without blocking; `None` also if no child has ended yet.
+pub fn wait_nonblocking(child: Child) -> io::Result<Option<Ended>> {
     wait4(child, libc::WNOHANG)
 }
 
@@ -54,10 +52,10 @@ fn wait4(child: Child, flags: i32) -> io::Result<Option<Ended>> {
     let mut status = 0;
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     loop {
-        // SAFETY: both pointers lead to live storage of the right type.
+        // SAFETY: both pointers are to locals of the types that wait4(2) writes, and live until the call returns.
         let pid = unsafe { libc::wait4(target, &raw mut status, flags | libc::__WALL, usage.as_mut_ptr()) };
         if pid > 0 {
-            // SAFETY: zeroed above (all-zero is a valid rusage) and filled by wait4.
+            // SAFETY: `usage` was zeroed above (all-zero is a valid rusage), and wait4 has filled it.
             let usage = unsafe { usage.assume_init() };
             return Ok(Some(Ended {
                 pid,
@@ -90,7 +88,7 @@ impl From<&libc::rusage> for Usage {
     }
 }
 
-/// Waits until one of the descriptors is readable or hung up, or the time is over. Says for each whether it is.
+/// Waits until a descriptor is readable or hung up, the timeout expires or a signal interrupts; true for each that is.
 pub fn readable<const N: usize>(
     descriptors: [Option<BorrowedFd<'_>>; N],
     timeout: Option<Duration>,

@@ -1,4 +1,4 @@
-//! A group is signalled by the descriptor of the process that leads it.
+//! A process group is signalled by the pidfd of its leader.
 #![expect(clippy::disallowed_methods, reason = "a test starts processes")]
 
 use ringfence_sys::process::{self, Kill};
@@ -12,7 +12,7 @@ use std::{
 };
 
 #[test]
-fn every_process_of_a_group_hears_the_signal_and_no_other() {
+fn signal_to_a_group_reaches_its_members_and_no_other_process() {
     let mut leader = Command::new("sh")
         .args(["-c", "sleep 1000 & echo $!; wait; wait"])
         .process_group(0)
@@ -24,14 +24,14 @@ fn every_process_of_a_group_hears_the_signal_and_no_other() {
         .process_group(0)
         .spawn()
         .unwrap();
-    let mut told = String::new();
+    let mut line = String::new();
     let mut pipe = BufReader::new(leader.stdout.take().unwrap());
-    pipe.read_line(&mut told).unwrap();
-    let descriptor = process::descriptor_of(i32::try_from(leader.id()).unwrap()).unwrap();
-    process::kill_group_of(descriptor.as_fd(), Kill::Terminate).unwrap();
+    pipe.read_line(&mut line).unwrap();
+    let descriptor = process::open_pidfd(i32::try_from(leader.id()).unwrap()).unwrap();
+    process::kill_group_by_pidfd(descriptor.as_fd(), Kill::Terminate).unwrap();
     assert_eq!(leader.wait().unwrap().signal(), Some(15));
-    // The end of the pipe: the child of the leader has it too, and is gone.
-    assert_eq!(pipe.read_line(&mut told).unwrap(), 0);
+    // End of file: the leader's child, which holds the pipe too, has ended.
+    assert_eq!(pipe.read_line(&mut line).unwrap(), 0);
     assert!(other.try_wait().unwrap().is_none());
     other.kill().unwrap();
     other.wait().unwrap();

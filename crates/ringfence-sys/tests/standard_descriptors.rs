@@ -1,4 +1,4 @@
-//! A process of its own, because it closes its standard descriptors.
+//! A test program of its own, because it closes its standard descriptors.
 
 use ringfence_sys::file;
 use std::{fs::File, os::fd::AsRawFd};

@@ -1,5 +1,5 @@
-//! A hello out of its records. Each byte is judged in order and once, so that the verdict does not depend on how a
-//! client, or somebody between, cut the stream.
+//! Reassembly of a ClientHello from its records. Each byte is checked in order and once, so that the verdict does not
+//! depend on how the client, or a machine in between, has cut the stream.
 
 use super::{HELLO_BYTES_MAX, HELLO_RECORDS_MAX, Progress};
 
@@ -13,8 +13,8 @@ const HANDSHAKE: u8 = 22;
 const APPLICATION: u8 = 23;
 const CLIENT_HELLO: u8 = 1;
 
-/// A message without its header, and how many bytes of the stream it took.
-pub(super) fn gather(bytes: &[u8]) -> Result<(Vec<u8>, usize), Progress> {
+/// Returns the message without its header, and the number of bytes of the stream that it took.
+pub(super) fn reassemble(bytes: &[u8]) -> Result<(Vec<u8>, usize), Progress> {
     check_beginning(bytes)?;
     let mut message: Vec<u8> = Vec::new();
     let mut rest = bytes;
@@ -25,13 +25,13 @@ pub(super) fn gather(bytes: &[u8]) -> Result<(Vec<u8>, usize), Progress> {
         let length = length_of(header).map_err(Progress::Malformed)?;
         let ends = message.len() + length;
         message.extend_from_slice(&after[..length.min(after.len())]);
-        match whole(&message).map_err(Progress::Malformed)? {
-            // Nothing may follow in the record: it would be read under the same keys as the hello, by some.
-            Some(whole) if ends > whole => {
-                return Err(Progress::Malformed("bytes behind the hello in its record"));
+        match message_length(&message).map_err(Progress::Malformed)? {
+            // Nothing may follow in the record: some servers would read it under the same keys as the hello.
+            Some(message_length) if ends > message_length => {
+                return Err(Progress::Malformed("bytes after the hello in its record"));
             }
             _ if after.len() < length => return Err(Progress::More),
-            Some(whole) if ends == whole => {
+            Some(message_length) if ends == message_length => {
                 message.drain(..MESSAGE_HEADER_BYTES);
                 return Ok((message, bytes.len() - (after.len() - length)));
             }
@@ -41,7 +41,7 @@ pub(super) fn gather(bytes: &[u8]) -> Result<(Vec<u8>, usize), Progress> {
     Err(Progress::Malformed("a hello in more than 64 records"))
 }
 
-/// Whether a connection begins as TLS does. Where a record's version is wrong some servers still read on, so that is
+/// Checks that a connection begins as TLS does. Some servers continue to read after a wrong record version, so that is
 /// refused rather than taken for another protocol.
 fn check_beginning(bytes: &[u8]) -> Result<(), Progress> {
     let &[first, ref rest @ ..] = bytes else {
@@ -66,7 +66,7 @@ fn check_beginning(bytes: &[u8]) -> Result<(), Progress> {
         }
         // Two bytes of length with the highest bit set, the message's type, and a version.
         (0x80.., [_, CLIENT_HELLO, 0, 2, ..] | [_, CLIENT_HELLO, 3, _, ..]) => {
-            return Err(Progress::Malformed("a hello of SSL 2"));
+            return Err(Progress::Malformed("an SSL 2 hello"));
         }
         _ => {}
     }
@@ -94,8 +94,8 @@ fn length_of(header: &[u8; RECORD_HEADER_BYTES]) -> Result<usize, &'static str> 
     }
 }
 
-/// How long the message is with its header, as soon as it says so.
-fn whole(message: &[u8]) -> Result<Option<usize>, &'static str> {
+/// Returns the length of the message with its header, as soon as it is known.
+fn message_length(message: &[u8]) -> Result<Option<usize>, &'static str> {
     if message.first().is_some_and(|kind| *kind != CLIENT_HELLO) {
         return Err("a handshake that does not begin with a ClientHello");
     }

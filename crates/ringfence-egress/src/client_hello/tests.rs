@@ -1,4 +1,4 @@
-//! Hellos of real clients, and others from a builder that can be told to do wrong.
+//! Hellos of real clients, and others from a builder that can also build invalid ones.
 
 use super::*;
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ ced819b804a3ceb87129179e18a2ad45530024130213031301c02cc030c02bc02fcca9cca8c024c0
 05010601030303010302040205020602002b00050403040303002d00020101003300260024001d0020204c1819cb017beb102d5def7aa2f382fe23\
 54cc6db3fa91d403370e4a212324001500cc";
 
-/// The same held to TLS 1.2, for `old.example.com`.
+/// The same client, limited to TLS 1.2, for `old.example.com`.
 const OPENSSL_TLS12: &str = "\
 16030100b5010000b10303d51e3b6e61cc8d89eccd76c6a0ff75bb8eb9fb01d023a6bffe14a00d608e9de000001ec02cc030c02bc02fcca9cca8c0\
 24c028c023c027009f009e006b006700ff0100006a00000014001200000f6f6c642e6578616d706c652e636f6d000b000403000102000a000c000a\
@@ -54,7 +54,7 @@ fn alpn(protocols: &[&str]) -> Vec<u8> {
     extension(16, &vector16(&list))
 }
 
-/// A message of what stands behind the compression methods.
+/// Builds a message; `rest` follows the compression methods.
 fn message(rest: &[u8]) -> Vec<u8> {
     let ciphers = vector16(&[0x13, 1, 0x13, 2]);
     let body = [
@@ -82,7 +82,7 @@ fn record(bytes: &[u8]) -> Vec<u8> {
     [&[22, 3, 1], &vector16(bytes)[..]].concat()
 }
 
-/// The message in records of these lengths, the last of which takes what is left.
+/// Puts the message into records of these lengths; the last record takes the rest.
 fn records(message: &[u8], lengths: &[usize]) -> Vec<u8> {
     let (mut rest, mut stream) = (message, Vec::new());
     for length in lengths {
@@ -115,7 +115,7 @@ fn name(text: &str) -> HostName {
 }
 
 #[test]
-fn hellos_of_real_clients_are_read() {
+fn hellos_of_real_clients_are_parsed() {
     let read = hello(&openssl());
     assert_eq!(read.identity(), Ok(&name("api.example.com")));
     assert_eq!(read.alpn, [b"h2".to_vec(), b"http/1.1".to_vec()]);
@@ -126,7 +126,7 @@ fn hellos_of_real_clients_are_read() {
 }
 
 #[test]
-fn what_follows_the_hello_is_not_of_it() {
+fn bytes_after_the_hello_are_not_part_of_it() {
     let mut bytes = openssl();
     // early data, or the change of ciphers of TLS 1.3
     bytes.extend([20, 3, 3, 0, 1, 1, 23, 3, 3, 0]);
@@ -134,7 +134,7 @@ fn what_follows_the_hello_is_not_of_it() {
 }
 
 #[test]
-fn each_piece_of_a_hello_is_waited_for() {
+fn partial_hello_needs_more_bytes() {
     for bytes in [
         openssl(),
         records(&with_extensions(&[sni(b"a.example")]), &[1, 1, 1, 1, 1, 30]),
@@ -147,7 +147,7 @@ fn each_piece_of_a_hello_is_waited_for() {
 }
 
 #[test]
-fn a_hello_in_many_records_is_one_hello() {
+fn hello_in_many_records_is_reassembled() {
     let whole = with_extensions(&[sni(b"a.example"), extension(21, &[0; 3000]), alpn(&["h2"])]);
     let one = hello(&record(&whole));
     for lengths in [
@@ -169,7 +169,7 @@ fn a_hello_in_many_records_is_one_hello() {
 }
 
 #[test]
-fn a_hello_without_a_name_has_no_identity() {
+fn hello_without_valid_sni_has_no_identity() {
     assert_eq!(hello(&record(&message(&[]))).identity(), Err(NoIdentity::Absent));
     assert_eq!(
         hello(&record(&with_extensions(&[]))).identity(),
@@ -195,7 +195,7 @@ fn a_hello_without_a_name_has_no_identity() {
 }
 
 #[test]
-fn an_encrypted_hello_is_no_identity_and_neither_is_its_grease() {
+fn ech_extension_has_no_identity_but_other_grease_is_ignored() {
     for kind in ENCRYPTED {
         let read = hello(&record(&with_extensions(&[
             sni(b"a.example"),
@@ -204,7 +204,7 @@ fn an_encrypted_hello_is_no_identity_and_neither_is_its_grease() {
         assert!(read.has_ech);
         assert_eq!(read.identity(), Err(NoIdentity::Encrypted), "{kind:#x}");
     }
-    // what else is greased is nothing of that kind (RFC 8701)
+    // other GREASE values are not ECH (RFC 8701)
     let read = hello(&record(&with_extensions(&[
         extension(0x0a0a, &[]),
         sni(b"a.example"),
@@ -214,7 +214,7 @@ fn an_encrypted_hello_is_no_identity_and_neither_is_its_grease() {
 }
 
 #[test]
-fn a_name_that_could_be_two_is_refused() {
+fn ambiguous_server_name_is_refused() {
     let name = sni(b"a.example");
     let with = |extensions: &[Vec<u8>]| record(&with_extensions(extensions));
     malformed(&with(&[name.clone(), name.clone()]), "the same extension twice");
@@ -225,80 +225,80 @@ fn a_name_that_could_be_two_is_refused() {
     let entry = |kind: u8, name: &[u8]| [&[kind], &vector16(name)[..]].concat();
     let list = |entries: &[Vec<u8>]| extension(0, &vector16(&entries.concat()));
     let two = list(&[entry(0, b"a.example"), entry(0, b"b.example")]);
-    malformed(&with(&[two]), "more than one server's name");
+    malformed(&with(&[two]), "more than one server name");
     let two = list(&[entry(0, b"a.example"), entry(1, b"b")]);
-    malformed(&with(&[two]), "more than one server's name");
+    malformed(&with(&[two]), "more than one server name");
     malformed(
         &with(&[list(&[entry(1, b"a.example")])]),
-        "a server's name that is not a host's",
+        "a server name that is not a host name",
     );
-    malformed(&with(&[list(&[])]), "a server's name that is cut");
-    malformed(&with(&[extension(0, &[])]), "a server's name that is cut");
+    malformed(&with(&[list(&[])]), "a truncated server name");
+    malformed(&with(&[extension(0, &[])]), "a truncated server name");
     malformed(
         &with(&[extension(0, &[0, 5, 0, 0, 9, b'a', b'b'])]),
-        "a server's name that is cut",
+        "a truncated server name",
     );
     let mut long = list(&[entry(0, b"a.example")]);
     long.push(0);
     long[3] += 1;
-    malformed(&with(&[long]), "bytes behind the server's name");
+    malformed(&with(&[long]), "bytes after the server name");
 }
 
 #[test]
-fn protocols_are_read_strictly() {
+fn alpn_list_is_parsed_strictly() {
     let with = |data: &[u8]| record(&with_extensions(&[extension(16, data)]));
-    malformed(&with(&[]), "protocols that are cut");
-    malformed(&with(&[0, 0]), "protocols that are none");
+    malformed(&with(&[]), "a truncated list of protocols");
+    malformed(&with(&[0, 0]), "an empty list of protocols");
     malformed(&with(&[0, 1, 0]), "a protocol without a name");
-    malformed(&with(&[0, 2, 2, b'h']), "protocols that are cut");
-    malformed(&with(&[0, 2, 1, b'h', 0]), "bytes behind the protocols");
+    malformed(&with(&[0, 2, 2, b'h']), "a truncated list of protocols");
+    malformed(&with(&[0, 2, 1, b'h', 0]), "bytes after the protocols");
 }
 
 #[test]
-fn a_body_is_whole_or_malformed() {
+fn truncated_hello_body_is_malformed() {
     let body = |parts: &[&[u8]]| record(&framed(&parts.concat()));
     let (version, random): (&[u8], &[u8]) = (&[3, 3], &[7; 32]);
-    malformed(&body(&[]), "a version that is cut");
+    malformed(&body(&[]), "a truncated version");
     malformed(&body(&[&[2, 0], random]), "a version that is not TLS");
-    malformed(&body(&[version, &random[1..]]), "a random value that is cut");
+    malformed(&body(&[version, &random[1..]]), "a truncated random value");
     malformed(
         &body(&[version, random, &[33], &[0; 33]]),
-        "a session of more than 32 bytes",
+        "a session id of more than 32 bytes",
     );
-    malformed(&body(&[version, random, &[3, 0]]), "a session that is cut");
-    malformed(&body(&[version, random, &[0, 0, 0]]), "ciphers that are none");
+    malformed(&body(&[version, random, &[3, 0]]), "a truncated session id");
+    malformed(&body(&[version, random, &[0, 0, 0]]), "an invalid cipher list");
     malformed(
         &body(&[version, random, &[0, 0, 3, 1, 2, 3]]),
-        "ciphers that are none",
+        "an invalid cipher list",
     );
     malformed(
         &body(&[version, random, &[0, 0, 4, 1, 2]]),
-        "ciphers that are cut",
+        "a truncated cipher list",
     );
     malformed(
         &body(&[version, random, &[0, 0, 2, 1, 2, 0]]),
-        "no way of compression",
+        "no compression method",
     );
     malformed(
         &body(&[version, random, &[0, 0, 2, 1, 2]]),
-        "compression that is cut",
+        "truncated compression methods",
     );
     malformed(
         &body(&[version, random, &[0, 0, 2, 1, 2, 1, 0, 0]]),
-        "extensions that are cut",
+        "a truncated list of extensions",
     );
     malformed(
         &body(&[version, random, &[0, 0, 2, 1, 2, 1, 0, 0, 0, 0]]),
-        "bytes behind the extensions",
+        "bytes after the extensions",
     );
     malformed(
         &body(&[version, random, &[0, 0, 2, 1, 2, 1, 0, 0, 1, 0]]),
-        "an extension that is cut",
+        "a truncated extension",
     );
 }
 
 #[test]
-fn records_hold_nothing_but_the_hello() {
+fn records_with_more_than_the_hello_are_malformed() {
     let whole = with_extensions(&[sni(b"a.example")]);
     let (head, tail) = whole.split_at(20);
     let between = |bytes: &[u8]| [&record(head)[..], bytes, &record(tail)].concat();
@@ -314,10 +314,10 @@ fn records_hold_nothing_but_the_hello() {
     );
     malformed(&between(&[22, 3, 1, 0x40, 1]), "a record that is too long");
     let second = [&whole[..], &whole].concat();
-    malformed(&record(&second), "bytes behind the hello in its record");
+    malformed(&record(&second), "bytes after the hello in its record");
     malformed(
         &record(&[&whole[..], &[0]].concat()),
-        "bytes behind the hello in its record",
+        "bytes after the hello in its record",
     );
     malformed(
         &record(&[2, 0, 0, 1, 0]),
@@ -331,19 +331,19 @@ fn records_hold_nothing_but_the_hello() {
 }
 
 #[test]
-fn a_record_of_another_kind_is_no_way_around() {
+fn records_before_the_hello_and_ssl2_are_malformed() {
     malformed(&[21, 3, 1, 0, 2, 1, 0, 22], "a record before the hello");
     malformed(&[20, 3, 3, 0, 1, 1], "a record before the hello");
     malformed(&[23, 3, 3, 0, 16], "a record before the hello");
     // Some servers read a record of any version below 16.
     malformed(&[22, 2, 0, 0, 60, 1, 0], "a record whose version is not TLS");
     malformed(&[22, 0, 0, 0, 1, 1], "a record whose version is not TLS");
-    malformed(&[0x80, 46, 1, 0, 2, 0], "a hello of SSL 2");
-    malformed(&[0x80, 46, 1, 3, 1, 0], "a hello of SSL 2");
+    malformed(&[0x80, 46, 1, 0, 2, 0], "an SSL 2 hello");
+    malformed(&[0x80, 46, 1, 3, 1, 0], "an SSL 2 hello");
 }
 
 #[test]
-fn other_protocols_are_known_by_their_first_bytes() {
+fn other_protocols_are_recognised_by_their_first_bytes() {
     let check = |bytes: &[u8], expect: Progress| assert_eq!(ClientHello::read(bytes), expect, "{bytes:?}");
     check(b"", Progress::More);
     for other in [
@@ -355,7 +355,7 @@ fn other_protocols_are_known_by_their_first_bytes() {
     ] {
         check(other, Progress::NotTls);
     }
-    // lengths that happen to be a record's type, and bytes above 127
+    // lengths that are equal to a record's type, and bytes above 127
     for other in [
         &b"\x16\x0a\x14hello there, world!"[..],
         b"\x16\x10",
@@ -378,7 +378,7 @@ fn other_protocols_are_known_by_their_first_bytes() {
     }
 }
 
-/// A hello that is good, or nearly so.
+/// A hello that is valid, or nearly so.
 fn messages() -> impl Strategy<Value = Vec<u8>> {
     let bytes = prop::collection::vec(any::<u8>(), 0..40);
     let one = prop_oneof![
@@ -395,7 +395,7 @@ fn messages() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn however_a_hello_is_cut_the_verdict_is_the_same(
+    fn verdict_does_not_depend_on_record_boundaries(
         message in messages(),
         lengths in prop::collection::vec(1usize..40, 0..63),
         flip in prop::option::of((any::<prop::sample::Index>(), any::<u8>())),
@@ -417,13 +417,13 @@ proptest! {
             }
             (one, other) => prop_assert_eq!(one, other),
         }
-        // A part of it is waited for, or already what the whole is.
+        // A part needs more bytes, or has the result of the whole.
         let part = ClientHello::read(&stream[..cut.index(stream.len() + 1)]);
         prop_assert!(part == Progress::More || part == many, "{:?} {:?}", part, many);
     }
 
     #[test]
-    fn a_verdict_never_changes_with_what_follows(
+    fn verdict_does_not_change_with_later_bytes(
         bytes in prop::collection::vec(any::<u8>(), 0..200),
         flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
         cut in any::<prop::sample::Index>(),

@@ -1,6 +1,6 @@
 //! DNS answers for a sandbox. No query leaves, since a query can carry data. Each name gets an address of this
-//! sandbox's own ([`Names`]), even if no rule allows it: the refused connection then shows which port was wanted. Text
-//! that is not a host name, and names over the limit, do not exist; the extended error says why (RFC 8914).
+//! sandbox's own ([`Names`]), even if no rule allows it: the refused connection then shows the requested port. Text
+//! that is not a host name, and names over the limit, get NXDOMAIN with the reason as an extended error (RFC 8914).
 
 mod read;
 
@@ -17,16 +17,16 @@ use hickory_proto::{
         rdata::{A, PTR, SOA, opt::EdnsOption},
     },
 };
-use read::{Question, Unread};
+use read::{Question, Rejected};
 use std::net::{IpAddr, Ipv4Addr};
 
-/// How long an answer may be kept: rules change while a program runs.
+/// TTL of an answer: rules change while a program runs.
 const TTL_SECONDS: u32 = 5;
-/// What fits into any datagram (RFC 1035).
+/// Maximum size of a UDP answer without EDNS (RFC 1035).
 const UDP_BYTES: u16 = 512;
-/// What a query may ask for at most: more is cut into fragments somewhere.
+/// Maximum UDP size that a query can request: larger datagrams are fragmented on some networks.
 const EDNS_BYTES: u16 = 1232;
-/// The option of extended errors, and the one that is used (RFC 8914).
+/// The EDNS option of extended errors, and the code that is used (RFC 8914).
 const EXTENDED_ERROR: u16 = 15;
 const PROHIBITED: u16 = 18;
 
@@ -37,8 +37,7 @@ pub enum Transport {
     Tcp,
 }
 
-/// What a question is held against.
-pub struct Known<'a> {
+pub struct QueryContext<'a> {
     pub names: &'a mut Names,
     pub rules: &'a Rules,
     pub unlisted: &'a dyn Fn(&HostName) -> Unlisted,
@@ -46,61 +45,60 @@ pub struct Known<'a> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedQuery {
-    /// The name; whatever is not printable is escaped, and no more than a name's length is kept.
+    /// The name, with everything escaped that is not printable, and cut at the length of a name.
     pub name: String,
     pub denied: Option<Denied>,
 }
 
-/// Why a question was not answered with what it asked for.
+/// Reason why a question was denied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
     #[error("{0}")]
     Full(Full),
     #[error("the name {0}")]
     Name(NameError),
-    /// It is about another network.
+    /// Its class is not that of the Internet.
     #[error("only names of the Internet are answered")]
     Class,
 }
 
-/// What there is to say of a question that could be read.
 enum Answer {
     Record(RData),
-    /// The name exists, and has nothing of this type.
-    Nothing,
-    /// A question about something other than a record.
+    /// The name exists, but has no record of this type (NODATA).
+    NoData,
+    /// A question that is not about a record.
     NotImplemented,
     Denied(Denied),
 }
 
-/// Answers one query, or does not: what has no id, or is itself an answer, gets none. The answer is never longer than
-/// the transport and the query allow.
+/// Answers one query. Returns `None` for bytes without a whole header and for responses. The answer is never longer
+/// than the transport and the query allow.
 pub fn answer(
     query: &[u8],
     transport: Transport,
-    mut known: Known<'_>,
+    mut context: QueryContext<'_>,
     log: &mut dyn FnMut(LoggedQuery),
 ) -> Option<Vec<u8>> {
     let question = match read::question(query) {
         Ok(question) => question,
-        Err(Unread::Ignored) => return None,
-        Err(Unread::Error(error)) => return Some(error.to_vec()),
+        Err(Rejected::Ignored) => return None,
+        Err(Rejected::Error(error)) => return Some(error.to_vec()),
     };
     if question.edns.as_ref().is_some_and(|edns| edns.version() != 0) {
         return write(&question, transport, ResponseCode::BADVERS, None, None);
     }
-    let answer = judge(&question, &mut known);
+    let answer = judge(&question, &mut context);
     let denied = match &answer {
         Answer::Denied(denied) => Some(denied.clone()),
         _ => None,
     };
     log(LoggedQuery {
-        name: question.shown(),
+        name: question.escaped(),
         denied: denied.clone(),
     });
     let (code, record) = match answer {
         Answer::Record(data) => (ResponseCode::NoError, Some(data)),
-        Answer::Nothing => (ResponseCode::NoError, None),
+        Answer::NoData => (ResponseCode::NoError, None),
         Answer::NotImplemented => (ResponseCode::NotImp, None),
         Answer::Denied(Denied::Class) => (ResponseCode::Refused, None),
         Answer::Denied(_) => (ResponseCode::NXDomain, None),
@@ -108,20 +106,20 @@ pub fn answer(
     write(&question, transport, code, record, denied.as_ref())
 }
 
-fn judge(question: &Question, known: &mut Known<'_>) -> Answer {
-    let Known {
+fn judge(question: &Question, context: &mut QueryContext<'_>) -> Answer {
+    let QueryContext {
         names,
         rules,
         unlisted,
-    } = known;
+    } = context;
     let kind = question.query.query_type();
     if question.query.query_class() != DNSClass::IN {
         return Answer::Denied(Denied::Class);
     }
     if kind == RecordType::PTR
-        && let Some(pointed) = pointed(question.query.name(), names)
+        && let Some(reverse_name) = reverse_name(question.query.name(), names)
     {
-        return Answer::Record(RData::PTR(PTR(pointed)));
+        return Answer::Record(RData::PTR(PTR(reverse_name)));
     }
     let name = match question.host() {
         Ok(name) => name,
@@ -138,23 +136,23 @@ fn judge(question: &Question, known: &mut Known<'_>) -> Answer {
             Ok(address) => Answer::Record(RData::A(A(address))),
             Err(full) => Answer::Denied(Denied::Full(full)),
         },
-        // Types from 128 on ask the server to do something (RFC 6895), and OPT is not a question.
+        // Types from 128 to 255 ask for an operation and not for a record (RFC 6895), and OPT is not a question.
         RecordType::OPT => Answer::NotImplemented,
         kind if (128..=255).contains(&u16::from(kind)) => Answer::NotImplemented,
         // A query of any type for a refused name is reported.
         _ if !name.is_local() && !rules.names_reached(&name) && unlisted(&name) == Unlisted::Refused => {
             match names.refuse(&name) {
-                Ok(_) => Answer::Nothing,
+                Ok(_) => Answer::NoData,
                 Err(full) => Answer::Denied(Denied::Full(full)),
             }
         }
-        _ => Answer::Nothing,
+        _ => Answer::NoData,
     }
 }
 
-/// The name behind one of our addresses, asked for backwards.
-fn pointed(asked: &Name, names: &Names) -> Option<Name> {
-    let network = asked.parse_arpa_name().ok()?;
+/// Returns the name of an address of this sandbox, for a reverse query.
+fn reverse_name(queried: &Name, names: &Names) -> Option<Name> {
+    let network = queried.parse_arpa_name().ok()?;
     if network.prefix_len() != network.max_prefix_len() {
         return None;
     }
@@ -188,12 +186,12 @@ fn write(
     match record {
         Some(data) => _ = message.add_answer(Record::from_rdata(name, TTL_SECONDS, data)),
         None if matches!(code, ResponseCode::NoError | ResponseCode::NXDomain) => {
-            message.add_authority(Record::from_rdata(name, TTL_SECONDS, RData::SOA(authority()?)));
+            message.add_authority(Record::from_rdata(name, TTL_SECONDS, RData::SOA(soa()?)));
         }
         None => {}
     }
     if question.edns.is_some() {
-        message.set_edns(extension(denied));
+        message.set_edns(edns_for(denied));
     }
     let most = match (transport, &question.edns) {
         (Transport::Tcp, _) => u16::MAX,
@@ -204,19 +202,19 @@ fn write(
     if whole.len() <= usize::from(most) {
         Some(whole)
     } else {
-        // No answer of ours is so long; should one ever be, it says that it is cut.
+        // No answer is expected to be so long; if one ever is, it is marked as truncated.
         message.truncate().to_vec().ok()
     }
 }
 
 /// Without it a resolver does not cache a negative answer (RFC 2308), and asks again for each connection.
-fn authority() -> Option<SOA> {
+fn soa() -> Option<SOA> {
     const DAY: i32 = 86_400;
     let source = absolute("ringfence.invalid")?;
     Some(SOA::new(source.clone(), source, 1, DAY, DAY, DAY, TTL_SECONDS))
 }
 
-fn extension(denied: Option<&Denied>) -> Edns {
+fn edns_for(denied: Option<&Denied>) -> Edns {
     let mut edns = Edns::new();
     edns.set_max_payload(EDNS_BYTES);
     if let Some(denied) = denied {

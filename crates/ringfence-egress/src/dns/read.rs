@@ -1,5 +1,5 @@
-//! Queries are read strictly: exactly one question, nothing before it and nothing after it but EDNS. What the header
-//! promises is held against small numbers before a parser follows it.
+//! Strict parsing of queries: exactly one question, nothing before it and nothing after it but EDNS. The counts in the
+//! header are checked against small numbers before a parser relies on them.
 
 use crate::name::{HostName, NAME_BYTES_MAX, NameError};
 use hickory_proto::{
@@ -9,33 +9,31 @@ use hickory_proto::{
 use std::fmt::Write;
 
 const HEADER_BYTES: usize = 12;
-/// A name, a header and the options that clients send fit into a tenth of this.
+/// Maximum size of a query. A name, a header and the options that clients send fit into a tenth of it.
 const QUERY_BYTES_MAX: usize = 4096;
 
 const FORMAT_ERROR: u8 = 1;
 const NOT_IMPLEMENTED: u8 = 4;
 
-/// The one question of a query, and what came with it.
 pub(super) struct Question {
     pub(super) metadata: Metadata,
     pub(super) query: Query,
     pub(super) edns: Option<Edns>,
 }
 
-pub(super) enum Unread {
+pub(super) enum Rejected {
     Ignored,
-    /// A header that says what is wrong.
+    /// The header of an error response.
     Error([u8; HEADER_BYTES]),
 }
 
-/// The question of a query, if it is one.
-pub(super) fn question(bytes: &[u8]) -> Result<Question, Unread> {
+pub(super) fn question(bytes: &[u8]) -> Result<Question, Rejected> {
     let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else {
-        return Err(Unread::Ignored);
+        return Err(Rejected::Ignored);
     };
-    // Answering answers is how two servers talk for ever.
+    // Responses are ignored: two servers that answer responses would never stop.
     if header[2] & 0x80 != 0 {
-        return Err(Unread::Ignored);
+        return Err(Rejected::Ignored);
     }
     if header[2] & 0x78 != 0 {
         return Err(error(header, NOT_IMPLEMENTED));
@@ -45,7 +43,7 @@ pub(super) fn question(bytes: &[u8]) -> Result<Question, Unread> {
 
 fn read(header: &[u8; HEADER_BYTES], bytes: &[u8]) -> Option<Question> {
     let [_, _, _, _, counts @ ..] = header;
-    // One question, no answer, no authority, and EDNS or not; a query is not cut either.
+    // One question, no answer, no authority, and at most one additional record (EDNS); a query is not truncated either.
     let plain = matches!(counts, [0, 1, 0, 0, 0, 0, 0, 0 | 1]) && header[2] & 0b10 == 0;
     if !plain || bytes.len() > QUERY_BYTES_MAX || !is_spelled_out(&bytes[HEADER_BYTES..]) {
         return None;
@@ -62,7 +60,7 @@ fn read(header: &[u8; HEADER_BYTES], bytes: &[u8]) -> Option<Question> {
     })
 }
 
-/// Whether a name is labels to its end. There is nothing before the question that a pointer could honestly lead to.
+/// True if a name is labels to its end, uncompressed: nothing before the question is there for a pointer to refer to.
 fn is_spelled_out(mut bytes: &[u8]) -> bool {
     while let Some((length, rest)) = bytes.split_first() {
         match usize::from(*length) {
@@ -74,16 +72,16 @@ fn is_spelled_out(mut bytes: &[u8]) -> bool {
     false
 }
 
-/// A header with the id and the wish for recursion of a query, and a code.
-fn error(header: &[u8; HEADER_BYTES], code: u8) -> Unread {
+/// Returns a response header with the id, the opcode and the RD flag of a query, and a response code.
+fn error(header: &[u8; HEADER_BYTES], code: u8) -> Rejected {
     let [high, low, flags, ..] = *header;
     let mut answer = [0; HEADER_BYTES];
     answer[..4].copy_from_slice(&[high, low, 0x80 | (flags & 0x79), 0x80 | code]);
-    Unread::Error(answer)
+    Rejected::Error(answer)
 }
 
 impl Question {
-    /// The name, if it is a host's. A dot inside a label would make two of it.
+    /// Returns the name if it is a host name. A dot inside a label is an error, since it would make two labels of one.
     pub(super) fn host(&self) -> Result<HostName, NameError> {
         let mut text = String::new();
         for label in self.query.name().iter() {
@@ -100,8 +98,8 @@ impl Question {
         HostName::from_ascii(&text)
     }
 
-    /// The name for people: as it was asked, with everything escaped that a terminal or a log could take for more.
-    pub(super) fn shown(&self) -> String {
+    /// Returns the name as it was queried, with everything escaped that a terminal or a log could interpret.
+    pub(super) fn escaped(&self) -> String {
         if let Ok(name) = self.host() {
             return name.to_string();
         }

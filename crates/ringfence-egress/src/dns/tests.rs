@@ -1,4 +1,4 @@
-//! Queries byte by byte, as a stub resolver sends them and as nobody should.
+//! Queries byte by byte: as a stub resolver sends them, and as no resolver should.
 
 use super::*;
 use Transport::{Tcp, Udp};
@@ -30,7 +30,7 @@ fn query_of(labels: &[&[u8]], kind: u16, class: u16) -> Vec<u8> {
     bytes
 }
 
-/// The same with EDNS: how much may come back, the version, and options.
+/// The query with EDNS: maximum size of the answer, version, and options.
 fn with_edns(mut query: Vec<u8>, size: u16, version: u8, options: &[u8]) -> Vec<u8> {
     query[11] = 1;
     query.extend([0, 0, 41]);
@@ -45,7 +45,7 @@ struct Server {
     names: Names,
     rules: Rules,
     unlisted: Unlisted,
-    asked: Vec<LoggedQuery>,
+    logged: Vec<LoggedQuery>,
 }
 
 impl Server {
@@ -54,19 +54,19 @@ impl Server {
             names: Names::default(),
             rules: Rules::parse(RULES).unwrap(),
             unlisted: Unlisted::Refused,
-            asked: Vec::new(),
+            logged: Vec::new(),
         }
     }
 
     fn bytes(&mut self, query: &[u8], transport: Transport) -> Option<Vec<u8>> {
-        let asked = &mut self.asked;
+        let logged = &mut self.logged;
         let unlisted = self.unlisted;
-        let known = Known {
+        let context = QueryContext {
             names: &mut self.names,
             rules: &self.rules,
             unlisted: &|_| unlisted,
         };
-        answer(query, transport, known, &mut |one| asked.push(one))
+        answer(query, transport, context, &mut |one| logged.push(one))
     }
 
     fn message(&mut self, query: &[u8]) -> Message {
@@ -89,7 +89,7 @@ impl Server {
 }
 
 #[test]
-fn an_allowed_name_has_an_address_of_its_own_and_a_short_life() {
+fn allowed_name_gets_its_own_address_and_a_short_ttl() {
     let mut server = Server::new();
     let answer = server.message(&query("a.example", A4));
     assert_eq!(answer.metadata.response_code, ResponseCode::NoError);
@@ -100,24 +100,24 @@ fn an_allowed_name_has_an_address_of_its_own_and_a_short_life() {
     assert_eq!(server.address("A.EXAMPLE"), Some(address));
     assert_ne!(server.address("x.y.b.example"), Some(address));
     assert!(server.address("c.example").is_some());
-    assert!(server.asked.iter().all(|asked| asked.denied.is_none()));
-    assert_eq!(server.asked[0].name, "a.example");
+    assert!(server.logged.iter().all(|logged| logged.denied.is_none()));
+    assert_eq!(server.logged[0].name, "a.example");
 }
 
-/// Clients compare it letter by letter, where the case is random (0x20).
+/// Clients compare the question byte by byte where its case is random (0x20).
 #[test]
-fn the_question_comes_back_as_it_was_asked() {
-    let asked = query("a.ExAmPlE", A4);
-    let answer = Server::new().bytes(&asked, Udp).unwrap();
-    assert_eq!(answer[12..asked.len()], asked[12..]);
+fn answer_repeats_the_question_byte_by_byte() {
+    let question = query("a.ExAmPlE", A4);
+    let answer = Server::new().bytes(&question, Udp).unwrap();
+    assert_eq!(answer[12..question.len()], question[12..]);
     let message = Message::from_vec(&answer).unwrap();
     assert_eq!(message.answers[0].name.to_ascii(), "a.ExAmPlE.");
 }
 
 #[test]
-fn an_allowed_name_has_nothing_but_an_address() {
+fn allowed_name_has_only_an_a_record() {
     let mut server = Server::new();
-    // AAAA, HTTPS, SVCB, TXT, MX, NULL, SRV, PTR, NS, SOA, CNAME, CAA, and one of nobody's
+    // AAAA, HTTPS, SVCB, TXT, MX, NULL, SRV, PTR, NS, SOA, CNAME, CAA, and one for private use
     for kind in [AAAA28, 65, 64, 16, 15, 10, 33, PTR12, 2, 6, 5, 257, 65280] {
         let answer = server.message(&query("a.example", kind));
         assert_eq!(answer.metadata.response_code, ResponseCode::NoError, "{kind}");
@@ -133,11 +133,11 @@ fn an_allowed_name_has_nothing_but_an_address() {
         assert_eq!(answer.metadata.response_code, ResponseCode::NotImp, "{kind}");
     }
     assert!(server.names.is_empty(), "nothing was given an address");
-    assert_eq!(server.asked.len(), 13 + 7, "every question is told");
+    assert_eq!(server.logged.len(), 13 + 7, "every question is reported");
 }
 
 #[test]
-fn what_is_no_hosts_name_does_not_exist_whatever_is_asked_of_it() {
+fn invalid_host_name_is_nxdomain_for_every_type() {
     let mut server = Server::new();
     for name in ["", "xn--a.example", "10.0.0.1"] {
         for kind in [A4, AAAA28, 16, 252, 255, 65280] {
@@ -156,12 +156,12 @@ fn what_is_no_hosts_name_does_not_exist_whatever_is_asked_of_it() {
         }
     }
     assert!(server.names.is_empty());
-    assert!(server.asked.iter().all(|asked| asked.denied.is_some()));
+    assert!(server.logged.iter().all(|logged| logged.denied.is_some()));
 }
 
-/// A connection to it is refused, and says which port was wanted.
+/// A connection to it is refused, and shows the requested port.
 #[test]
-fn a_name_that_no_rule_allows_has_an_address_of_its_own() {
+fn name_without_a_rule_gets_its_own_address() {
     let mut server = Server::new();
     for name in ["b.example", "evila.example", "a.example.evil", "x.a.example"] {
         let address = server.address(name).unwrap();
@@ -170,11 +170,11 @@ fn a_name_that_no_rule_allows_has_an_address_of_its_own() {
     // Found by the fuzzer, when such a name was both denied and answered.
     let query = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x01x\x01y\x01r\x07example\0\0\x01\0\x01";
     assert_eq!(server.message(query).answers.len(), 1);
-    assert!(server.asked.iter().all(|asked| asked.denied.is_none()));
+    assert!(server.logged.iter().all(|logged| logged.denied.is_none()));
 }
 
 #[test]
-fn a_denied_name_is_told_so_to_who_understands() {
+fn denied_name_has_an_extended_error_with_edns() {
     let mut server = Server::new();
     let mut error = |query: Vec<u8>| -> Option<String> {
         let edns = server.message(&with_edns(query, 1232, 0, &[])).edns.unwrap();
@@ -203,13 +203,13 @@ fn a_denied_name_is_told_so_to_who_understands() {
             .starts_with("too many names")
     );
     assert!(matches!(
-        server.asked.last().unwrap().denied,
+        server.logged.last().unwrap().denied,
         Some(Denied::Full(Full::Below(_)))
     ));
 }
 
 #[test]
-fn localhost_is_the_sandbox_itself() {
+fn localhost_resolves_to_loopback() {
     let mut server = Server::new();
     assert_eq!(server.address("localhost"), Some(Ipv4Addr::LOCALHOST));
     assert_eq!(server.address("x.LocalHost"), Some(Ipv4Addr::LOCALHOST));
@@ -222,7 +222,7 @@ fn localhost_is_the_sandbox_itself() {
 }
 
 #[test]
-fn an_address_that_was_given_out_has_its_name() {
+fn assigned_address_resolves_back_to_its_name() {
     let mut server = Server::new();
     let pointed = |server: &mut Server, name: &str| {
         let answer = server.message(&query(name, PTR12));
@@ -255,7 +255,7 @@ fn an_address_that_was_given_out_has_its_name() {
 }
 
 #[test]
-fn what_is_no_query_gets_an_error_with_its_id_or_nothing() {
+fn invalid_query_gets_an_error_header_or_no_answer() {
     let mut server = Server::new();
     let good = query("a.example", A4);
     let changed = |at: usize, to: u8| {
@@ -293,7 +293,7 @@ fn what_is_no_query_gets_an_error_with_its_id_or_nothing() {
     }
     check(&good[..12], FORMAT_ERROR);
     check(&good[..good.len() - 1], FORMAT_ERROR);
-    check(&changed(2, 3), FORMAT_ERROR); // cut
+    check(&changed(2, 3), FORMAT_ERROR); // truncated
     for count in 4..12 {
         check(&changed(count, 2), FORMAT_ERROR);
     }
@@ -323,14 +323,14 @@ fn what_is_no_query_gets_an_error_with_its_id_or_nothing() {
     }
     let label: &[u8] = &[b'a'; 63];
     check(&query_of(&[label; 4], A4, IN), FORMAT_ERROR);
-    assert!(server.asked.is_empty());
+    assert!(server.logged.is_empty());
 }
 
 const FORMAT_ERROR: u8 = 1;
 const NOT_IMPLEMENTED: u8 = 4;
 
 #[test]
-fn another_network_is_refused() {
+fn query_of_another_class_is_refused() {
     let mut server = Server::new();
     for class in [3, 4, 254, 255, 0] {
         let answer = server.message(&query_of(&[b"version", b"bind"], 16, class));
@@ -344,26 +344,26 @@ fn another_network_is_refused() {
     }
     assert!(
         server
-            .asked
+            .logged
             .iter()
-            .all(|asked| asked.denied == Some(Denied::Class))
+            .all(|logged| logged.denied == Some(Denied::Class))
     );
 }
 
 #[test]
-fn edns_is_answered_with_edns_of_our_size() {
+fn edns_answer_has_its_own_payload_size() {
     let mut server = Server::new();
     for size in [0, 512, 1232, 4096, 65535] {
         let answer = server.message(&with_edns(query("a.example", A4), size, 0, &[]));
         assert_eq!(answer.edns.unwrap().max_payload(), EDNS_BYTES);
     }
     let answer = server.message(&with_edns(query("a.example", A4), 1232, 1, &[]));
-    // 16, which is another word in a signed message
+    // 16 (BADVERS), which has another meaning in a signed message
     assert_eq!(
         (u16::from(answer.metadata.response_code), answer.answers.len()),
         (16, 0)
     );
-    // padding and a cookie are understood to be nothing
+    // padding and a cookie are ignored
     let options = [0, 12, 0, 4, 0, 0, 0, 0, 0, 10, 0, 8, 1, 2, 3, 4, 5, 6, 7, 8];
     assert_eq!(
         server
@@ -391,7 +391,7 @@ fn edns_is_answered_with_edns_of_our_size() {
 }
 
 #[test]
-fn the_longest_answers_fit_into_any_datagram() {
+fn longest_answers_fit_into_512_bytes() {
     let label = "a".repeat(63);
     let name = format!("{label}.{label}.{label}.{}.b.example", "a".repeat(51));
     assert_eq!(name.len(), 253);
@@ -405,44 +405,44 @@ fn the_longest_answers_fit_into_any_datagram() {
 }
 
 #[test]
-fn a_label_is_no_way_to_smuggle_anything() {
+fn special_bytes_in_labels_are_denied_and_escaped() {
     let mut server = Server::new();
-    let mut shown = |labels: &[&[u8]]| {
+    let mut escaped = |labels: &[&[u8]]| {
         let answer = server.message(&query_of(labels, A4, IN));
         assert_eq!(
             answer.metadata.response_code,
             ResponseCode::NXDomain,
             "{labels:?}"
         );
-        server.asked.pop().unwrap().name
+        server.logged.pop().unwrap().name
     };
-    assert_eq!(shown(&[b"a.example"]), "a\\.example");
-    assert_eq!(shown(&[b"x.a", b"example"]), "x\\.a.example");
-    assert_eq!(shown(&[b"a", b"example\0"]), "a.example\\000");
+    assert_eq!(escaped(&[b"a.example"]), "a\\.example");
+    assert_eq!(escaped(&[b"x.a", b"example"]), "x\\.a.example");
+    assert_eq!(escaped(&[b"a", b"example\0"]), "a.example\\000");
     assert_eq!(
-        shown(&[b"\x1b[2J\n", b"b", b"example"]),
+        escaped(&[b"\x1b[2J\n", b"b", b"example"]),
         "\\027[2J\\010.b.example"
     );
-    assert_eq!(shown(&[b"\xff\xfe", b"b", b"example"]), "\\255\\254.b.example");
+    assert_eq!(escaped(&[b"\xff\xfe", b"b", b"example"]), "\\255\\254.b.example");
     assert_eq!(
-        shown(&["bücher".as_bytes(), b"b", b"example"]),
+        escaped(&["bücher".as_bytes(), b"b", b"example"]),
         "b\\195\\188cher.b.example"
     );
-    assert_eq!(shown(&[b"\\", b"b", b"example"]), "\\\\.b.example");
-    assert_eq!(shown(&[]), ".");
-    let long = shown(&[&[0; 63], &[0; 63], &[0; 63]]);
+    assert_eq!(escaped(&[b"\\", b"b", b"example"]), "\\\\.b.example");
+    assert_eq!(escaped(&[]), ".");
+    let long = escaped(&[&[0; 63], &[0; 63], &[0; 63]]);
     assert!(long.chars().count() == 254 && long.ends_with('…'));
 }
 
 proptest! {
     #[test]
-    fn no_bytes_make_more_of_an_answer_than_there_may_be(
+    fn random_queries_get_bounded_answers_with_their_id(
         bytes in prop::collection::vec(any::<u8>(), 0..80),
         good in any::<prop::sample::Index>(),
         udp in any::<bool>(),
     ) {
         let mut server = Server::new();
-        // Whole noise, and noise within something that is nearly a query.
+        // Random bytes, and random bytes within a query that is nearly valid.
         let mut nearly = with_edns(query("a.example", A4), 1232, 0, &[]);
         let at = good.index(nearly.len());
         nearly.splice(at..(at + 2).min(nearly.len()), bytes.iter().copied().take(2));

@@ -1,10 +1,9 @@
-//! The requests of a connection whose TLS ends here: each is checked as on a plain connection, gets the secrets that
-//! belong to its host, and is answered without them. HTTP/1.1 or HTTP/2, as the other end has chosen, and the same on
-//! both sides.
+//! The requests of a connection whose TLS is terminated here: each is checked as on a plain connection, gets the
+//! secrets of its host, and is answered without them. Both sides speak HTTP/1.1 or HTTP/2, as the upstream has chosen.
 
 use super::{
-    frames::Frames,
-    handshake::{self, Inner, Outer, Protocol, offer},
+    frames::FrameLimiter,
+    handshake::{self, ClientTls, Protocol, UpstreamTls, offer},
     redacted::{RedactedBody, WithoutTrailers, redact_headers},
 };
 use crate::{
@@ -12,23 +11,23 @@ use crate::{
     connection::{Connection, Mode, check_connection, check_request},
     dial::unreachable,
     framing::HEAD_BYTES_MAX,
-    http::{HEADERS_MAX, PACKED, Unsent, refused, tell_of_bad_end, unanswered},
+    http::{HEADERS_MAX, SendError, TRANSFER_CODED, refused, report_http_error, unanswered},
     inspection::{Unwritable, fill},
-    refusal::{Refusal, shown},
-    request::{self, Means, ProxyMode, Wanted},
+    refusal::{Refusal, escaped},
+    request::{self, ParsedRequest, ProxyMode, RequestKind},
     upstream::{self, Upstream},
-    wire::{Client, Gate, Strict},
+    wire::{Client, FramingState, StrictStream},
 };
 use http_body_util::{Either, Full};
 use hyper::{
     HeaderMap, Request, Response, StatusCode, Version,
     body::{Bytes, Incoming},
-    client::conn::{http1 as outward1, http2 as outward2},
+    client::conn::{http1 as http1_client, http2 as http2_client},
     ext::ReasonPhrase,
     header::{self, HeaderValue},
     http::request::Parts,
     rt::Executor,
-    server::conn::{http1 as inward1, http2 as inward2},
+    server::conn::{http1 as http1_server, http2 as http2_server},
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -39,69 +38,67 @@ use std::{
 };
 use tokio::task::JoinSet;
 
-/// Requests that one connection of HTTP/2 has open at once.
+/// Maximum concurrent requests of an HTTP/2 connection.
 const STREAMS_MAX: u32 = 64;
 /// Bytes of one HTTP/2 connection that are buffered for a peer that does not read: in all, and of one request towards
-/// the socket. The library's defaults are ten times as large.
+/// the socket. The library's defaults are several times as large.
 const WINDOW_BYTES: u32 = 512 * 1024;
 const SENT_AHEAD_BYTES: usize = 16 * 1024;
 
-/// A destination that was reached, and has shown that it is who it should be.
+/// A connection to a destination whose certificate was verified.
 pub(crate) struct InspectedTls {
     inspection: Arc<Inspection>,
     to: Destination,
-    outer: Outer,
+    upstream_tls: UpstreamTls,
     protocol: Protocol,
-    /// By name, where one was chosen.
-    chosen: Option<Vec<u8>>,
-    offered: Vec<Vec<u8>>,
+    chosen_alpn: Option<Vec<u8>>,
+    offered_alpn: Vec<Vec<u8>>,
 }
 
-/// Reaches `to` for a connection that is read.
-pub(crate) async fn meet(
+/// Connects to `to` for an inspected connection, and verifies its certificate.
+pub(crate) async fn connect(
     connection: &Arc<Connection>,
     inspection: &Arc<Inspection>,
     to: &Destination,
     hello: &ClientHello,
     ready: Option<Upstream>,
 ) -> Result<InspectedTls, Refusal> {
-    let offered = offer(hello, to)?;
+    let offered_alpn = offer(hello, to)?;
     let upstream = upstream::open(connection, to, ready).await?;
-    let (outer, protocol) = handshake::outward(inspection, to, offered.clone(), upstream).await?;
+    let (upstream_tls, protocol) = handshake::connect(inspection, to, offered_alpn.clone(), upstream).await?;
     Ok(InspectedTls {
         inspection: inspection.clone(),
         to: to.clone(),
-        chosen: outer.get_ref().1.alpn_protocol().map(<[u8]>::to_vec),
-        outer,
+        chosen_alpn: upstream_tls.get_ref().1.alpn_protocol().map(<[u8]>::to_vec),
+        upstream_tls,
         protocol,
-        offered,
+        offered_alpn,
     })
 }
 
-/// Answers the requests of a connection to its end.
 pub(crate) async fn serve(connection: &Arc<Connection>, client: Client, inspected: InspectedTls) {
     let InspectedTls {
         inspection,
         to,
-        outer,
+        upstream_tls,
         protocol,
-        chosen,
-        offered,
+        chosen_alpn,
+        offered_alpn,
     } = inspected;
-    let inner = match handshake::inward(&inspection, connection, &to, client, chosen).await {
-        Ok(inner) => inner,
-        Err(error) => return connection.sandbox.refuse(&disbelieved(&to, &error)),
+    let client_tls = match handshake::accept(&inspection, connection, &to, client, chosen_alpn).await {
+        Ok(client_tls) => client_tls,
+        Err(error) => return connection.sandbox.refuse(&certificate_rejected(&to, &error)),
     };
     let tasks = Tasks::default();
-    let _ends_with_it = Ending(tasks.clone());
-    let line = match Line::over(outer, protocol, &tasks).await {
-        Ok(line) => line,
+    let _abort_on_drop = AbortOnDrop(tasks.clone());
+    let http_upstream = match HttpUpstream::over(upstream_tls, protocol, &tasks).await {
+        Ok(http_upstream) => http_upstream,
         Err(error) => {
             tracing::debug!(%error, "a connection has ended before its first request");
             return;
         }
     };
-    let is_for_secrets = inspection.concerns(&to);
+    let is_for_secrets = inspection.has_secret_for(&to);
     let handler = Arc::new(RequestHandler {
         connection: connection.clone(),
         redactor: if is_for_secrets {
@@ -113,18 +110,17 @@ pub(crate) async fn serve(connection: &Arc<Connection>, client: Client, inspecte
         inspection,
         to,
         protocol,
-        offered,
-        gate: Gate::default(),
+        offered_alpn,
+        framing: FramingState::default(),
         tasks,
-        line: tokio::sync::Mutex::new(Some(line)),
+        http_upstream: tokio::sync::Mutex::new(Some(http_upstream)),
     });
-    let served = answers(&handler, inner).await;
+    let served = serve_requests(&handler, client_tls).await;
     let hello = connection.sandbox.dialer.limits().hello;
-    tell_of_bad_end(connection, &handler.gate, served.as_ref().err(), hello);
+    report_http_error(connection, &handler.framing, served.as_ref().err(), hello);
 }
 
-/// Answers as long as anything is asked.
-async fn answers(handler: &Arc<RequestHandler>, inner: Inner) -> hyper::Result<()> {
+async fn serve_requests(handler: &Arc<RequestHandler>, client_tls: ClientTls) -> hyper::Result<()> {
     let for_service = handler.clone();
     let service = service_fn(move |request| {
         let handler = for_service.clone();
@@ -132,13 +128,13 @@ async fn answers(handler: &Arc<RequestHandler>, inner: Inner) -> hyper::Result<(
     });
     match handler.protocol {
         Protocol::Http1 => {
-            let io = Strict::new(
-                inner,
+            let io = StrictStream::new(
+                client_tls,
                 Vec::new(),
                 handler.connection.clone(),
-                handler.gate.clone(),
+                handler.framing.clone(),
             );
-            inward1::Builder::new()
+            http1_server::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(handler.connection.sandbox.dialer.limits().hello)
                 .max_headers(HEADERS_MAX)
@@ -150,7 +146,7 @@ async fn answers(handler: &Arc<RequestHandler>, inner: Inner) -> hyper::Result<(
                 .await
         }
         Protocol::Http2 => {
-            inward2::Builder::new(handler.tasks.clone())
+            http2_server::Builder::new(handler.tasks.clone())
                 .timer(TokioTimer::new())
                 .max_concurrent_streams(STREAMS_MAX)
                 .initial_stream_window_size(WINDOW_BYTES)
@@ -159,7 +155,7 @@ async fn answers(handler: &Arc<RequestHandler>, inner: Inner) -> hyper::Result<(
                 .max_header_list_size(u32::try_from(HEAD_BYTES_MAX).unwrap_or(u32::MAX))
                 .auto_date_header(false)
                 .serve_connection(
-                    TokioIo::new(Frames::new(inner, handler.connection.clone())),
+                    TokioIo::new(FrameLimiter::new(client_tls, handler.connection.clone())),
                     service,
                 )
                 .await
@@ -167,27 +163,26 @@ async fn answers(handler: &Arc<RequestHandler>, inner: Inner) -> hyper::Result<(
     }
 }
 
-/// The program has hung up at our certificate.
-fn disbelieved(to: &Destination, error: &std::io::Error) -> Refusal {
+fn certificate_rejected(to: &Destination, error: &std::io::Error) -> Refusal {
     Refusal::of(
         RefusalRule::Certificate,
         to,
         format!(
-            "{to}: its TLS is read here, and the program did not go on: {}",
-            shown(error.to_string().as_bytes())
+            "{to}: its TLS is inspected, and the program ended the handshake: {}",
+            escaped(error.to_string().as_bytes())
         ),
-        "have the program believe the certificates in the file that $SSL_CERT_FILE names; where it knows only those of its \
-         own, its TLS cannot be read",
+        "have the program trust the certificates in the file that $SSL_CERT_FILE names; if it trusts only its own, its TLS \
+         cannot be inspected",
     )
 }
 
-/// What runs for one connection; ends with it.
+/// Tasks of one connection, which end with it.
 #[derive(Clone, Default)]
 struct Tasks(Arc<Mutex<JoinSet<()>>>);
 
-struct Ending(Tasks);
+struct AbortOnDrop(Tasks);
 
-impl Drop for Ending {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0
             .0
@@ -205,18 +200,17 @@ impl<F: Future<Output: Send> + Send + 'static> Executor<F> for Tasks {
     }
 }
 
-/// A connection to the outside that requests go over.
-enum Line {
-    Http1(outward1::SendRequest<WithoutTrailers>),
-    Http2(outward2::SendRequest<WithoutTrailers>),
+enum HttpUpstream {
+    Http1(http1_client::SendRequest<WithoutTrailers>),
+    Http2(http2_client::SendRequest<WithoutTrailers>),
 }
 
-impl Line {
-    async fn over(outer: Outer, protocol: Protocol, tasks: &Tasks) -> hyper::Result<Self> {
-        let io = TokioIo::new(outer);
+impl HttpUpstream {
+    async fn over(upstream_tls: UpstreamTls, protocol: Protocol, tasks: &Tasks) -> hyper::Result<Self> {
+        let io = TokioIo::new(upstream_tls);
         match protocol {
             Protocol::Http1 => {
-                let (sender, connection) = outward1::Builder::new()
+                let (sender, connection) = http1_client::Builder::new()
                     .max_headers(HEADERS_MAX)
                     .max_buf_size(HEAD_BYTES_MAX * 2)
                     .handshake(io)
@@ -225,7 +219,7 @@ impl Line {
                 Ok(Self::Http1(sender))
             }
             Protocol::Http2 => {
-                let (sender, connection) = outward2::Builder::new(tasks.clone())
+                let (sender, connection) = http2_client::Builder::new(tasks.clone())
                     .timer(TokioTimer::new())
                     .initial_stream_window_size(WINDOW_BYTES)
                     .initial_connection_window_size(WINDOW_BYTES)
@@ -242,87 +236,86 @@ impl Line {
     async fn send(
         &mut self,
         request: Request<WithoutTrailers>,
-    ) -> Result<Response<Incoming>, Unsent<WithoutTrailers>> {
+    ) -> Result<Response<Incoming>, SendError<WithoutTrailers>> {
         let is_open = match self {
             Self::Http1(sender) => sender.ready().await,
             Self::Http2(sender) => sender.ready().await,
         };
         if is_open.is_err() {
-            return Err(Unsent::Never(Box::new(request)));
+            return Err(SendError::NotSent(Box::new(request)));
         }
         let sent = match self {
             Self::Http1(sender) => sender.try_send_request(request).await,
             Self::Http2(sender) => sender.try_send_request(request).await,
         };
-        sent.map_err(Unsent::from)
+        sent.map_err(SendError::from)
     }
 }
 
 struct RequestHandler {
     connection: Arc<Connection>,
     inspection: Arc<Inspection>,
-    /// Takes out of answers what was put into requests.
+    /// Removes from answers the secrets that were written into requests.
     redactor: Redactor,
     is_for_secrets: bool,
     to: Destination,
     protocol: Protocol,
-    offered: Vec<Vec<u8>>,
-    gate: Gate,
+    offered_alpn: Vec<Vec<u8>>,
+    framing: FramingState,
     tasks: Tasks,
-    line: tokio::sync::Mutex<Option<Line>>,
+    http_upstream: tokio::sync::Mutex<Option<HttpUpstream>>,
 }
 
-/// What is answered: our own words, or what the other end says.
 type Answer = Either<Full<Bytes>, RedactedBody>;
 
 impl RequestHandler {
     async fn answer(&self, request: Request<Incoming>) -> Response<Answer> {
         let (parts, body) = request.into_parts();
         let answered = match request::read(&ProxyMode::Inspected(self.to.clone()), &parts) {
-            Ok(wanted) => self.pass_on(wanted, parts, body).await,
+            Ok(parsed) => self.forward(parsed, parts, body).await,
             Err(refusal) => Err(refusal),
         };
         answered.unwrap_or_else(|refusal| {
             self.connection.sandbox.refuse(&refusal);
-            let mut response = refused(&self.connection.sandbox.advised(refusal)).map(Either::Left);
+            let mut response = refused(&self.connection.sandbox.with_hint(refusal)).map(Either::Left);
             if self.protocol == Protocol::Http2 {
-                // A stream ends with its answer; there the header is a fault.
+                // An HTTP/2 stream ends with its answer; the header would be an error there.
                 response.headers_mut().remove(header::CONNECTION);
             }
             response
         })
     }
 
-    async fn pass_on(
+    async fn forward(
         &self,
-        mut wanted: Wanted,
+        mut parsed: ParsedRequest,
         mut parts: Parts,
         body: Incoming,
     ) -> Result<Response<Answer>, Refusal> {
-        let method = shown(parts.method.as_str().as_bytes());
+        let method = escaped(parts.method.as_str().as_bytes());
         // The state is set before the rules are checked, so that a change of them in between is seen by one of the two.
-        let request_guard = self.connection.begin_request(&self.to, &method, &wanted.target);
+        let request_guard = self.connection.begin_request(&self.to, &method, &parsed.target);
         let rules = self.connection.sandbox.rules_now();
-        check_request(&rules, &self.to, &method, &wanted.target)?;
+        check_request(&rules, &self.to, &method, &parsed.target)?;
         if check_connection(&rules, &self.to)? == Mode::Inspect {
             request::refuse_overrides(&self.to, &parts.headers)?;
         }
-        if wanted.means != Means::Answer {
-            return Err(self.not_read(
+        if parsed.kind != RequestKind::Plain {
+            return Err(self.not_supported(
                 "a WebSocket",
-                "plain requests there, or a rule and no secret for it",
+                "use plain requests, or a rule without a secret for the host",
             ));
         }
-        let path = shown(wanted.target.split('?').next().unwrap_or_default().as_bytes());
-        // Before the secrets are written: what the program names in `Connection` cannot take them away again.
+        let path = escaped(parsed.target.split('?').next().unwrap_or_default().as_bytes());
+        // Before the secrets are written, so that the program's `Connection` header cannot remove them.
         request::strip_named(&mut parts.headers);
-        let secrets = self.fill(&mut parts.headers, &mut wanted.target)?;
+        let secrets = self.fill(&mut parts.headers, &mut parsed.target)?;
         match self.protocol {
-            Protocol::Http1 => request::rewrite(&mut parts, &wanted, 443)?,
-            Protocol::Http2 => request::rewrite_for_http2(&mut parts, &wanted)?,
+            Protocol::Http1 => request::rewrite(&mut parts, &parsed, 443)?,
+            Protocol::Http2 => request::rewrite_for_http2(&mut parts, &parsed)?,
         }
         let answered = self.send(Request::from_parts(parts, WithoutTrailers(body))).await;
-        self.connection.sandbox.happened(EgressEvent::Request {
+        self.connection.sandbox.publish(EgressEvent::Request {
             method,
             name: self.to.host.to_string(),
             port: self.to.port,
@@ -334,18 +327,18 @@ impl RequestHandler {
         if parts.status == StatusCode::SWITCHING_PROTOCOLS {
             return Err(unreachable(
                 &self.to,
-                "it answered with a protocol that was not asked for",
+                "it switched to a protocol that was not requested",
             ));
         }
-        if !request::is_plainly_coded(&parts.headers) {
-            return Err(unreachable(&self.to, PACKED));
+        if !request::has_only_chunked_coding(&parts.headers) {
+            return Err(unreachable(&self.to, TRANSFER_CODED));
         }
-        // A text of the server's that no redactor reads.
+        // The server's text, which no redactor reads.
         parts.extensions.remove::<ReasonPhrase>();
         request::strip(&mut parts.headers);
         let body = RedactedBody::new(body, &self.redactor, request_guard);
         if body.may_differ() {
-            self.readable(&parts.headers)?;
+            self.check_uncompressed(&parts.headers)?;
             parts.headers.remove(header::CONTENT_LENGTH);
         }
         redact_headers(&mut parts.headers, &self.redactor);
@@ -355,7 +348,7 @@ impl RequestHandler {
         Ok(Response::from_parts(parts, Either::Right(body)))
     }
 
-    /// Puts the secrets of this host into a request, and asks for an answer in which they could be found.
+    /// Writes the secrets of this host into a request, and requests an answer in which they can be found.
     fn fill(&self, headers: &mut HeaderMap, target: &mut String) -> Result<Vec<String>, Refusal> {
         if !self.is_for_secrets {
             return Ok(Vec::new());
@@ -370,61 +363,61 @@ impl RequestHandler {
                 "store it without line breaks",
             )
         })?;
-        // Neither packed, nor in pieces that are each too small to be found.
+        // Neither compressed, nor in ranges that are each too small to find a secret in.
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         headers.remove(header::RANGE);
         headers.remove(header::IF_RANGE);
         Ok(filled)
     }
 
-    /// Whether secrets would be found in an answer.
-    fn readable(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+    /// Checks that secrets can be found in an answer.
+    fn check_uncompressed(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let mut codings = headers.get_all(header::CONTENT_ENCODING).iter();
         if codings.all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
             return Ok(());
         }
         let what = format!(
-            "{}: its answer is packed (Content-Encoding), so that a secret in it could not be found",
+            "{}: its answer is compressed (Content-Encoding), so that a secret in it could not be found",
             self.to
         );
         Err(Refusal::of(
             RefusalRule::Secret,
             &self.to,
             what,
-            "an address there whose answers are not packed",
+            "use a URL of this host with uncompressed answers",
         ))
     }
 
-    fn not_read(&self, what: &str, hint: &str) -> Refusal {
-        let what = format!("{}: what is said there is read, and {what} is not", self.to);
+    fn not_supported(&self, what: &str, hint: &str) -> Refusal {
+        let what = format!("{}: its requests are inspected, and {what} cannot be", self.to);
         Refusal::of(RefusalRule::Request, &self.to, what, hint)
     }
 
-    /// Sends a request over the connection that there is, or a new one where that has ended before anything was sent.
+    /// Sends a request over the existing connection, or over a new one if that has ended before anything was sent.
     async fn send(&self, mut request: Request<WithoutTrailers>) -> Result<Response<Incoming>, Refusal> {
-        let mut line = self.line.lock().await;
+        let mut http_upstream = self.http_upstream.lock().await;
         for is_new in [false, true] {
-            let mut open = match line.take() {
+            let mut open = match http_upstream.take() {
                 Some(open) if !is_new => open,
                 _ => self.open().await?,
             };
-            let sent = if let Line::Http2(sender) = &open {
-                // Others use it meanwhile.
-                let mut own = Line::Http2(sender.clone());
-                *line = Some(open);
-                drop(line);
+            let sent = if let HttpUpstream::Http2(sender) = &open {
+                // Other requests use it at the same time.
+                let mut own = HttpUpstream::Http2(sender.clone());
+                *http_upstream = Some(open);
+                drop(http_upstream);
                 let sent = own.send(request).await;
-                line = self.line.lock().await;
+                http_upstream = self.http_upstream.lock().await;
                 sent
             } else {
                 let sent = open.send(request).await;
-                *line = Some(open);
+                *http_upstream = Some(open);
                 sent
             };
             match sent {
                 Ok(response) => return Ok(response),
-                Err(Unsent::Never(unsent)) => request = *unsent,
-                Err(Unsent::Perhaps(error)) => return Err(unanswered(&self.gate, &self.to, &error)),
+                Err(SendError::NotSent(unsent)) => request = *unsent,
+                Err(SendError::MaybeSent(error)) => return Err(unanswered(&self.framing, &self.to, &error)),
             }
         }
         Err(unreachable(
@@ -433,17 +426,17 @@ impl RequestHandler {
         ))
     }
 
-    async fn open(&self) -> Result<Line, Refusal> {
+    async fn open(&self) -> Result<HttpUpstream, Refusal> {
         let upstream = upstream::open(&self.connection, &self.to, None).await?;
-        let offered = self.offered.clone();
-        let (outer, protocol) = handshake::outward(&self.inspection, &self.to, offered, upstream).await?;
+        let alpn = self.offered_alpn.clone();
+        let (upstream_tls, protocol) = handshake::connect(&self.inspection, &self.to, alpn, upstream).await?;
         if protocol != self.protocol {
             return Err(unreachable(
                 &self.to,
-                "it has chosen another protocol than before",
+                "it has chosen a different protocol than before",
             ));
         }
-        let line = Line::over(outer, protocol, &self.tasks).await;
-        line.map_err(|_| unreachable(&self.to, "the connection ended at once"))
+        let http_upstream = HttpUpstream::over(upstream_tls, protocol, &self.tasks).await;
+        http_upstream.map_err(|_| unreachable(&self.to, "the connection ended at once"))
     }
 }

@@ -1,5 +1,5 @@
-//! The frames of HTTP/2 that a program sends beside its requests (priorities, windows, settings, pings, resets). Each
-//! costs this process more than it costs the sandbox, so only so many a second are read.
+//! The rate of HTTP/2 frames that a program sends beside its requests (priorities, windows, settings, pings, resets).
+//! Each costs this process more than it costs the sandbox, so only so many per second are read.
 
 use crate::{
     RefusalRule, connection::Connection, refusal::Refusal, token_bucket::TokenBucket, wire::write_through,
@@ -16,12 +16,11 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-/// Frames at once, and a second after that. A client that receives a gigabyte a second sends fewer.
+/// Maximum frames at once, and per second after that. A client that receives a gigabyte a second sends fewer.
 const BURST: u32 = 10_000;
 const PER_SECOND: u32 = 10_000;
-/// After too many nothing is read for so long.
 const PAUSE: Duration = Duration::from_millis(100);
-/// What a client says first (RFC 9113, section 3.4).
+/// Length of the client's connection preface (RFC 9113, section 3.4).
 const PREFACE_BYTES: usize = 24;
 const HEADER_BYTES: usize = 9;
 /// The types of frames that requests are made of: DATA, HEADERS and CONTINUATION.
@@ -29,14 +28,13 @@ const OF_REQUESTS: [u8; 3] = [0, 1, 9];
 
 /// Counts frames in a stream of bytes, in pieces of any size.
 #[derive(Debug)]
-struct Counter {
-    /// Bytes to come that are no header.
+struct FrameCounter {
+    /// Bytes left before the next frame header.
     left: usize,
-    /// The header that has begun.
     header: Vec<u8>,
 }
 
-impl Counter {
+impl FrameCounter {
     fn new() -> Self {
         Self {
             left: PREFACE_BYTES,
@@ -44,7 +42,7 @@ impl Counter {
         }
     }
 
-    /// How many frames begin in these bytes that are no part of a request.
+    /// Returns the number of frame headers completed in these bytes that are not part of a request.
     fn read(&mut self, mut bytes: &[u8]) -> u32 {
         let mut count = 0;
         while !bytes.is_empty() {
@@ -66,22 +64,22 @@ impl Counter {
     }
 }
 
-/// The sandbox's side of a connection of HTTP/2.
-pub(super) struct Frames<S> {
+/// The sandbox's side of an HTTP/2 connection, with a limit on its frames.
+pub(super) struct FrameLimiter<S> {
     stream: S,
     connection: Arc<Connection>,
-    counter: Counter,
-    pace: TokenBucket,
+    counter: FrameCounter,
+    rate_limit: TokenBucket,
     pause: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Frames<S> {
+impl<S> FrameLimiter<S> {
     pub(super) fn new(stream: S, connection: Arc<Connection>) -> Self {
         Self {
             stream,
             connection,
-            counter: Counter::new(),
-            pace: TokenBucket::new(BURST, PER_SECOND),
+            counter: FrameCounter::new(),
+            rate_limit: TokenBucket::new(BURST, PER_SECOND),
             pause: None,
         }
     }
@@ -91,7 +89,7 @@ impl<S> Frames<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Frames<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for FrameLimiter<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -105,9 +103,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Frames<S> {
         let begin = buffer.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(cx, buffer))?;
         let count = this.counter.read(&buffer.filled()[begin..]);
-        let allowed = (0..count).filter(|_| this.pace.allows()).count();
+        let allowed = (0..count).filter(|_| this.rate_limit.allows()).count();
         if allowed < count as usize {
-            let what = format!("more than {PER_SECOND} frames of HTTP/2 a second that are no requests");
+            let what = format!("more than {PER_SECOND} HTTP/2 frames a second that are not requests");
             let refusal = Refusal::plain(RefusalRule::Limit, what, "Send fewer of them.");
             this.connection.sandbox.refuse(&refusal);
             this.pause = Some(Box::pin(sleep(PAUSE)));
@@ -116,7 +114,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Frames<S> {
     }
 }
 
-write_through!(Frames<S>);
+write_through!(FrameLimiter<S>);
 
 #[cfg(test)]
 mod tests {
@@ -129,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_are_no_requests_are_counted_in_pieces_of_any_size() {
+    fn non_request_frames_are_counted_in_reads_of_any_size() {
         let stream = [
             vec![2; PREFACE_BYTES],
             frame(4, 6), // SETTINGS
@@ -137,11 +135,11 @@ mod tests {
             frame(0, 200),
             frame(2, 5),  // PRIORITY
             frame(8, 4),  // WINDOW_UPDATE
-            frame(99, 0), // one that nobody knows
+            frame(99, 0), // an unknown type
         ]
         .concat();
         for size in [1, 2, 7, 9, 10, 64, 1000] {
-            let mut counter = Counter::new();
+            let mut counter = FrameCounter::new();
             let counts = stream.chunks(size).map(|piece| counter.read(piece));
             assert_eq!(counts.sum::<u32>(), 4, "in pieces of {size}");
         }

@@ -1,5 +1,5 @@
-//! The two handshakes of an inspected connection. The outside's is first: the sandbox is offered just the protocol that
-//! the other end has chosen, and gets no handshake if that end has no valid certificate.
+//! The two TLS handshakes of an inspected connection. The upstream's is first: the sandbox is offered only the protocol
+//! that the upstream has chosen, and gets no handshake if the upstream has no valid certificate.
 
 use crate::{
     ClientHello, Destination, Host, Inspection, RefusalRule, connection::Connection, dial::unreachable,
@@ -14,7 +14,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
-pub(super) type Outer = client::TlsStream<Upstream>;
+pub(super) type UpstreamTls = client::TlsStream<Upstream>;
 
 const H2: &[u8] = b"h2";
 const HTTP_1: &[u8] = b"http/1.1";
@@ -25,12 +25,12 @@ pub(super) enum Protocol {
     Http2,
 }
 
-/// What of the client's protocols is understood here, as it is offered to the outside.
+/// Returns the client's protocols to offer to the upstream, those that are supported; an error if it has only others.
 pub(super) fn offer(hello: &ClientHello, to: &Destination) -> Result<Vec<Vec<u8>>, Refusal> {
     let known = |protocol: &&Vec<u8>| [H2, HTTP_1].contains(&protocol.as_slice());
     let offer: Vec<Vec<u8>> = hello.alpn.iter().filter(known).cloned().collect();
     if offer.is_empty() && !hello.alpn.is_empty() {
-        let what = format!("{to}: the TLS there is read, and the protocols that were offered are not HTTP");
+        let what = format!("{to}: its TLS is inspected, and the protocols that were offered are not HTTP");
         return Err(Refusal::of(
             RefusalRule::Request,
             to,
@@ -41,13 +41,13 @@ pub(super) fn offer(hello: &ClientHello, to: &Destination) -> Result<Vec<Vec<u8>
     Ok(offer)
 }
 
-/// Speaks to the outside as a client that accepts only who `to` names.
-pub(super) async fn outward(
+/// Performs the handshake with the upstream, as a client that accepts only a certificate for `to`.
+pub(super) async fn connect(
     inspection: &Inspection,
     to: &Destination,
     offer: Vec<Vec<u8>>,
     upstream: Upstream,
-) -> Result<(Outer, Protocol), Refusal> {
+) -> Result<(UpstreamTls, Protocol), Refusal> {
     let Host::Name(name) = &to.host else {
         return Err(unreachable(to, "it has no name that a certificate could be for"));
     };
@@ -55,8 +55,8 @@ pub(super) async fn outward(
     let name = name.map_err(|_| unreachable(to, "no certificate can be for its name"))?;
     let config = inspection.client(offer).map_err(|error| failed(to, &error))?;
     let limit = upstream.meter.connection.sandbox.dialer.limits().connect;
-    let shaken = TlsConnector::from(Arc::new(config)).connect(name, upstream);
-    match timeout(limit, shaken).await {
+    let handshake = TlsConnector::from(Arc::new(config)).connect(name, upstream);
+    match timeout(limit, handshake).await {
         Ok(Ok(stream)) => {
             let protocol = match stream.get_ref().1.alpn_protocol() {
                 Some(H2) => Protocol::Http2,
@@ -88,29 +88,29 @@ fn failed(to: &Destination, error: &rustls::Error) -> Refusal {
         RefusalRule::Certificate,
         to,
         format!("{to}: this host does not trust its certificate for that name: {why}"),
-        "where an authority of your own has signed it, have the operator name that in `egress.ca_file`",
+        "if an authority of your own has signed it, have the operator name it in `egress.ca_file`",
     )
 }
 
-/// The sandbox's side of a connection, what was read of it before first.
-type Whole = Join<Chain<io::Cursor<Vec<u8>>, OwnedReadHalf>, OwnedWriteHalf>;
-pub(super) type Inner = server::TlsStream<Whole>;
+/// The sandbox's side of a connection, beginning with the bytes already read.
+type ClientIo = Join<Chain<io::Cursor<Vec<u8>>, OwnedReadHalf>, OwnedWriteHalf>;
+pub(super) type ClientTls = server::TlsStream<ClientIo>;
 
-/// Speaks to the sandbox as `to`.
-pub(super) async fn inward(
+/// Performs the handshake with the sandbox, as the server `to`.
+pub(super) async fn accept(
     inspection: &Inspection,
     connection: &Connection,
     to: &Destination,
     client: Client,
     protocol: Option<Vec<u8>>,
-) -> io::Result<Inner> {
+) -> io::Result<ClientTls> {
     let Host::Name(name) = &to.host else {
         return Err(io::ErrorKind::Unsupported.into());
     };
     let config = inspection.server(name, protocol).map_err(io::Error::other)?;
-    let Client { stream, read } = client;
-    let (says, hears) = stream.into_split();
-    let whole = join(io::Cursor::new(read).chain(says), hears);
-    let shaken = TlsAcceptor::from(Arc::new(config)).accept(whole);
-    timeout(connection.sandbox.dialer.limits().hello, shaken).await?
+    let Client { stream, read_ahead } = client;
+    let (reader, writer) = stream.into_split();
+    let client_io = join(io::Cursor::new(read_ahead).chain(reader), writer);
+    let handshake = TlsAcceptor::from(Arc::new(config)).accept(client_io);
+    timeout(connection.sandbox.dialer.limits().hello, handshake).await?
 }

@@ -1,9 +1,10 @@
-//! TLS that is inspected: where rules name methods or paths, or where a secret belongs. The connection ends here and
-//! another begins, each with its own keys; what passes between them is requests, each judged by itself.
+//! Inspected TLS: where rules name methods or paths, where a secret belongs, or for all hosts of a browser. It ends
+//! here and a second connection begins, each with its own keys; only requests pass between them, each checked on its
+//! own.
 
 mod exchange;
 mod frames;
 mod handshake;
 mod redacted;
 
-pub(crate) use exchange::{InspectedTls, meet, serve};
+pub(crate) use exchange::{InspectedTls, connect, serve};

@@ -1,5 +1,4 @@
-//! Bodies of inspected requests and answers: an answer without the secrets that were sent for it, and a request without
-//! trailers.
+//! Bodies of inspected requests, without trailers, and of answers, without the secrets that were sent for them.
 
 use crate::connection::RequestGuard;
 use hyper::{
@@ -13,7 +12,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-/// A request's body without its trailers: they come after everything that was judged, and could say it otherwise.
+/// A request's body without its trailers: they arrive after everything that was checked, and could contradict it.
 pub(super) struct WithoutTrailers(pub(super) Incoming);
 
 impl Body for WithoutTrailers {
@@ -39,17 +38,17 @@ impl Body for WithoutTrailers {
 
 pub(super) struct RedactedBody {
     body: Incoming,
-    /// None: there is nothing to take out.
+    /// `None`: there is nothing to redact.
     stream: Option<Stream>,
     redactor: Redactor,
     trailers: Option<HeaderMap>,
     is_done: bool,
-    /// While it is, the request is being answered.
-    _asked: RequestGuard,
+    /// Marks the request as being answered until the body is dropped.
+    _request_guard: RequestGuard,
 }
 
 impl RedactedBody {
-    pub(super) fn new(body: Incoming, redactor: &Redactor, asked: RequestGuard) -> Self {
+    pub(super) fn new(body: Incoming, redactor: &Redactor, request_guard: RequestGuard) -> Self {
         let stream = (!redactor.is_idle() && !body.is_end_stream()).then(|| redactor.stream());
         Self {
             is_done: body.is_end_stream(),
@@ -57,16 +56,16 @@ impl RedactedBody {
             redactor: redactor.clone(),
             body,
             trailers: None,
-            _asked: asked,
+            _request_guard: request_guard,
         }
     }
 
-    /// Whether it may have another length than what it is made from.
+    /// True if its length may differ from that of the original body.
     pub(super) fn may_differ(&self) -> bool {
         self.stream.is_some()
     }
 
-    /// The end of the bytes: what was held back, and then the trailers.
+    /// Returns the last frames: the bytes held back, and then the trailers.
     fn finish(&mut self) -> Option<Frame<Bytes>> {
         if let Some(mut stream) = self.stream.take() {
             let mut rest = Vec::new();
@@ -99,7 +98,7 @@ impl Body for RedactedBody {
             let frame = match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
                 Some(Ok(frame)) => frame,
                 Some(Err(error)) => {
-                    // What is held back may be half of a secret.
+                    // The bytes held back may be half of a secret.
                     this.is_done = true;
                     return Poll::Ready(Some(Err(error)));
                 }
@@ -139,7 +138,7 @@ impl Body for RedactedBody {
     }
 }
 
-/// Takes secrets out of what headers say. One that can no longer be written is left out.
+/// Redacts secrets in headers. A value that can no longer be written is left out.
 pub(super) fn redact_headers(headers: &mut HeaderMap, redactor: &Redactor) {
     if redactor.is_idle() {
         return;
@@ -152,7 +151,7 @@ pub(super) fn redact_headers(headers: &mut HeaderMap, redactor: &Redactor) {
             .map(|value| redactor.bytes(value.as_bytes()).into_owned())
             .collect();
         headers.remove(&name);
-        // A name has as many bytes as anybody likes; a value in it is a value all the same.
+        // A header's name can be of any length; one that contains a secret is left out.
         if redactor.bytes(name.as_str().as_bytes()) != name.as_str().as_bytes() {
             continue;
         }

@@ -18,25 +18,24 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Clocks of programs may be behind.
+/// Start of the validity before now: clocks of programs may be slow.
 const VALID_BEFORE: Duration = Duration::from_secs(24 * 60 * 60);
-/// Longer than any sandbox lives.
+/// End of the validity after now: longer than any sandbox lives.
 const VALID_AFTER: Duration = Duration::from_secs(90 * 24 * 60 * 60);
-/// Certificates that are kept to be used again.
-const KEPT_MAX: usize = 256;
+const CERTIFICATES_MAX: usize = 256;
 
 pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
-    /// The key of all its hosts: who reads the traffic of one reads that of all.
+    /// The key of all host certificates: a reader of the traffic of one host reads that of all.
     key: KeyPair,
-    made: Mutex<HashMap<HostName, CertificateDer<'static>>>,
+    issued: Mutex<HashMap<HostName, CertificateDer<'static>>>,
 }
 
 impl Authority {
     pub(super) fn new() -> Result<Self, rcgen::Error> {
-        let mut params = dated(CertificateParams::default());
-        params.distinguished_name = named("Ringfence, of one sandbox");
+        let mut params = with_validity(CertificateParams::default());
+        params.distinguished_name = common_name("Ringfence, of one sandbox");
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let key = KeyPair::generate()?;
@@ -45,11 +44,10 @@ impl Authority {
             issuer: Issuer::new(params, key),
             pem,
             key: KeyPair::generate()?,
-            made: Mutex::default(),
+            issued: Mutex::default(),
         })
     }
 
-    /// Its certificate, as programs read it.
     pub(super) fn pem(&self) -> &str {
         &self.pem
     }
@@ -58,7 +56,6 @@ impl Authority {
         self.key.subject_public_key_info()
     }
 
-    /// For a connection that speaks as `name`.
     pub(super) fn server(
         &self,
         provider: Arc<CryptoProvider>,
@@ -74,39 +71,39 @@ impl Authority {
             .with_single_cert(chain, key)
             .map_err(|error| error.to_string())?;
         config.alpn_protocols = protocol.into_iter().collect();
-        // It serves one connection.
+        // Each configuration serves one connection, so sessions are not resumed.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(config)
     }
 
     fn certificate(&self, name: &HostName) -> Result<CertificateDer<'static>, rcgen::Error> {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(certificate) = made.get(name) {
+        let mut issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(certificate) = issued.get(name) {
             return Ok(certificate.clone());
         }
-        let mut params = dated(CertificateParams::new(vec![name.as_str().to_owned()])?);
-        params.distinguished_name = named("Ringfence, for a host");
+        let mut params = with_validity(CertificateParams::new(vec![name.as_str().to_owned()])?);
+        params.distinguished_name = common_name("Ringfence, for a host");
         params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let certificate = params.signed_by(&self.key, &self.issuer)?.der().clone();
-        if made.len() == KEPT_MAX {
-            made.clear();
+        if issued.len() == CERTIFICATES_MAX {
+            issued.clear();
         }
-        made.insert(name.clone(), certificate.clone());
+        issued.insert(name.clone(), certificate.clone());
         Ok(certificate)
     }
 }
 
-fn dated(mut params: CertificateParams) -> CertificateParams {
+fn with_validity(mut params: CertificateParams) -> CertificateParams {
     let now = SystemTime::now();
     params.not_before = (now - VALID_BEFORE).into();
     params.not_after = (now + VALID_AFTER).into();
     params
 }
 
-fn named(name: &str) -> DistinguishedName {
+fn common_name(name: &str) -> DistinguishedName {
     let mut names = DistinguishedName::new();
     names.push(DnType::CommonName, name);
     names

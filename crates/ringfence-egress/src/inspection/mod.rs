@@ -1,6 +1,5 @@
-//! What one sandbox's TLS is inspected with: its own certificate authority, the authorities that the host trusts, and
-//! the secrets that are put into requests. `docs/adr/0007-tls-that-is-read.md` says why each sandbox has an authority
-//! of its own.
+//! TLS inspection of one sandbox: its own certificate authority, the authorities that the host trusts, and the secrets
+//! written into requests. `docs/adr/0007-tls-that-is-read.md` explains why each sandbox has its own authority.
 
 mod authority;
 mod secret;
@@ -16,14 +15,14 @@ use ringfence_redact::Redactor;
 use rustls::{ClientConfig, ServerConfig};
 use std::sync::Arc;
 
-/// Whose TLS is read, beside that to hosts whose rules depend on the request.
+/// Hosts whose TLS is inspected, in addition to hosts with rules that depend on the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InspectedHosts {
-    OfSecrets,
+    WithSecrets,
     All,
 }
 
-/// What one sandbox's TLS is read with. Its programs have to believe [`Inspection::authorities`].
+/// The inspection of one sandbox, whose programs have to trust [`Inspection::authorities`].
 pub struct Inspection {
     trust: Arc<Trust>,
     authority: Authority,
@@ -33,25 +32,19 @@ pub struct Inspection {
 }
 
 impl Inspection {
-    /// With an authority of its own. `redactor` takes the secrets' values out of what their hosts answer.
-    ///
-    /// # Errors
-    /// No key could be made.
+    /// Fails if no key can be made. `redactor` removes the secrets' values from the answers of their hosts.
     pub fn new(trust: Arc<Trust>, secrets: Vec<BoundSecret>, redactor: Redactor) -> Result<Self, String> {
         Ok(Self {
             trust,
             authority: Authority::new().map_err(|error| error.to_string())?,
             secrets,
             redactor,
-            hosts: InspectedHosts::OfSecrets,
+            hosts: InspectedHosts::WithSecrets,
         })
     }
 
-    /// Without secrets, for a browser.
-    ///
-    /// # Errors
-    /// No key could be made.
-    pub fn of_browser(trust: Arc<Trust>, hosts: InspectedHosts) -> Result<Self, String> {
+    /// Without secrets, for a browser. Fails if no key can be made.
+    pub fn for_browser(trust: Arc<Trust>, hosts: InspectedHosts) -> Result<Self, String> {
         let inspection = Self::new(trust, Vec::new(), Redactor::none())?;
         Ok(Self { hosts, ..inspection })
     }
@@ -60,22 +53,22 @@ impl Inspection {
         &self.secrets
     }
 
-    /// A file of certificates (PEM): the host's authorities and the sandbox's own.
+    /// Returns a file of certificates (PEM): the sandbox's own authority and those that the host trusts.
     pub fn authorities(&self) -> String {
         [self.authority.pem(), self.trust.pem()].concat()
     }
 
-    /// The key that the sandbox's connections are answered with (SubjectPublicKeyInfo, DER).
+    /// Returns the public key of the certificates for the sandbox's connections (SubjectPublicKeyInfo, DER).
     pub fn public_key(&self) -> Vec<u8> {
         self.authority.public_key()
     }
 
-    /// Whether what is said to `to` is read whatever its rules are. Certificates of ours are for names.
-    pub(crate) fn reads(&self, to: &Destination) -> bool {
-        self.concerns(to) || (self.hosts == InspectedHosts::All && matches!(to.host, Host::Name(_)))
+    /// True if TLS to `to` is inspected even if its rules do not require it. The authority signs only for names.
+    pub(crate) fn inspects(&self, to: &Destination) -> bool {
+        self.has_secret_for(to) || (self.hosts == InspectedHosts::All && matches!(to.host, Host::Name(_)))
     }
 
-    pub(crate) fn concerns(&self, to: &Destination) -> bool {
+    pub(crate) fn has_secret_for(&self, to: &Destination) -> bool {
         self.secrets.iter().any(|secret| secret.belongs_to(to))
     }
 
@@ -83,12 +76,10 @@ impl Inspection {
         &self.redactor
     }
 
-    /// For one connection to the outside, which speaks one of these protocols.
     pub(crate) fn client(&self, protocols: Vec<Vec<u8>>) -> Result<ClientConfig, rustls::Error> {
         self.trust.client(protocols)
     }
 
-    /// For one connection from the sandbox, which is answered as `name`.
     pub(crate) fn server(&self, name: &HostName, protocol: Option<Vec<u8>>) -> Result<ServerConfig, String> {
         self.authority.server(self.trust.provider(), name, protocol)
     }

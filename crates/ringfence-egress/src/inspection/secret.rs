@@ -1,6 +1,6 @@
 //! Secrets bound to hosts. The program sees only a placeholder; Ringfence replaces it with the secret in requests to
 //! the secret's hosts, in the one header or parameter that it belongs in. Other values of that header or parameter are
-//! removed, so that a program cannot speak to those hosts with another identity either.
+//! removed, so that a program cannot use another identity at those hosts either.
 
 use crate::{
     Destination, Host, Pattern, Rule, RuleError,
@@ -15,14 +15,13 @@ use std::{borrow::Cow, fmt, str::FromStr};
 use url::form_urlencoded;
 use zeroize::Zeroizing;
 
-/// Where a template has the value.
+/// Mark of the value in a template.
 const VALUE: &str = "{}";
 const NAME_BYTES_MAX: usize = 128;
 const TEMPLATE_BYTES_MAX: usize = 1024;
-/// What a word that stands for a value begins with.
-const WORD: &str = "ringfence_secret_";
+const PLACEHOLDER_PREFIX: &str = "ringfence_secret_";
 
-/// Headers that say where a message goes or ends, or that belong to one connection. No secret is in them.
+/// Headers that route or frame a message, or belong to one connection. No secret can be written there.
 const NOT_FOR_SECRETS: [HeaderName; 10] = [
     header::CONNECTION,
     header::CONTENT_ENCODING,
@@ -36,7 +35,7 @@ const NOT_FOR_SECRETS: [HeaderName; 10] = [
     header::UPGRADE,
 ];
 
-/// Where a secret may leave: `HOST[:PORT] [header NAME[: TEMPLATE] | query NAME[=]]`.
+/// A place where a secret may be sent: `HOST[:PORT] [header NAME[: TEMPLATE] | query NAME[=]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretPlace {
     host: Rule,
@@ -45,36 +44,36 @@ pub struct SecretPlace {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Slot {
-    /// In a header: in the place of the word that a program writes there, or always, within this text.
+    /// In a header: instead of the placeholder that a program writes there, or always, within this template.
     Header {
         name: HeaderName,
         template: Option<String>,
     },
-    /// In a parameter of the query: in the place of the word, or always.
+    /// In a query parameter: instead of the placeholder, or always.
     Query { name: String, when: When },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
-    Asked,
+    IfPresent,
     Always,
 }
 
-/// Why a text does not name a place for a secret; [`PlaceError::hint`] says what to write.
+/// Reason why a text is not a place for a secret; [`PlaceError::hint`] says what to write.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlaceError {
     #[error("{0}")]
     Host(RuleError),
-    /// A host that is more than names: a network, every name, methods, or a path.
+    /// Not a name alone: a network, every name, methods, or a path.
     #[error("`{}` is not the name of a host", .0.escape_debug())]
     NotAName(String),
     #[error("`{}` is plain HTTP", .0.escape_debug())]
     Plain(String),
     /// Neither a header nor a parameter, or one that cannot hold a secret.
-    #[error("`{}` is no place for a secret", .0.escape_debug())]
+    #[error("`{}` is not a place for a secret", .0.escape_debug())]
     Slot(String),
-    /// Or it is no text of a header.
-    #[error("`{}` does not have the value once", .0.escape_debug())]
+    /// No `{}`, more than one, too long, or not the printable ASCII of a header.
+    #[error("`{}` does not have the value exactly once", .0.escape_debug())]
     Template(String),
 }
 
@@ -86,7 +85,7 @@ impl PlaceError {
                 "write a host by name, as in `api.example.com` or `*.example.com:8443`".to_owned()
             }
             Self::Plain(_) => {
-                "a secret leaves through TLS: leave the port out, or write that of TLS".to_owned()
+                "a secret is sent only over TLS: omit the port, or write the port of TLS".to_owned()
             }
             Self::Slot(_) => {
                 "write `header NAME`, `header NAME: TEXT {}`, `query NAME` or `query NAME=`".to_owned()
@@ -141,7 +140,7 @@ fn slot_of(text: &str) -> Result<Slot, PlaceError> {
         "query" => {
             let (name, when) = match rest.strip_suffix('=') {
                 Some(name) => (name, When::Always),
-                None => (rest, When::Asked),
+                None => (rest, When::IfPresent),
             };
             let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '~');
             if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(plain) {
@@ -165,7 +164,7 @@ fn template_of(text: &str) -> Result<String, PlaceError> {
     }
 }
 
-/// The canonical form: it reads as an equal place.
+/// The canonical form: it parses to an equal place.
 impl fmt::Display for SecretPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", self.host)?;
@@ -177,7 +176,7 @@ impl fmt::Display for SecretPlace {
             } => write!(f, "header {name}: {template}"),
             Slot::Query {
                 name,
-                when: When::Asked,
+                when: When::IfPresent,
             } => write!(f, "query {name}"),
             Slot::Query {
                 name,
@@ -188,8 +187,8 @@ impl fmt::Display for SecretPlace {
 }
 
 impl SecretPlace {
-    /// Whether requests to `to` are meant: by name and port, never by number.
-    fn is_at(&self, to: &Destination) -> bool {
+    /// True if the place is for requests to `to`: by name and port, never by address.
+    fn is_for(&self, to: &Destination) -> bool {
         match &to.host {
             Host::Name(name) => self.host.reaches(name, to.port),
             Host::Address(_) => false,
@@ -200,22 +199,19 @@ impl SecretPlace {
 /// A secret, its placeholder, and the places where the placeholder is replaced.
 pub struct BoundSecret {
     name: String,
-    word: String,
+    placeholder: String,
     value: Zeroizing<String>,
     places: Vec<SecretPlace>,
 }
 
 impl BoundSecret {
-    /// With a new placeholder, which is unique.
-    ///
-    /// # Errors
-    /// The system gives no randomness.
+    /// Creates a secret with a new, unique placeholder; fails if the system provides no randomness.
     pub fn new(name: &str, value: &str, places: Vec<SecretPlace>) -> Result<Self, getrandom::Error> {
         let mut random = [0; 16];
         getrandom::fill(&mut random)?;
         Ok(Self {
             name: name.to_owned(),
-            word: format!("{WORD}{:032x}", u128::from_be_bytes(random)),
+            placeholder: format!("{PLACEHOLDER_PREFIX}{:032x}", u128::from_be_bytes(random)),
             value: Zeroizing::new(value.to_owned()),
             places,
         })
@@ -225,9 +221,8 @@ impl BoundSecret {
         &self.name
     }
 
-    /// The placeholder that the sandbox sees.
-    pub fn word(&self) -> &str {
-        &self.word
+    pub fn placeholder(&self) -> &str {
+        &self.placeholder
     }
 
     pub fn value(&self) -> &str {
@@ -235,21 +230,21 @@ impl BoundSecret {
     }
 
     pub(crate) fn belongs_to(&self, to: &Destination) -> bool {
-        self.places.iter().any(|place| place.is_at(to))
+        self.places.iter().any(|place| place.is_for(to))
     }
 
     fn slots<'a>(&'a self, to: &'a Destination) -> impl Iterator<Item = &'a Slot> {
         let places = self.places.iter();
-        places.filter(|place| place.is_at(to)).map(|place| &place.slot)
+        places.filter(|place| place.is_for(to)).map(|place| &place.slot)
     }
 }
 
-/// A secret whose bytes no header may have.
+/// The name of a secret with bytes that no header may have.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unwritable(pub(crate) String);
 
-/// Writes secrets into a request for `to`, and takes out of their places whatever else is there. `target` is path and
-/// query. Returns the names of the secrets that are in it now.
+/// Writes secrets into a request for `to`, and removes all other values from their places. `target` is path and query.
+/// Returns the names of the secrets that the request now has.
 pub(crate) fn fill(
     secrets: &[BoundSecret],
     to: &Destination,
@@ -289,7 +284,7 @@ fn fill_headers(
         for text in texts {
             let value = HeaderValue::from_bytes(text.as_bytes());
             let mut value = value.map_err(|_| Unwritable(secret.name.clone()))?;
-            // HTTP/2 keeps it in no table.
+            // HTTP/2 must not index it in a header table.
             value.set_sensitive(true);
             written.push((name, value));
             filled.push(secret.name.clone());
@@ -304,12 +299,11 @@ fn fill_headers(
     Ok(())
 }
 
-/// A header's value with the secret in the place of its word, also within the user and password of `Basic`; none: the
-/// word is not there.
+/// Returns a header's value with the secret for its placeholder, also within `Basic`; `None` if that is not there.
 fn replaced(value: &HeaderValue, secret: &BoundSecret) -> Option<Zeroizing<String>> {
     let text = value.to_str().ok()?;
-    if text.contains(&secret.word) {
-        return Some(Zeroizing::new(text.replace(&secret.word, secret.value())));
+    if text.contains(&secret.placeholder) {
+        return Some(Zeroizing::new(text.replace(&secret.placeholder, secret.value())));
     }
     let (scheme, coded) = text.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("basic") {
@@ -317,8 +311,8 @@ fn replaced(value: &HeaderValue, secret: &BoundSecret) -> Option<Zeroizing<Strin
     }
     let plain = Zeroizing::new(String::from_utf8(STANDARD.decode(coded.trim()).ok()?).ok()?);
     let plain = plain
-        .contains(&secret.word)
-        .then(|| plain.replace(&secret.word, secret.value()));
+        .contains(&secret.placeholder)
+        .then(|| plain.replace(&secret.placeholder, secret.value()));
     let plain = Zeroizing::new(plain?);
     Some(Zeroizing::new(format!(
         "{scheme} {}",
@@ -343,17 +337,17 @@ fn fill_query(secrets: &[BoundSecret], to: &Destination, target: &mut String, fi
     };
     let mut pairs: Vec<Cow<'_, str>> = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        // As the server of the request will read it.
+        // Decoded as the server will decode it.
         let read = form_urlencoded::parse(pair.as_bytes()).next();
         let (name, value) = read.unwrap_or_default();
         if !slots.iter().any(|(slot, _, _)| *slot == name) {
             pairs.push(Cow::Borrowed(pair));
             continue;
         }
-        let asked = slots
-            .iter()
-            .find(|(slot, when, secret)| *slot == name && *when == When::Asked && secret.word == value);
-        if let Some((slot, _, secret)) = asked {
+        let replacement = slots.iter().find(|(slot, when, secret)| {
+            *slot == name && *when == When::IfPresent && secret.placeholder == value
+        });
+        if let Some((slot, _, secret)) = replacement {
             pairs.push(Cow::Owned(pair_of(slot, secret)));
             filled.push(secret.name.clone());
         }

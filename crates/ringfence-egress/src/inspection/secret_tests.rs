@@ -1,4 +1,4 @@
-//! Where secrets go, and where they do not.
+//! Tests of the places that secrets are written to, and of those that they are not.
 
 use super::*;
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ fn bound(name: &str, value: &str, places: &[&str]) -> BoundSecret {
 }
 
 #[test]
-fn a_place_is_a_host_by_name_and_one_slot_of_a_request() {
+fn secret_place_is_a_host_name_and_one_slot() {
     for (text, printed) in [
         ("api.test", "api.test:443 header authorization"),
         ("API.test.:8443 header X-Key", "api.test:8443 header x-key"),
@@ -59,25 +59,25 @@ fn a_place_is_a_host_by_name_and_one_slot_of_a_request() {
 }
 
 #[test]
-fn a_word_becomes_the_value_at_its_host_in_its_header_and_nowhere_else() {
+fn placeholder_is_replaced_only_at_its_host_and_in_its_header() {
     let secrets = [bound("K", "value-1", &["api.test header x-key"])];
-    let word = secrets[0].word().to_owned();
+    let placeholder = secrets[0].placeholder().to_owned();
     let filled = |host: &str, header: &'static str| {
         let mut headers = HeaderMap::new();
         headers.insert(
             header,
-            HeaderValue::from_str(&format!("k={word}")).expect("a value"),
+            HeaderValue::from_str(&format!("k={placeholder}")).expect("a value"),
         );
-        let mut target = format!("/?x-key={word}");
+        let mut target = format!("/?x-key={placeholder}");
         let filled = fill(&secrets, &to(host), &mut headers, &mut target).expect("filled");
-        assert!(target.contains(&word), "{target}");
-        let said = headers
+        assert!(target.contains(&placeholder), "{target}");
+        let value = headers
             .get(header)
             .map(|value| value.to_str().expect("text").to_owned());
-        (said, filled.len())
+        (value, filled.len())
     };
     assert_eq!(filled("api.test", "x-key"), (Some("k=value-1".to_owned()), 1));
-    let word = format!("k={word}");
+    let sent = format!("k={placeholder}");
     for (host, header) in [
         ("api.test", "authorization"),
         ("api.test:8443", "x-key"),
@@ -85,13 +85,13 @@ fn a_word_becomes_the_value_at_its_host_in_its_header_and_nowhere_else() {
         ("a.api.test", "x-key"),
         ("93.184.216.34", "x-key"),
     ] {
-        assert_eq!(filled(host, header), (Some(word.clone()), 0), "{host} {header}");
+        assert_eq!(filled(host, header), (Some(sent.clone()), 0), "{host} {header}");
     }
 }
 
 #[test]
-fn what_a_program_puts_there_itself_is_taken_away() {
-    let asked = [bound(
+fn program_values_in_a_secret_place_are_removed() {
+    let if_present = [bound(
         "K",
         "value-1",
         &["api.test header x-key", "api.test query key"],
@@ -115,7 +115,7 @@ fn what_a_program_puts_there_itself_is_taken_away() {
         assert_eq!(headers["x-other"], "other");
         (keys, target)
     };
-    assert_eq!(sent(&asked), (Vec::new(), "/p?a=1&b=2".to_owned()));
+    assert_eq!(sent(&if_present), (Vec::new(), "/p?a=1&b=2".to_owned()));
     assert_eq!(
         sent(&always),
         (
@@ -126,7 +126,7 @@ fn what_a_program_puts_there_itself_is_taken_away() {
 }
 
 #[test]
-fn two_secrets_of_one_header_are_told_apart_and_basic_is_opened() {
+fn secrets_of_one_header_are_distinguished_and_basic_is_decoded() {
     let secrets = [
         bound("A", "value-a", &["api.test header authorization"]),
         bound(
@@ -135,19 +135,20 @@ fn two_secrets_of_one_header_are_told_apart_and_basic_is_opened() {
             &["api.test header authorization", "api.test query key"],
         ),
     ];
+    let [a, b] = secrets.each_ref().map(BoundSecret::placeholder);
     let sent = |value: String| {
         let mut headers = HeaderMap::new();
         headers.insert(
             header::AUTHORIZATION,
             HeaderValue::from_str(&value).expect("a value"),
         );
-        let mut target = format!("/?key={}&key={}", secrets[1].word(), secrets[0].word());
+        let mut target = format!("/?key={b}&key={a}");
         fill(&secrets, &to("api.test"), &mut headers, &mut target).expect("filled");
         assert_eq!(target, "/?key=value-b");
         headers[header::AUTHORIZATION].to_str().expect("text").to_owned()
     };
-    assert_eq!(sent(format!("Bearer {}", secrets[1].word())), "Bearer value-b");
-    let basic = STANDARD.encode(format!("me:{}", secrets[0].word()));
+    assert_eq!(sent(format!("Bearer {b}")), "Bearer value-b");
+    let basic = STANDARD.encode(format!("me:{a}"));
     assert_eq!(
         sent(format!("basic {basic}")),
         format!("basic {}", STANDARD.encode("me:value-a"))
@@ -155,7 +156,7 @@ fn two_secrets_of_one_header_are_told_apart_and_basic_is_opened() {
 }
 
 #[test]
-fn a_value_that_no_header_can_have_is_refused() {
+fn secret_with_invalid_header_bytes_is_refused() {
     let secrets = [bound("K", "two\nlines", &["api.test header x-key: {}"])];
     let refused = fill(
         &secrets,
@@ -168,7 +169,7 @@ fn a_value_that_no_header_can_have_is_refused() {
 
 proptest! {
     #[test]
-    fn nothing_that_is_written_as_a_place_or_a_query_is_a_panic(text in ".{0,60}", query in "[a-z%=&+?#0-9]{0,40}") {
+    fn random_places_and_queries_do_not_panic(text in ".{0,60}", query in "[a-z%=&+?#0-9]{0,40}") {
         if let Ok(place) = text.parse::<SecretPlace>() {
             prop_assert_eq!(place.to_string().parse(), Ok(place));
         }

@@ -1,5 +1,5 @@
-//! The certificate authorities that TLS to the outside trusts: those of the host, and those that the operator adds.
-//! They are read once for a server.
+//! The certificate authorities trusted for TLS to the outside: those of the host, and those that the operator adds. A
+//! server reads them once.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rustls::{ClientConfig, RootCertStore, crypto::CryptoProvider, pki_types::CertificateDer};
@@ -12,29 +12,25 @@ const PEM_LINE: usize = 64;
 
 pub struct Trust {
     roots: Arc<RootCertStore>,
-    /// The certificates as a file.
     pem: String,
     provider: Arc<CryptoProvider>,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    #[error("this host has no certificates of authorities")]
+    #[error("this host has no certificate authorities")]
     None,
-    #[error("the certificates of this host's authorities cannot be read: {0}")]
+    #[error("this host's certificate authorities cannot be read: {0}")]
     Unreadable(String),
-    #[error("{path} has no certificates of authorities: {why}", path = .0.display(), why = .1)]
+    #[error("{path} has no certificate authorities: {why}", path = .0.display(), why = .1)]
     File(PathBuf, String),
-    /// The library does not speak the versions that it is asked for.
+    /// The TLS library does not support the requested versions.
     #[error("{0}")]
     Versions(rustls::Error),
 }
 
 impl Trust {
-    /// Reads them; takes some milliseconds.
-    ///
-    /// # Errors
-    /// There are none.
+    /// Reads the certificates, in some milliseconds. Fails if `added` has no usable one, or without it the host.
     pub fn read(added: Option<&Path>) -> Result<Arc<Self>, TrustError> {
         let mut trust = Self {
             roots: Arc::new(RootCertStore::empty()),
@@ -49,7 +45,7 @@ impl Trust {
                 return Err(failed(&error.to_string()));
             }
             if trust.add(&mut roots, found.certs) == 0 {
-                return Err(failed("none in it can be used"));
+                return Err(failed("none of its certificates is usable"));
             }
         }
         let own = rustls_native_certs::load_native_certs();
@@ -61,16 +57,16 @@ impl Trust {
             return Err(error.unwrap_or(TrustError::None));
         }
         trust.roots = Arc::new(roots);
-        // What every later configuration does, so that it cannot fail then.
+        // Every later configuration is made in the same way, so that it cannot fail then.
         trust.client(Vec::new()).map_err(TrustError::Versions)?;
         Ok(Arc::new(trust))
     }
 
-    /// Adds those that can be used, and says how many.
+    /// Adds the usable certificates and returns their number.
     fn add(&mut self, roots: &mut RootCertStore, certificates: Vec<CertificateDer<'static>>) -> usize {
         let mut added = 0;
         for certificate in certificates {
-            // The host's store may hold what no library of today reads; it is not trusted.
+            // The host's store may hold certificates that today's libraries reject; they are not trusted.
             if roots.add(certificate.clone()).is_ok() {
                 self.pem.push_str(&pem(&certificate));
                 added += 1;
@@ -83,12 +79,11 @@ impl Trust {
         self.provider.clone()
     }
 
-    /// The certificates, as programs read them.
     pub(super) fn pem(&self) -> &str {
         &self.pem
     }
 
-    /// For one connection to the outside, which speaks one of these protocols.
+    /// Returns the TLS configuration of a connection to the outside that offers these protocols (ALPN).
     pub fn client(&self, protocols: Vec<Vec<u8>>) -> Result<ClientConfig, rustls::Error> {
         let mut config = ClientConfig::builder_with_provider(self.provider())
             .with_protocol_versions(rustls::ALL_VERSIONS)?

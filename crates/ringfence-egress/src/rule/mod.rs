@@ -1,5 +1,5 @@
-//! One rule of who may be reached: `[METHODS ]HOST[:PORT][/PATH]`. A rule that could be meant in two ways is refused
-//! with the words that say one of them; `docs/egress.md` has the table of what each form reaches.
+//! One rule of egress: `[METHODS ]HOST[:PORT][/PATH]`. A rule that could be read in two ways is refused with a hint
+//! that has only one meaning; `docs/egress.md` has the table of what each form reaches.
 
 mod text;
 
@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use ringfence_types::Reach;
 use std::{fmt, net::IpAddr};
 
-/// The longest rule, as it is written and as it is printed.
+/// Maximum length of a rule, as it is written and in canonical form.
 pub const RULE_BYTES_MAX: usize = 1024;
 pub const DEFAULT_PORTS: [u16; 2] = [80, 443];
 
@@ -22,11 +22,11 @@ pub enum Pattern {
     Below(HostName),
     /// `*`: every name, and no address.
     Any,
-    /// `10.0.0.0/8`, `10.0.0.5`, `[2001:db8::]/32`: addresses, whatever name leads there.
+    /// `10.0.0.0/8`, `10.0.0.5`, `[2001:db8::]/32`: addresses, under any name.
     Network(IpNet),
 }
 
-/// What may be reached, and what may be asked there.
+/// A host that may be reached, and the requests that may be sent there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rule {
     /// Sorted, each once; empty means every method.
@@ -37,7 +37,7 @@ pub struct Rule {
 }
 
 impl Pattern {
-    /// Whether a name is meant. `localhost` never is: it is the sandbox itself.
+    /// True if the pattern is for this name. It never is for `localhost`, which is the sandbox itself.
     pub fn reaches(&self, name: &HostName) -> bool {
         !name.is_local()
             && match self {
@@ -61,13 +61,12 @@ impl Pattern {
     }
 }
 
-/// One address that hands out credentials: only a rule that names it alone reaches it.
+/// True for a single address that hands out credentials: only a rule that names it alone reaches it.
 fn is_metadata(network: &IpNet) -> bool {
     network.prefix_len() == network.max_prefix_len() && Reach::of(network.addr()) == Reach::Metadata
 }
 
 impl Rule {
-    /// Whether it is about addresses rather than names.
     pub fn is_network(&self) -> bool {
         self.network().is_some()
     }
@@ -86,7 +85,6 @@ impl Rule {
         }
     }
 
-    /// This rule for one port alone.
     pub(crate) fn on_port(self, port: u16) -> Self {
         Self {
             port: Some(port),
@@ -98,42 +96,40 @@ impl Rule {
         &self.host
     }
 
-    /// The methods that it is restricted to, sorted; none if it says nothing about methods.
+    /// The methods that it is restricted to, sorted; empty if it allows every method.
     pub fn methods(&self) -> &[String] {
         &self.methods
     }
 
-    /// The path below which it permits requests.
     pub fn path(&self) -> Option<&str> {
         self.path.as_ref().map(PathPrefix::as_str)
     }
 
-    /// Whether a name is meant, on whatever port.
+    /// True if the rule is for this name, on any port.
     pub fn reaches_name(&self, name: &HostName) -> bool {
         self.host.reaches(name)
     }
 
-    /// Whether a name is meant on this port.
     pub fn reaches(&self, name: &HostName, port: u16) -> bool {
         self.ports().contains(&port) && self.reaches_name(name)
     }
 
-    /// Whether an address is meant on this port. An address that hands out credentials is meant only by a rule that
-    /// names it alone; a network that happens to hold it is not enough.
+    /// True if the rule is for this address and port. An address that hands out credentials needs a rule that names it
+    /// alone; a network that contains it is not enough.
     pub fn reaches_address(&self, address: IpAddr, port: u16) -> bool {
         let address = address.to_canonical();
         let single = IpNet::from(address);
-        let meant =
+        let includes =
             |network: IpNet| network == single || (network.contains(&address) && !is_metadata(&single));
-        self.ports().contains(&port) && self.network().is_some_and(meant)
+        self.ports().contains(&port) && self.network().is_some_and(includes)
     }
 
-    /// Whether it depends on what is asked, so that the connection has to be one that can be read.
+    /// True if the rule depends on the request, so that the connection has to be inspected.
     pub fn needs_request(&self) -> bool {
         !self.methods.is_empty() || self.path.is_some()
     }
 
-    /// Whether a request is allowed. `target` is the path with the query (`/v1?q`), as it is sent.
+    /// True if a request is allowed. `target` is the path with the query (`/v1?q`), as it is sent.
     pub fn permits(&self, name: &HostName, port: u16, method: &str, target: &str) -> bool {
         self.reaches(name, port)
             && self.permits_method(method)
@@ -144,7 +140,7 @@ impl Rule {
         self.methods.is_empty() || self.methods.iter().any(|allowed| allowed == method)
     }
 
-    /// Whether everything that it allows is allowed by `wider` alone.
+    /// True if everything that it allows is allowed by `wider` alone.
     pub fn is_within(&self, wider: &Self) -> bool {
         let methods = match (self.methods.as_slice(), wider.methods.as_slice()) {
             (_, []) => true,
@@ -160,8 +156,7 @@ impl Rule {
         methods && path && ports && self.host.is_within(&wider.host)
     }
 
-    /// The rule for each of its ports, and for each of its methods if it has any: what can be held against other rules
-    /// one by one.
+    /// Splits the rule by port, and by method if it has any: each part can be compared with other rules one by one.
     pub(crate) fn parts(&self) -> impl Iterator<Item = Self> {
         let methods: Vec<Vec<String>> = match self.methods.as_slice() {
             [] => vec![Vec::new()],
@@ -221,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_has_one_way_of_being_written() {
+    fn rule_has_one_canonical_form() {
         let check = |text: &str, expect: &str| {
             let read = rule(text);
             assert_eq!(read.to_string(), expect, "{text}");
@@ -247,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_within_a_rule_is_all_of_it() {
+    fn rule_is_within_another_only_as_a_whole() {
         let check = |narrow: &str, wide: &str, expect: bool| {
             assert_eq!(
                 rule(narrow).is_within(&rule(wide)),
@@ -293,7 +288,7 @@ mod tests {
         check("169.254.169.254", "169.254.0.0/16", false);
     }
 
-    /// Rules as people write them, good ones mostly.
+    /// Rules as people write them, mostly valid ones.
     fn texts() -> impl Strategy<Value = String> {
         let host = "(\\*|\\*\\.)?[a-c]{1,2}(\\.[a-c-]{1,3}){0,2}|\\*|10\\.[0-2]\\.0\\.0(/(8|16|32))?|\\[::[1-3]?\\](/64)?";
         (
@@ -307,14 +302,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_parses_to_the_same_rule(text in texts()) {
+        fn printed_rule_parses_to_an_equal_rule(text in texts()) {
             if let Ok(rule) = text.parse::<Rule>() {
                 prop_assert_eq!(rule.to_string().parse::<Rule>(), Ok(rule));
             }
         }
 
         #[test]
-        fn nothing_is_allowed_by_a_rule_and_not_by_one_that_it_is_within(
+        fn wider_rule_allows_everything_that_a_rule_within_it_allows(
             narrow in texts(),
             wide in texts(),
             host in "[a-c]{1,2}(\\.[a-c]{1,2}){0,2}",
@@ -331,7 +326,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_is_more_than_a_rule_or_a_reason(text in "\\PC{0,60}") {
+        fn random_text_is_a_rule_or_an_error_with_a_hint(text in "\\PC{0,60}") {
             match text.parse::<Rule>() {
                 Ok(rule) => prop_assert_eq!(rule.to_string().parse::<Rule>(), Ok(rule)),
                 Err(error) => prop_assert!(!error.to_string().is_empty() && !error.hint().is_empty()),

@@ -1,5 +1,5 @@
-//! Parses rules. An error names the part that is wrong and what to write instead, since most errors are habits from
-//! elsewhere: a URL, `.example.com`, a port's name.
+//! Parses rules. An error names the part that is wrong and says what to write instead, since most errors are habits
+//! from elsewhere: a URL, `.example.com`, a port's name.
 
 use super::{Pattern, RULE_BYTES_MAX, Rule};
 use crate::{
@@ -16,7 +16,7 @@ use std::{
 const METHODS_MAX: usize = 16;
 const METHOD_BYTES_MAX: usize = 20;
 
-/// Why a text is not a rule, with the part of it that is wrong; [`RuleError::hint`] says what to write.
+/// Reason why a text is not a rule, with the part of it that is wrong; [`RuleError::hint`] says what to write.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
     #[error("a rule is not empty")]
@@ -24,12 +24,12 @@ pub enum RuleError {
     #[error("a rule has at most {} bytes", RULE_BYTES_MAX)]
     Length,
     /// A blank or a control character.
-    #[error("{0:?} has no place there")]
+    #[error("{0:?} is not allowed there")]
     Character(char),
-    /// `write` says the same as a rule.
+    /// `write` is the equivalent rule.
     #[error("a rule is not a URL")]
     Url { write: String },
-    /// Or too many.
+    /// One of them is not a method, or there are too many.
     #[error("`{}` are not methods of HTTP", .0.escape_debug())]
     Method(String),
     #[error("`{}` {error}", .text.escape_debug())]
@@ -38,16 +38,16 @@ pub enum RuleError {
     Wildcard(String),
     #[error("`{0}` is the sandbox itself")]
     Local(String),
-    /// Not a number from 1 to 65535 without zeros before it.
+    /// Not a number from 1 to 65535, or with leading zeros.
     #[error("`{}` is not a port", .0.escape_debug())]
     Port(String),
     #[error("`{}` {error}", .text.escape_debug())]
     Path { text: String, error: PathError },
-    /// An address or a network in another spelling than the one that is understood.
-    #[error("`{}` is not how a network is written", .text.escape_debug())]
+    /// An address or a network that is not in canonical spelling.
+    #[error("`{}` is not the canonical form of a network", .text.escape_debug())]
     Network { text: String, write: String },
-    /// A method or a path beside a network: a connection to a number has no name to hold requests against.
-    #[error("`{}` beside a network says nothing", .0.escape_debug())]
+    /// A method or a path beside a network: a connection to an address has no name to check requests against.
+    #[error("`{}` is not allowed beside a network", .0.escape_debug())]
     NetworkRequest(String),
 }
 
@@ -113,7 +113,7 @@ impl FromStr for Rule {
         if rule.is_network() && rule.needs_request() {
             return Err(RuleError::NetworkRequest(words.unwrap_or_default().to_owned()));
         }
-        // A name in another alphabet is longer as it is printed, and that has to be a rule, too.
+        // An internationalised name is longer in canonical form, which has to be a rule, too.
         if rule.to_string().len() > RULE_BYTES_MAX {
             return Err(RuleError::Length);
         }
@@ -121,7 +121,7 @@ impl FromStr for Rule {
     }
 }
 
-/// The rule that says what a URL says, for the hint.
+/// Returns the rule that is equivalent to a URL, for the hint.
 fn url_error(words: Option<&str>, scheme: &str, url: &str) -> RuleError {
     let url = url.split(['?', '#']).next().unwrap_or_default();
     let (authority, path) = match url.find('/') {
@@ -147,7 +147,7 @@ fn methods(words: &str) -> Result<Vec<String>, RuleError> {
         (1..=METHOD_BYTES_MAX).contains(&word.len())
             && word.starts_with(|c: char| c.is_ascii_uppercase())
             && word.bytes().all(|c| c.is_ascii_uppercase() || c == b'-')
-            // that one asks for a tunnel, and what goes through is judged by itself
+            // CONNECT asks for a tunnel, whose traffic is checked on its own
             && word != "CONNECT"
     };
     let mut methods: Vec<String> = words
@@ -215,18 +215,18 @@ fn pattern(text: &str) -> Result<Pattern, RuleError> {
     })
 }
 
-/// An address or a network with its port, if the text begins as one does.
+/// Reads an address or a network with its port, if the text begins as one does.
 fn network(text: &str) -> Result<Option<(IpNet, Option<u16>)>, RuleError> {
     let (address, rest): (IpAddr, &str) = if let Some(inner) = text.strip_prefix('[') {
         let address = inner.split_once(']').and_then(|(inner, rest)| {
             let address: Ipv6Addr = inner.parse().ok()?;
             Some((IpAddr::V6(address), rest))
         });
-        address.ok_or_else(|| not_written_so(text, "[2001:db8::]/32"))?
+        address.ok_or_else(|| not_canonical(text, "[2001:db8::]/32"))?
     } else {
         let bare = text.split('/').next().unwrap_or(text);
         if let Ok(address) = bare.parse::<Ipv6Addr>() {
-            return Err(not_written_so(
+            return Err(not_canonical(
                 text,
                 &format!("[{address}]{}", &text[bare.len()..]),
             ));
@@ -244,7 +244,7 @@ fn network(text: &str) -> Result<Option<(IpNet, Option<u16>)>, RuleError> {
     let single = IpNet::from(address);
     let length = match prefix.strip_prefix('/') {
         None if prefix.is_empty() => single.max_prefix_len(),
-        None => return Err(not_written_so(text, &Pattern::Network(single).to_string())),
+        None => return Err(not_canonical(text, &Pattern::Network(single).to_string())),
         Some("0") => 0,
         Some(digits) => match number(digits).map(u8::try_from) {
             Ok(Ok(length)) => length,
@@ -252,13 +252,13 @@ fn network(text: &str) -> Result<Option<(IpNet, Option<u16>)>, RuleError> {
         },
     };
     let Ok(network) = IpNet::new(address, length) else {
-        return Err(not_written_so(text, &Pattern::Network(single).to_string()));
+        return Err(not_canonical(text, &Pattern::Network(single).to_string()));
     };
-    one_way_of_writing(text, network).map(|network| Some((network, port)))
+    check_canonical(text, network).map(|network| Some((network, port)))
 }
 
-/// No bits behind the prefix, and no IPv4 address dressed as IPv6.
-fn one_way_of_writing(text: &str, network: IpNet) -> Result<IpNet, RuleError> {
+/// Checks the canonical spelling: no bits behind the prefix, and no IPv4 address mapped to IPv6.
+fn check_canonical(text: &str, network: IpNet) -> Result<IpNet, RuleError> {
     let bare = network.trunc();
     let mapped = match bare {
         IpNet::V6(v6) if v6.prefix_len() >= 96 => {
@@ -273,11 +273,11 @@ fn one_way_of_writing(text: &str, network: IpNet) -> Result<IpNet, RuleError> {
     if better == network {
         Ok(network)
     } else {
-        Err(not_written_so(text, &Pattern::Network(better).to_string()))
+        Err(not_canonical(text, &Pattern::Network(better).to_string()))
     }
 }
 
-fn not_written_so(text: &str, write: &str) -> RuleError {
+fn not_canonical(text: &str, write: &str) -> RuleError {
     RuleError::Network {
         text: text.to_owned(),
         write: write.to_owned(),
@@ -288,21 +288,21 @@ fn not_written_so(text: &str, write: &str) -> RuleError {
 mod tests {
     use super::*;
 
-    fn check(text: &str, says: &str, hint: &str) {
+    fn check(text: &str, message: &str, hint: &str) {
         let error = text.parse::<Rule>().expect_err(text);
-        assert_eq!(error.to_string(), says);
+        assert_eq!(error.to_string(), message);
         assert!(error.hint().contains(hint), "{text}: {}", error.hint());
     }
 
     #[test]
-    fn what_is_no_rule_is_told_what_to_write() {
+    fn invalid_rule_has_a_hint() {
         let long = format!("a.com/{}", "x".repeat(1020));
         check("", "a rule is not empty", "example.com");
         check(&long, "a rule has at most 1024 bytes", "shorten");
         let longer = format!("ü.com/{}", "x".repeat(1016));
         check(&longer, "a rule has at most 1024 bytes", "shorten");
-        check("GET  a.com", "' ' has no place there", "example.com");
-        check("GET a.com\r\nX: y", "'\\r' has no place there", "");
+        check("GET  a.com", "' ' is not allowed there", "example.com");
+        check("GET a.com\r\nX: y", "'\\r' is not allowed there", "");
         check("GET ", "a rule is not empty", "");
         check(
             "GET,,HEAD a.com",
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_is_told_the_rule_that_says_the_same() {
+    fn hint_for_a_url_has_the_equivalent_rule() {
         let check = |text, hint| check(text, "a rule is not a URL", hint);
         check("https://a.com/", "`a.com:443`");
         check("http://a.com", "`a.com:80`");
@@ -328,11 +328,11 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_none_is_told_why() {
+    fn invalid_host_has_a_reason() {
         const LABEL: &str = "has a label that is empty or longer than 63 bytes";
         const STAR: &str = "has a `*` elsewhere than before the first dot";
         const ADDRESS: &str = "is an address, or what some programs take for one";
-        let check = |host: &str, says: &str, hint: &str| check(host, &format!("`{host}` {says}"), hint);
+        let check = |host: &str, message: &str, hint: &str| check(host, &format!("`{host}` {message}"), hint);
         check(".a.com", LABEL, "`*.example.com`");
         check("*a.com", STAR, "`*.example.com`");
         check("a.*.com", STAR, "");
@@ -341,16 +341,18 @@ mod tests {
         check("*.0.0.1", ADDRESS, "");
         check(
             "straße.de",
-            "holds 'ß', which not all programs take for the same",
+            "contains 'ß', which not all programs treat alike",
             "xn--",
         );
-        check("u@a.com", "holds '@', which no host's name does", "");
+        check("u@a.com", "contains '@', which no host name does", "");
     }
 
     #[test]
-    fn a_network_has_one_way_of_being_written() {
-        let network =
-            |text: &str, hint: &str| check(text, &format!("`{text}` is not how a network is written"), hint);
+    fn network_in_another_spelling_is_refused_with_the_canonical_one() {
+        let network = |text: &str, hint: &str| {
+            let message = format!("`{text}` is not the canonical form of a network");
+            check(text, &message, hint);
+        };
         network("10.0.0.5/8", "`10.0.0.0/8`");
         network("10.0.0.0/33", "`10.0.0.0`");
         network("2001:db8::/32", "`[2001:db8::]/32`");
@@ -359,8 +361,8 @@ mod tests {
         network("[::1]x", "`[::1]`");
         network("[::ffff:10.0.0.0]/104:1", "`10.0.0.0/8`");
         let request = |text: &str, part: &str| {
-            let says = format!("`{part}` beside a network says nothing");
-            check(text, &says, "`10.0.0.0/8:5432`");
+            let message = format!("`{part}` is not allowed beside a network");
+            check(text, &message, "`10.0.0.0/8:5432`");
         };
         request("10.0.0.0/08", "/08");
         request("10.0.0.0/v1", "/v1");

@@ -1,9 +1,9 @@
-//! Connections that no rule allows while somebody can be asked: they are held, and go on or end as it is decided.
+//! Connections that no rule allows while approval can be asked for: they are held, and continue or end by the decision.
 
 use crate::{
     servers::{self, echo},
     tls::{ALERT, hello},
-    world::{DOOR, End, PUBLIC, Talk, World, WorldOptions, assert_answer, hear_of, patiently, within},
+    world::{End, GATEWAY, PUBLIC, TestClient, World, WorldOptions, assert_answer, in_time, probe, within},
 };
 use ringfence_egress::{ApprovalFuture, ApprovalHook, Destination, Limits, NotApproved};
 use std::{
@@ -15,97 +15,98 @@ use std::{
 };
 use tokio::{io::AsyncReadExt, sync::watch, time::timeout};
 
-/// Who is asked, and answers when the story says so.
-struct Person {
-    asked: watch::Sender<Vec<String>>,
-    says: watch::Sender<Option<Result<(), NotApproved>>>,
-    listens: AtomicBool,
+/// An approval hook that decides when the test says so.
+struct TestApprover {
+    requested: watch::Sender<Vec<String>>,
+    decision: watch::Sender<Option<Result<(), NotApproved>>>,
+    is_open: AtomicBool,
 }
 
-impl Person {
+impl TestApprover {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            asked: watch::Sender::new(Vec::new()),
-            says: watch::Sender::new(None),
-            listens: AtomicBool::new(true),
+            requested: watch::Sender::new(Vec::new()),
+            decision: watch::Sender::new(None),
+            is_open: AtomicBool::new(true),
         })
     }
 
-    /// Until so many were asked about.
-    async fn hears_of(&self, count: usize) -> Vec<String> {
-        let mut asked = self.asked.subscribe();
-        let heard = patiently(asked.wait_for(|asked| asked.len() >= count)).await;
-        heard.expect("the person is here").clone()
+    /// Waits for this number of requests for approval.
+    async fn wait_for_requests(&self, count: usize) -> Vec<String> {
+        let mut requested = self.requested.subscribe();
+        let received = in_time(requested.wait_for(|requested| requested.len() >= count)).await;
+        received.expect("the hook exists").clone()
     }
 
-    /// A TLS connection that waits, the first thing that the person hears of.
-    async fn holds(&self, world: &World, name: &str) -> Talk {
-        let mut talk = world.connect(name, 443).await;
-        talk.say(hello(name)).await;
-        assert_eq!(self.hears_of(1).await, [format!("{name}:443")]);
-        talk
+    /// Opens a TLS connection that is held, and asserts that it is the first request for approval.
+    async fn hold(&self, world: &World, name: &str) -> TestClient {
+        let mut conn = world.connect(name, 443).await;
+        conn.send(hello(name)).await;
+        assert_eq!(self.wait_for_requests(1).await, [format!("{name}:443")]);
+        conn
     }
 
-    fn heard(&self) -> Vec<String> {
-        self.asked.borrow().clone()
+    fn requests(&self) -> Vec<String> {
+        self.requested.borrow().clone()
     }
 
-    fn says_no(&self) {
-        let no = NotApproved("asked, and denied by somebody".to_owned());
-        self.says.send_replace(Some(Err(no)));
+    fn deny(&self) {
+        let no = NotApproved("asked, and denied by a person".to_owned());
+        self.decision.send_replace(Some(Err(no)));
     }
 
-    fn says_yes(&self) {
-        self.says.send_replace(Some(Ok(())));
+    fn approve(&self) {
+        self.decision.send_replace(Some(Ok(())));
     }
 }
 
-impl ApprovalHook for Person {
-    fn are_open(&self) -> bool {
-        self.listens.load(Ordering::Relaxed)
+impl ApprovalHook for TestApprover {
+    fn is_available(&self) -> bool {
+        self.is_open.load(Ordering::Relaxed)
     }
 
     fn ask(&self, to: Destination) -> ApprovalFuture {
-        self.asked.send_modify(|asked| asked.push(to.to_string()));
-        let mut says = self.says.subscribe();
+        self.requested
+            .send_modify(|requested| requested.push(to.to_string()));
+        let mut decision = self.decision.subscribe();
         Box::pin(async move {
-            let said = says.wait_for(Option::is_some).await;
-            said.expect("the person is here").clone().expect("said")
+            let decided = decision.wait_for(Option::is_some).await;
+            decided.expect("the hook exists").clone().expect("decided")
         })
     }
 }
 
-async fn world() -> (Arc<Person>, World) {
+async fn world() -> (Arc<TestApprover>, World) {
     world_with(|_| ()).await
 }
 
-async fn world_with(limits: impl FnOnce(&mut Limits)) -> (Arc<Person>, World) {
-    let person = Person::new();
-    let wish = WorldOptions::rules(&["api.test:8443"]).asks(person.clone());
-    let world = wish.limits(limits).world().await;
+async fn world_with(limits: impl FnOnce(&mut Limits)) -> (Arc<TestApprover>, World) {
+    let approver = TestApprover::new();
+    let options = WorldOptions::rules(&["api.test:8443"]).approval(approver.clone());
+    let world = options.limits(limits).world().await;
     world.resolves("new.test", &[PUBLIC]);
     world.resolves("api.test", &[PUBLIC]);
-    (person, world)
+    (approver, world)
 }
 
-/// What a client says first, and what it hears of a host that answers.
+/// The first bytes of a client, which an echo server returns.
 fn tls() -> Vec<u8> {
     hello("new.test")
 }
 
 /// claim: [APR-8]
 #[test]
-fn a_connection_is_held_and_goes_on_when_the_rules_allow_it() {
+fn connection_is_held_until_the_rules_allow_it() {
     within(async {
-        let (person, world) = world().await;
+        let (approver, world) = world().await;
         echo(PUBLIC, 443);
-        let mut talk = person.holds(&world, "new.test").await;
-        let early = timeout(Duration::from_millis(300), talk.0.read_u8()).await;
+        let mut conn = approver.hold(&world, "new.test").await;
+        let early = timeout(Duration::from_millis(300), conn.0.read_u8()).await;
         assert!(early.is_err(), "nothing passes before the answer: {early:?}");
-        assert!(world.looked_up().is_empty(), "nor is the name asked for outside");
+        assert!(world.looked_up().is_empty(), "the name is not resolved outside");
         world.set_rules(&["api.test:8443", "new.test:443"]);
-        person.says_yes();
-        assert_eq!(talk.hear(tls().len()).await, tls(), "the same connection");
+        approver.approve();
+        assert_eq!(conn.read_exact(tls().len()).await, tls(), "the same connection");
         assert!(world.denied().is_empty());
         let names = world.looked_up();
         assert!(!names.is_empty() && names.iter().all(|name| name == "new.test"));
@@ -113,105 +114,105 @@ fn a_connection_is_held_and_goes_on_when_the_rules_allow_it() {
 }
 
 #[test]
-fn whoever_changes_the_rules_ends_the_wait() {
+fn rule_change_releases_a_held_connection() {
     within(async {
-        let (person, world) = world().await;
+        let (approver, world) = world().await;
         echo(PUBLIC, 443);
-        let mut talk = person.holds(&world, "new.test").await;
+        let mut conn = approver.hold(&world, "new.test").await;
         world.set_rules(&["new.test"]);
-        assert_eq!(talk.hear(tls().len()).await, tls());
+        assert_eq!(conn.read_exact(tls().len()).await, tls());
     });
 }
 
 /// claim: [APR-8]
 #[test]
-fn what_is_not_approved_is_denied_as_ever_and_says_that_it_was_asked() {
+fn connection_not_approved_is_denied_with_the_reason() {
     within(async {
-        let (person, world) = world().await;
+        let (approver, world) = world().await;
         let (tls, plain) = (echo(PUBLIC, 443), echo(PUBLIC, 80));
-        let mut talk = person.holds(&world, "new.test").await;
-        person.says_no();
-        assert_eq!(talk.hear_all().await.0, ALERT);
+        let mut conn = approver.hold(&world, "new.test").await;
+        approver.deny();
+        assert_eq!(conn.read_to_end().await.0, ALERT);
         let denial = world.denial().await;
         assert_eq!(
             (denial.rule.as_str(), denial.what.as_str()),
             (
                 "egress.name",
-                "No network access to new.test:443; asked, and denied by somebody"
+                "No network access to new.test:443; asked, and denied by a person"
             )
         );
-        // In plain HTTP the program is told.
-        let heard = world
+        // Plain HTTP carries the reason to the program.
+        let received = world
             .answer("new.test", 80, "GET / HTTP/1.1\r\nHost: new.test\r\n\r\n")
             .await;
-        assert_answer(&heard, "403", "denied by somebody");
+        assert_answer(&received, "403", "denied by a person");
         assert!(world.looked_up().is_empty());
         assert_eq!((tls.count(), plain.count()), (0, 0));
     });
 }
 
 #[test]
-fn a_yes_without_a_rule_lets_nothing_through() {
+fn approval_without_a_rule_allows_nothing() {
     within(async {
-        let (person, world) = world().await;
+        let (approver, world) = world().await;
         echo(PUBLIC, 443);
-        person.says_yes();
-        assert_eq!(world.hear_of("new.test", 443).await.0, ALERT);
+        approver.approve();
+        assert_eq!(world.probe("new.test", 443).await.0, ALERT);
         assert!(world.looked_up().is_empty());
     });
 }
 
 #[test]
-fn requests_and_tunnels_are_held_as_connections_are() {
+fn requests_and_tunnels_are_held() {
     within(async {
-        let (person, world) = world().await;
-        let _heard = servers::http(PUBLIC, 80);
+        let (approver, world) = world().await;
+        let _requests = servers::http(PUBLIC, 80);
         echo(PUBLIC, 443);
-        let mut straight = world.connect("new.test", 80).await;
-        straight
-            .say("GET / HTTP/1.1\r\nHost: new.test\r\nConnection: close\r\n\r\n")
+        let mut transparent = world.connect("new.test", 80).await;
+        transparent
+            .send("GET / HTTP/1.1\r\nHost: new.test\r\nConnection: close\r\n\r\n")
             .await;
-        person.hears_of(1).await;
+        approver.wait_for_requests(1).await;
         let mut by_proxy = world.proxy().await;
         by_proxy
-            .say("GET http://new.test/ HTTP/1.1\r\nHost: new.test\r\nConnection: close\r\n\r\n")
+            .send("GET http://new.test/ HTTP/1.1\r\nHost: new.test\r\nConnection: close\r\n\r\n")
             .await;
-        person.hears_of(2).await;
+        approver.wait_for_requests(2).await;
         let mut tunnel = world.tunnel("new.test:443").await;
         assert_eq!(
-            person.hears_of(3).await,
+            approver.wait_for_requests(3).await,
             ["new.test:80", "new.test:80", "new.test:443"]
         );
         world.set_rules(&["new.test"]);
-        person.says_yes();
-        for talk in [&mut straight, &mut by_proxy] {
-            let heard = talk.hear_text().await;
-            assert_answer(&heard, "200", "");
+        approver.approve();
+        for conn in [&mut transparent, &mut by_proxy] {
+            let received = conn.read_text().await;
+            assert_answer(&received, "200", "");
         }
-        tunnel.hear_until("\r\n\r\n").await;
-        tunnel.is_echoed(tls()).await;
+        tunnel.read_until("\r\n\r\n").await;
+        tunnel.check_echo(tls()).await;
     });
 }
 
 #[test]
-fn a_port_that_rules_do_not_name_is_asked_about_and_one_that_nobody_listens_at_is_not() {
+fn approval_is_asked_for_ports_with_a_listener_only() {
     within(async {
-        let (person, world) = world().await;
+        let (approver, world) = world().await;
         echo(PUBLIC, 443);
-        let mut talk = person.holds(&world, "api.test").await;
-        person.says_no();
-        talk.hear_all().await;
+        let mut conn = approver.hold(&world, "api.test").await;
+        approver.deny();
+        conn.read_to_end().await;
         world.is_denied("egress.port", "").await;
-        assert_eq!(world.hear_of("api.test", 9999).await, (Vec::new(), End::Reset));
-        assert_eq!(person.heard().len(), 1);
+        assert_eq!(world.probe("api.test", 9999).await, (Vec::new(), End::Reset));
+        assert_eq!(approver.requests().len(), 1);
     });
 }
 
 /// claim: [APR-8]
 #[test]
-fn nobody_is_asked_about_addresses_nor_about_names_of_networks_of_ones_own() {
+fn approval_is_not_asked_for_addresses_and_private_names() {
     within(async {
-        let (person, world) = world().await;
+        let (approver, world) = world().await;
         for name in [
             "metadata.google.internal",
             "metadata",
@@ -229,47 +230,47 @@ fn nobody_is_asked_about_addresses_nor_about_names_of_networks_of_ones_own() {
             "localhost:443",
         ];
         for target in targets {
-            let mut talk = world.tunnel(target).await;
-            let heard = talk.hear_text().await;
-            assert!(heard.starts_with("HTTP/1.1 403"), "{target}: {heard}");
+            let mut conn = world.tunnel(target).await;
+            let received = conn.read_text().await;
+            assert!(received.starts_with("HTTP/1.1 403"), "{target}: {received}");
         }
-        hear_of((DOOR, 443)).await;
-        assert!(person.heard().is_empty(), "{:?}", person.heard());
-        // The control: of a name somebody is asked.
+        probe((GATEWAY, 443)).await;
+        assert!(approver.requests().is_empty(), "{:?}", approver.requests());
+        // Positive control: approval is asked for a public name.
         let _talk = world.tunnel("new.test:443").await;
-        person.hears_of(1).await;
+        approver.wait_for_requests(1).await;
     });
 }
 
 #[test]
-fn a_name_that_turns_out_to_lead_inside_is_refused_all_the_same() {
+fn approved_name_with_a_private_address_is_refused() {
     within(async {
-        let (person, world) = world().await;
+        let (approver, world) = world().await;
         world.resolves("cloud.test", &["169.254.169.254"]);
-        let mut talk = person.holds(&world, "cloud.test").await;
+        let mut conn = approver.hold(&world, "cloud.test").await;
         world.set_rules(&["cloud.test"]);
-        person.says_yes();
-        talk.hear_all().await;
+        approver.approve();
+        conn.read_to_end().await;
         world.is_denied("egress.address", "").await;
     });
 }
 
 /// claim: [APR-8]
 #[test]
-fn so_many_connections_wait_and_so_many_names_are_looked_up() {
+fn held_connections_and_asked_names_are_limited() {
     within(async {
-        let (person, world) = world().await;
+        let (approver, world) = world().await;
         let address = world.lookup("new.test").await.expect("an address");
         let mut held = Vec::new();
         for _ in 0..16 {
-            held.push(Talk::to((address, 443)).await);
+            held.push(TestClient::to((address, 443)).await);
         }
-        person.hears_of(16).await;
-        assert_eq!(hear_of((address, 443)).await.0, ALERT);
+        approver.wait_for_requests(16).await;
+        assert_eq!(probe((address, 443)).await.0, ALERT);
         world.is_denied("egress.name", "too many connections wait").await;
-        // Those who go away make room.
+        // Connections that end make room.
         drop(held);
-        person.says_no();
+        approver.deny();
         let random = |number: usize| format!("{number:02}x9kq7zvb3mw8tj5hrd2ncfy.evil.test");
         let mut admitted = 0;
         for number in 0..40 {
@@ -283,49 +284,49 @@ fn so_many_connections_wait_and_so_many_names_are_looked_up() {
         assert_eq!(admitted, 128 - 17, "names of all kinds");
         assert!(
             world.lookup("api.test").await.is_ok(),
-            "what rules allow has its room"
+            "names that rules allow still have room"
         );
         assert!(world.looked_up().is_empty());
     });
 }
 
 #[test]
-fn a_name_that_came_by_the_proxy_counts_as_one_that_was_looked_up() {
+fn names_from_the_proxy_count_as_looked_up() {
     within(async {
-        let (person, world) = world().await;
-        person.says_no();
+        let (approver, world) = world().await;
+        approver.deny();
         for number in 0..20 {
             let target = format!("{number:02}x9kq7zvb3mw8tj5hrd2ncfy.evil.test:443");
-            let mut talk = world.tunnel(&target).await;
-            talk.hear_text().await;
+            let mut conn = world.tunnel(&target).await;
+            conn.read_text().await;
         }
-        assert_eq!(person.heard().len(), 16);
+        assert_eq!(approver.requests().len(), 16);
     });
 }
 
 #[test]
-fn a_connection_is_not_idle_while_it_waits() {
+fn held_connection_is_not_idle() {
     within(async {
-        let (person, world) = world_with(|limits| limits.idle = Duration::from_millis(300)).await;
+        let (approver, world) = world_with(|limits| limits.idle = Duration::from_millis(300)).await;
         echo(PUBLIC, 443);
-        let mut talk = person.holds(&world, "new.test").await;
-        let cut = timeout(Duration::from_millis(1500), talk.0.read_u8()).await;
+        let mut conn = approver.hold(&world, "new.test").await;
+        let cut = timeout(Duration::from_millis(1500), conn.0.read_u8()).await;
         assert!(cut.is_err(), "{cut:?}");
         world.set_rules(&["new.test"]);
-        person.says_yes();
-        assert_eq!(talk.hear(tls().len()).await, tls());
+        approver.approve();
+        assert_eq!(conn.read_exact(tls().len()).await, tls());
     });
 }
 
 #[test]
-fn when_nobody_can_be_asked_any_more_it_is_as_if_nobody_ever_could() {
+fn connection_is_denied_when_approval_is_unavailable() {
     within(async {
-        let (person, world) = world().await;
+        let (approver, world) = world().await;
         let address = world.lookup("new.test").await.expect("an address");
-        person.listens.store(false, Ordering::Relaxed);
+        approver.is_open.store(false, Ordering::Relaxed);
         assert!(world.lookup("other.test").await.is_ok());
-        assert_eq!(hear_of((address, 443)).await.0, ALERT);
-        assert!(person.heard().is_empty());
+        assert_eq!(probe((address, 443)).await.0, ALERT);
+        assert!(approver.requests().is_empty());
         world.is_denied("egress.name", "").await;
     });
 }

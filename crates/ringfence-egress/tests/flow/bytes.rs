@@ -1,4 +1,4 @@
-//! Ports of no known protocol: bytes as they are, in both directions.
+//! Ports of no known protocol: bytes are forwarded unchanged, in both directions.
 
 use crate::{
     servers::{echo, serve},
@@ -7,13 +7,13 @@ use crate::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[test]
-fn bytes_pass_both_ways_and_are_counted() {
+fn bytes_are_forwarded_both_ways_and_counted() {
     within(async {
         let world = World::with_api(&["api.test:5432"]).await;
         echo(PUBLIC, 5432);
-        let mut talk = world.echoed("api.test", 5432, "hello").await;
-        talk.finish().await;
-        assert_eq!(talk.hear_all().await, (Vec::new(), End::Closed));
+        let mut client = world.echoed("api.test", 5432, "hello").await;
+        client.shut_down().await;
+        assert_eq!(client.read_to_end().await, (Vec::new(), End::Closed));
         let report = world.report();
         let reached = &report.reached[0];
         assert_eq!(
@@ -33,19 +33,19 @@ fn bytes_pass_both_ways_and_are_counted() {
 }
 
 #[test]
-fn a_server_may_speak_first() {
+fn server_may_speak_first() {
     within(async {
         let world = World::with(&["mail.test:25"]).await;
         world.resolves("mail.test", &[PUBLIC]);
         serve(PUBLIC, 25, |mut stream| async move {
-            stream.write_all(b"220 hello\r\n").await.expect("said");
+            stream.write_all(b"220 hello\r\n").await.expect("sent");
             let mut line = [0; 6];
-            stream.read_exact(&mut line).await.expect("heard");
-            stream.write_all(&line).await.expect("said");
+            stream.read_exact(&mut line).await.expect("received");
+            stream.write_all(&line).await.expect("sent");
         });
-        let mut talk = world.connect("mail.test", 25).await;
-        assert_eq!(talk.hear_until("\n").await, "220 hello\r\n");
-        talk.say("EHLO\r\n").await;
-        assert_eq!(talk.hear_text().await, "EHLO\r\n");
+        let mut client = world.connect("mail.test", 25).await;
+        assert_eq!(client.read_until("\n").await, "220 hello\r\n");
+        client.send("EHLO\r\n").await;
+        assert_eq!(client.read_text().await, "EHLO\r\n");
     });
 }

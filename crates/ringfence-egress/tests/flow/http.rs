@@ -1,8 +1,8 @@
-//! Plain HTTP: each request judged by itself, written anew, and passed on as it comes.
+//! Plain HTTP: each request is checked and rewritten on its own, and forwarded as it arrives.
 
 use crate::{
     servers::{self, request, serve},
-    world::{End, PUBLIC, Talk, World, assert_answer, get, patiently, within},
+    world::{End, PUBLIC, TestClient, World, assert_answer, get, in_time, within},
 };
 use ringfence_egress::EgressEvent;
 use std::time::Duration;
@@ -11,30 +11,30 @@ use tokio::{
     sync::watch,
 };
 
-/// A world with this rule, what its server hears, and a connection to that.
-async fn connected(rule: &'static str) -> (World, servers::Heard, Talk) {
+/// Returns a world with this rule, the requests that its server receives, and a connection to that server.
+async fn connected(rule: &'static str) -> (World, servers::Received, TestClient) {
     let world = World::with_api(&[rule]).await;
-    let heard = servers::http(PUBLIC, 80);
-    let talk = world.connect("api.test", 80).await;
-    (world, heard, talk)
+    let received = servers::http(PUBLIC, 80);
+    let conn = world.connect("api.test", 80).await;
+    (world, received, conn)
 }
 
 #[test]
-fn a_request_is_written_anew_and_answered() {
+fn request_is_rewritten_and_answered() {
     within(async {
         let world = World::with_api(&["api.test:80"]).await;
-        let heard = servers::http(PUBLIC, 80);
+        let received = servers::http(PUBLIC, 80);
         let answer = world.answer("api.test", 80, "GET http://API.test/a?b=c HTTP/1.1\r\nHost: API.TEST:80\r\nConnection: close, x-hop\r\nX-Hop: 1\r\nX-Kept: 2\r\n\r\n").await;
         assert!(
             answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("/a?b=c"),
             "{answer}"
         );
         assert_eq!(
-            heard.heads(),
+            received.heads(),
             ["GET /a?b=c HTTP/1.1\r\nHost: api.test\r\nX-Kept: 2\r\n\r\n"]
         );
-        let told = world.told.lock().expect("unharmed").clone();
-        assert!(told.iter().any(|what| matches!(what,
+        let events = world.events.lock().expect("not poisoned").clone();
+        assert!(events.iter().any(|what| matches!(what,
             EgressEvent::Request { method, name, path, status: Some(200), .. }
             if method == "GET" && name == "api.test" && path == "/a")));
         assert_eq!(world.report().reached[0].requests, 1);
@@ -42,47 +42,47 @@ fn a_request_is_written_anew_and_answered() {
 }
 
 #[test]
-fn many_requests_share_a_connection_on_both_sides() {
+fn requests_share_one_connection_on_both_sides() {
     within(async {
-        let (world, heard, mut talk) = connected("api.test:80").await;
+        let (world, received, mut conn) = connected("api.test:80").await;
         for number in 0..5 {
-            talk.get(&format!("/{number}")).await;
-            talk.hear_until(&format!("\r\n\r\n/{number}")).await;
+            conn.get(&format!("/{number}")).await;
+            conn.read_until(&format!("\r\n\r\n/{number}")).await;
         }
         let report = world.report();
         assert_eq!(
             (report.reached[0].connections, report.reached[0].requests),
             (1, 5)
         );
-        assert_eq!(heard.lines().len(), 5);
+        assert_eq!(received.lines().len(), 5);
     });
 }
 
 /// claim: [NET-5]
 #[test]
-fn a_pipelined_request_for_another_host_is_refused_by_itself() {
+fn pipelined_request_for_another_host_is_refused_alone() {
     within(async {
-        let (world, heard, mut talk) = connected("api.test:80").await;
-        talk.say("GET /1 HTTP/1.1\r\nHost: api.test\r\n\r\nGET /2 HTTP/1.1\r\nHost: evil.test\r\n\r\nGET /3 HTTP/1.1\r\nHost: api.test\r\n\r\n")
+        let (world, received, mut conn) = connected("api.test:80").await;
+        conn.send("GET /1 HTTP/1.1\r\nHost: api.test\r\n\r\nGET /2 HTTP/1.1\r\nHost: evil.test\r\n\r\nGET /3 HTTP/1.1\r\nHost: api.test\r\n\r\n")
             .await;
-        let (answers, end) = talk.hear_all().await;
+        let (answers, end) = conn.read_to_end().await;
         let answers = String::from_utf8(answers).expect("text");
         assert_eq!(end, End::Closed);
         assert_answer(&answers, "200 OK", "HTTP/1.1 403 Forbidden");
         assert!(
             answers.contains("egress.host: a request over the connection to api.test:80 is for evil.test")
         );
-        assert_eq!(heard.lines(), ["GET /1 HTTP/1.1"]);
+        assert_eq!(received.lines(), ["GET /1 HTTP/1.1"]);
         assert_eq!(world.denied()[0].0, "egress.host");
     });
 }
 
 /// claim: [NET-5]
 #[test]
-fn what_two_programs_could_read_in_two_ways_reaches_nobody() {
+fn ambiguous_http_reaches_no_server() {
     within(async {
         let world = World::with_api(&["api.test:80"]).await;
-        let heard = servers::http(PUBLIC, 80);
+        let received = servers::http(PUBLIC, 80);
         let smuggled = "GET /smuggled HTTP/1.1\r\nHost: api.test\r\n\r\n";
         for request in [
             format!(
@@ -111,25 +111,25 @@ fn what_two_programs_could_read_in_two_ways_reaches_nobody() {
             assert!(!answer.contains("/smuggled"), "{request}: {answer}");
             assert_eq!(world.denial().await.rule, "egress.http", "{request}");
         }
-        let mut talk = world.connect("api.test", 80).await;
+        let mut conn = world.connect("api.test", 80).await;
         let large = "a".repeat(70_000);
-        talk.try_say(format!("GET / HTTP/1.1\r\nHost: api.test\r\nX: {large}\r\n\r\n"))
+        conn.try_send(format!("GET / HTTP/1.1\r\nHost: api.test\r\nX: {large}\r\n\r\n"))
             .await;
-        let answer = talk.hear_text().await;
+        let answer = conn.read_text().await;
         assert_answer(&answer, "4", "");
-        assert_eq!(heard.lines(), Vec::<String>::new());
+        assert_eq!(received.lines(), Vec::<String>::new());
     });
 }
 
 #[test]
-fn a_chunk_with_an_extension_ends_the_request_that_it_is_in() {
+fn chunk_extension_aborts_its_request() {
     within(async {
-        let (world, heard, mut talk) = connected("api.test:80").await;
-        talk.say("POST / HTTP/1.1\r\nHost: api.test\r\nTransfer-Encoding: chunked\r\n\r\n3;a=b\r\nabc\r\n0\r\n\r\n").await;
-        let answer = talk.hear_text().await;
+        let (world, received, mut conn) = connected("api.test:80").await;
+        conn.send("POST / HTTP/1.1\r\nHost: api.test\r\nTransfer-Encoding: chunked\r\n\r\n3;a=b\r\nabc\r\n0\r\n\r\n").await;
+        let answer = conn.read_text().await;
         assert!(!answer.contains("200 OK"), "{answer}");
         assert_eq!(
-            heard.lines(),
+            received.lines(),
             Vec::<String>::new(),
             "no whole request has arrived"
         );
@@ -138,7 +138,7 @@ fn a_chunk_with_an_extension_ends_the_request_that_it_is_in() {
 }
 
 #[test]
-fn a_host_that_rules_do_not_name_is_refused_in_words() {
+fn host_without_a_rule_is_refused_with_a_text() {
     within(async {
         let world = World::with(&["api.test:80", "other.test:8080"]).await;
         world.resolves("other.test", &[PUBLIC]);
@@ -151,17 +151,17 @@ fn a_host_that_rules_do_not_name_is_refused_in_words() {
             "{answer}"
         );
         assert_eq!(world.denied()[0].0, "egress.port");
-        assert!(world.looked_up().is_empty(), "nobody outside was asked");
+        assert!(world.looked_up().is_empty(), "no name was looked up");
     });
 }
 
 #[test]
-fn methods_and_paths_are_judged_request_by_request() {
+fn methods_and_paths_are_checked_for_each_request() {
     within(async {
-        let (world, heard, mut talk) = connected("GET api.test:80/v1").await;
-        talk.get("/v1/a").await;
-        talk.hear_until("\r\n\r\n/v1/a").await;
-        let answer = talk
+        let (world, received, mut conn) = connected("GET api.test:80/v1").await;
+        conn.get("/v1/a").await;
+        conn.read_until("\r\n\r\n/v1/a").await;
+        let answer = conn
             .answer("POST /v1/a HTTP/1.1\r\nHost: api.test\r\nContent-Length: 0\r\n\r\n")
             .await;
         assert_answer(&answer, "403", "egress.request");
@@ -169,39 +169,42 @@ fn methods_and_paths_are_judged_request_by_request() {
             let answer = world.answer("api.test", 80, get(target)).await;
             assert!(answer.starts_with("HTTP/1.1 403"), "{target}: {answer}");
         }
-        assert_eq!(heard.lines(), ["GET /v1/a HTTP/1.1"]);
+        assert_eq!(received.lines(), ["GET /v1/a HTTP/1.1"]);
     });
 }
 
 #[test]
-fn plain_http_on_another_port_is_read_where_rules_need_it() {
+fn plain_http_on_another_port_is_inspected_if_rules_need_it() {
     within(async {
         let world = World::with_api(&["GET api.test:8080/v1"]).await;
-        let heard = servers::http(PUBLIC, 8080);
-        let mut talk = world.connect("api.test", 8080).await;
-        talk.say("GET /v1 HTTP/1.1\r\nHost: api.test:8080\r\n\r\n").await;
-        talk.hear_until("\r\n\r\n/v1").await;
-        talk.say("DELETE /v1 HTTP/1.1\r\nHost: api.test:8080\r\n\r\n")
+        let received = servers::http(PUBLIC, 8080);
+        let mut conn = world.connect("api.test", 8080).await;
+        conn.send("GET /v1 HTTP/1.1\r\nHost: api.test:8080\r\n\r\n").await;
+        conn.read_until("\r\n\r\n/v1").await;
+        conn.send("DELETE /v1 HTTP/1.1\r\nHost: api.test:8080\r\n\r\n")
             .await;
-        assert!(talk.hear_text().await.starts_with("HTTP/1.1 403"));
-        assert_eq!(heard.heads(), ["GET /v1 HTTP/1.1\r\nHost: api.test:8080\r\n\r\n"]);
+        assert!(conn.read_text().await.starts_with("HTTP/1.1 403"));
+        assert_eq!(
+            received.heads(),
+            ["GET /v1 HTTP/1.1\r\nHost: api.test:8080\r\n\r\n"]
+        );
     });
 }
 
 #[test]
-fn a_body_in_chunks_arrives_in_chunks() {
+fn chunked_body_arrives_chunked() {
     within(async {
-        let (_world, heard, mut talk) = connected("api.test:80").await;
-        talk.say("POST /up HTTP/1.1\r\nHost: api.test\r\nTransfer-Encoding: chunked\r\n\r\n")
+        let (_world, received, mut conn) = connected("api.test:80").await;
+        conn.send("POST /up HTTP/1.1\r\nHost: api.test\r\nTransfer-Encoding: chunked\r\n\r\n")
             .await;
-        talk.say("3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n").await;
-        talk.hear_until("\r\n\r\n/up").await;
-        let head = heard.heads().remove(0).to_ascii_lowercase();
+        conn.send("3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n").await;
+        conn.read_until("\r\n\r\n/up").await;
+        let head = received.heads().remove(0).to_ascii_lowercase();
         assert!(
             head.contains("transfer-encoding: chunked") && !head.contains("content-length"),
             "{head}"
         );
-        let body = String::from_utf8(heard.bodies().remove(0)).expect("text");
+        let body = String::from_utf8(received.bodies().remove(0)).expect("text");
         assert!(
             body.contains("abc") && body.contains("defg") && body.ends_with("0\r\n\r\n"),
             "{body}"
@@ -210,46 +213,46 @@ fn a_body_in_chunks_arrives_in_chunks() {
 }
 
 #[test]
-fn a_client_that_waits_for_100_continue_gets_it() {
+fn client_that_expects_100_continue_gets_it() {
     within(async {
-        let (_world, heard, mut talk) = connected("api.test:80").await;
-        talk.say("PUT /up HTTP/1.1\r\nHost: api.test\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
+        let (_world, received, mut conn) = connected("api.test:80").await;
+        conn.send("PUT /up HTTP/1.1\r\nHost: api.test\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
             .await;
-        assert_eq!(talk.hear_until("\r\n\r\n").await, "HTTP/1.1 100 Continue\r\n\r\n");
-        talk.say("abcd").await;
-        talk.hear_until("\r\n\r\n/up").await;
-        assert_eq!(heard.bodies(), [b"abcd"]);
+        assert_eq!(conn.read_until("\r\n\r\n").await, "HTTP/1.1 100 Continue\r\n\r\n");
+        conn.send("abcd").await;
+        conn.read_until("\r\n\r\n/up").await;
+        assert_eq!(received.bodies(), [b"abcd"]);
     });
 }
 
 #[test]
-fn a_client_of_http_1_0_is_answered_and_hung_up_on() {
+fn http_1_0_client_is_answered_and_closed() {
     within(async {
         let world = World::with_api(&["api.test:80"]).await;
-        let heard = servers::http(PUBLIC, 80);
+        let received = servers::http(PUBLIC, 80);
         let answer = world.answer("api.test", 80, "GET /old HTTP/1.0\r\n\r\n").await;
         assert!(
             answer.starts_with("HTTP/1.0 200 OK") && answer.ends_with("/old"),
             "{answer}"
         );
-        assert_eq!(heard.heads(), ["GET /old HTTP/1.1\r\nHost: api.test\r\n\r\n"]);
+        assert_eq!(received.heads(), ["GET /old HTTP/1.1\r\nHost: api.test\r\n\r\n"]);
     });
 }
 
 #[test]
-fn a_client_that_half_closes_after_its_request_is_answered() {
+fn half_closed_client_is_answered() {
     within(async {
         let world = World::with_api(&["api.test:80"]).await;
         servers::http(PUBLIC, 80);
-        let mut talk = world.connect("api.test", 80).await;
-        talk.get("/half").await;
-        talk.finish().await;
-        assert!(talk.hear_text().await.ends_with("/half"));
+        let mut conn = world.connect("api.test", 80).await;
+        conn.get("/half").await;
+        conn.shut_down().await;
+        assert!(conn.read_text().await.ends_with("/half"));
     });
 }
 
 #[test]
-fn what_a_server_sends_bit_by_bit_arrives_bit_by_bit() {
+fn streamed_answer_arrives_piece_by_piece() {
     within(async {
         let world = World::with_api(&["api.test:80"]).await;
         let (send, receive) = tokio::sync::mpsc::channel::<()>(1);
@@ -261,22 +264,22 @@ fn what_a_server_sends_bit_by_bit_arrives_bit_by_bit() {
                 stream
                     .write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n")
                     .await
-                    .expect("said");
-                receive.lock().await.recv().await.expect("told to go on");
-                stream.write_all(b"data: 2\n\n").await.expect("said");
+                    .expect("sent");
+                receive.lock().await.recv().await.expect("signalled");
+                stream.write_all(b"data: 2\n\n").await.expect("sent");
             }
         });
-        let mut talk = world.connect("api.test", 80).await;
-        talk.get("/events").await;
-        talk.hear_until("data: 1\n\n").await;
-        send.send(()).await.expect("told");
-        talk.hear_until("data: 2\n\n").await;
-        assert_eq!(talk.hear_until("\r\n0\r\n\r\n").await, "\r\n0\r\n\r\n");
+        let mut conn = world.connect("api.test", 80).await;
+        conn.get("/events").await;
+        conn.read_until("data: 1\n\n").await;
+        send.send(()).await.expect("signalled");
+        conn.read_until("data: 2\n\n").await;
+        assert_eq!(conn.read_until("\r\n0\r\n\r\n").await, "\r\n0\r\n\r\n");
     });
 }
 
 #[test]
-fn answers_without_a_body_or_without_a_length_end_where_they_should() {
+fn answers_without_body_or_length_end_correctly() {
     within(async {
         let world = World::with_api(&["api.test:80"]).await;
         serve(PUBLIC, 80, |mut stream| async move {
@@ -293,38 +296,38 @@ fn answers_without_a_body_or_without_a_length_end_where_they_should() {
                         return;
                     }
                 };
-                stream.write_all(answer.as_bytes()).await.expect("said");
+                stream.write_all(answer.as_bytes()).await.expect("sent");
             }
         });
-        let mut talk = world.connect("api.test", 80).await;
-        talk.say("HEAD /head HTTP/1.1\r\nHost: api.test\r\n\r\n").await;
-        let head = talk.hear_until("\r\n\r\n").await.to_lowercase();
+        let mut conn = world.connect("api.test", 80).await;
+        conn.send("HEAD /head HTTP/1.1\r\nHost: api.test\r\n\r\n").await;
+        let head = conn.read_until("\r\n\r\n").await.to_lowercase();
         assert!(head.contains("content-length: 1234"), "{head}");
         for (path, end) in [
             ("/none", "204 No Content\r\n\r\n"),
             ("/same", "\r\n\r\n"),
             ("/early", "\r\n\r\nok"),
         ] {
-            talk.get(path).await;
-            talk.hear_until(end).await;
+            conn.get(path).await;
+            conn.read_until(end).await;
         }
-        talk.get("/close").await;
-        talk.hear_until("until the end\r\n0\r\n\r\n").await;
+        conn.get("/close").await;
+        conn.read_until("until the end\r\n0\r\n\r\n").await;
     });
 }
 
 #[test]
-fn a_connection_that_the_server_has_closed_is_replaced_before_a_request_is_lost() {
+fn connection_closed_by_the_server_is_replaced() {
     within(async {
         let world = World::with_api(&["api.test:80"]).await;
         servers::answer_once(PUBLIC, 80, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-        let mut talk = world.connect("api.test", 80).await;
+        let mut conn = world.connect("api.test", 80).await;
         for number in 0..3 {
-            talk.say(format!(
+            conn.send(format!(
                 "POST /{number} HTTP/1.1\r\nHost: api.test\r\nContent-Length: 2\r\n\r\nab"
             ))
             .await;
-            talk.hear_until("\r\n\r\nok").await;
+            conn.read_until("\r\n\r\nok").await;
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let report = world.report();
@@ -336,7 +339,7 @@ fn a_connection_that_the_server_has_closed_is_replaced_before_a_request_is_lost(
 }
 
 #[test]
-fn an_answer_that_is_cut_short_is_not_made_whole() {
+fn truncated_answer_stays_truncated() {
     within(async {
         let world = World::with_api(&["api.test:80"]).await;
         let (cut, is_cut) = watch::channel(false);
@@ -347,22 +350,23 @@ fn an_answer_that_is_cut_short_is_not_made_whole() {
                 stream
                     .write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
                     .await
-                    .expect("said");
-                // Not before the program has heard so much: what has not been sent on yet goes with the connection.
+                    .expect("sent");
+                // Not before the program has read this part: bytes that are not sent on yet are lost with the
+                // connection.
                 is_cut.wait_for(|cut| *cut).await.expect("cut");
             }
         });
-        let mut talk = world.connect("api.test", 80).await;
-        talk.get("/").await;
-        talk.hear_until("abc").await;
+        let mut conn = world.connect("api.test", 80).await;
+        conn.get("/").await;
+        conn.read_until("abc").await;
         cut.send_replace(true);
-        let rest = talk.hear_text().await;
+        let rest = conn.read_text().await;
         assert!(!rest.ends_with("0\r\n\r\n"), "{rest}");
     });
 }
 
 #[test]
-fn a_websocket_is_opened_and_then_not_read() {
+fn websocket_is_opened_and_not_inspected() {
     within(async {
         let world = World::with_api(&["api.test:80"]).await;
         serve(PUBLIC, 80, |mut stream| async move {
@@ -375,24 +379,24 @@ fn a_websocket_is_opened_and_then_not_read() {
             stream
                 .write_all(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: x\r\n\r\n\x81\x02hi")
                 .await
-                .expect("said");
+                .expect("sent");
             let mut frame = [0; 4];
-            stream.read_exact(&mut frame).await.expect("heard");
-            stream.write_all(&frame).await.expect("said");
+            stream.read_exact(&mut frame).await.expect("received");
+            stream.write_all(&frame).await.expect("sent");
         });
-        let mut talk = world.connect("api.test", 80).await;
-        talk.say("GET /ws HTTP/1.1\r\nHost: api.test\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: a\r\n\r\n")
+        let mut conn = world.connect("api.test", 80).await;
+        conn.send("GET /ws HTTP/1.1\r\nHost: api.test\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: a\r\n\r\n")
             .await;
-        let head = talk.hear_until("\r\n\r\n").await;
+        let head = conn.read_until("\r\n\r\n").await;
         assert_answer(&head, "101", "x\r\n");
-        assert_eq!(talk.hear(4).await, b"\x81\x02hi");
-        talk.say(b"\0\n\r\xff").await;
-        assert_eq!(talk.hear_all().await, (b"\0\n\r\xff".to_vec(), End::Closed));
+        assert_eq!(conn.read_exact(4).await, b"\x81\x02hi");
+        conn.send(b"\0\n\r\xff").await;
+        assert_eq!(conn.read_to_end().await, (b"\0\n\r\xff".to_vec(), End::Closed));
     });
 }
 
 #[test]
-fn a_websocket_is_refused_where_requests_have_to_be_read() {
+fn websocket_is_refused_where_rules_depend_on_requests() {
     within(async {
         let world = World::with_api(&["GET api.test:80/ws"]).await;
         let answer = world
@@ -402,19 +406,19 @@ fn a_websocket_is_refused_where_requests_have_to_be_read() {
                 "GET /ws HTTP/1.1\r\nHost: api.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
             )
             .await;
-        assert_answer(&answer, "403", "a WebSocket is not read");
+        assert_answer(&answer, "403", "a WebSocket cannot be inspected");
     });
 }
 
 #[test]
-fn a_protocol_that_nobody_asked_for_is_not_switched_to() {
+fn unrequested_protocol_switch_is_refused() {
     within(async {
         let world = World::with_api(&["api.test:80"]).await;
         serve(PUBLIC, 80, |mut stream| async move {
             request(&mut stream).await.expect("a request");
             let answer =
                 b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\nbytes";
-            stream.write_all(answer).await.expect("said");
+            stream.write_all(answer).await.expect("sent");
         });
         let answer = world.answer("api.test", 80, get("/")).await;
         assert_answer(&answer, "502", "");
@@ -422,11 +426,14 @@ fn a_protocol_that_nobody_asked_for_is_not_switched_to() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_told_as_that() {
+fn unreachable_server_is_answered_with_502_and_reason() {
     within(async {
         let world = World::with(&["api.test:80", "nowhere.test:80"]).await;
         world.resolves("api.test", &["93.184.216.99"]);
-        for (name, why) in [("api.test", "no way there"), ("nowhere.test", "does not resolve")] {
+        for (name, why) in [
+            ("api.test", "no route to it"),
+            ("nowhere.test", "does not resolve"),
+        ] {
             let answer = world
                 .answer(name, 80, format!("GET / HTTP/1.1\r\nHost: {name}\r\n\r\n"))
                 .await;
@@ -437,23 +444,23 @@ fn a_server_that_is_not_there_is_told_as_that() {
 }
 
 #[test]
-fn an_upload_that_is_refused_still_hears_why() {
+fn refused_upload_still_gets_the_answer() {
     within(async {
         let world = World::with_api(&["GET api.test:80"]).await;
-        let mut talk = world.connect("api.test", 80).await;
-        talk.say(format!(
+        let mut conn = world.connect("api.test", 80).await;
+        conn.send(format!(
             "PUT / HTTP/1.1\r\nHost: api.test\r\nContent-Length: {}\r\n\r\n",
             512 * 1024
         ))
         .await;
-        talk.try_say(vec![b'a'; 512 * 1024]).await;
-        let answer = talk.hear_text().await;
+        conn.try_send(vec![b'a'; 512 * 1024]).await;
+        let answer = conn.read_text().await;
         assert_answer(&answer, "403", "egress.request");
     });
 }
 
 #[test]
-fn a_request_that_is_being_answered_is_cut_when_rules_forbid_it() {
+fn request_in_progress_is_cut_when_rules_forbid_it() {
     within(async {
         let world = World::with_api(&["api.test:80"]).await;
         serve(PUBLIC, 80, |mut stream| async move {
@@ -461,17 +468,17 @@ fn a_request_that_is_being_answered_is_cut_when_rules_forbid_it() {
             stream
                 .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nbegin")
                 .await
-                .expect("said");
+                .expect("sent");
             drop(stream.read_u8().await);
         });
-        let mut talk = world.connect("api.test", 80).await;
-        talk.get("/v1").await;
-        talk.hear_until("begin").await;
+        let mut conn = world.connect("api.test", 80).await;
+        conn.get("/v1").await;
+        conn.read_until("begin").await;
         world.set_rules(&["GET api.test:80/v1"]);
-        let more = tokio::time::timeout(Duration::from_millis(200), talk.0.read_u8()).await;
+        let more = tokio::time::timeout(Duration::from_millis(200), conn.0.read_u8()).await;
         assert!(more.is_err(), "these rules still allow it");
         world.set_rules(&["GET api.test:80/v2"]);
-        patiently(talk.hear_all()).await;
+        in_time(conn.read_to_end()).await;
         world.is_denied("egress.request", "").await;
     });
 }

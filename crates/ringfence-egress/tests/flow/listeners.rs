@@ -1,10 +1,11 @@
-//! Names and addresses: what is answered, who is dialled, and what an address of the sandbox's means.
+//! Names and addresses: DNS answers, dialled addresses, and the destination of an address inside the sandbox.
 
 use crate::{
     servers::{echo, serve},
     tls::ALERT,
     world::{
-        DOOR, End, PRIVATE, PUBLIC, PUBLIC_TOO, Talk, World, WorldOptions, hear_of, listen, lookup, within,
+        End, GATEWAY, PRIVATE, PUBLIC, PUBLIC_TOO, TestClient, World, WorldOptions, listen, lookup, probe,
+        within,
     },
 };
 use std::{net::Ipv4Addr, time::Duration};
@@ -12,15 +13,15 @@ use tokio::io::AsyncWriteExt;
 
 /// claim: [NET-4]
 #[test]
-fn a_name_that_no_rule_names_is_refused_and_nobody_is_asked() {
+fn name_without_a_rule_is_refused_and_not_looked_up() {
     within(async {
         let world = World::with(&["api.test:443"]).await;
         world.resolves("evil.test", &[PUBLIC]);
         let address = lookup("evil.test").await.expect("an address");
         assert!(lookup("secret-data.evil.test").await.is_ok());
-        assert_eq!(hear_of((address, 443)).await.0, ALERT);
-        assert_eq!(hear_of((address, 5432)).await.1, End::Reset);
-        let told: Vec<(String, String)> = world
+        assert_eq!(probe((address, 443)).await.0, ALERT);
+        assert_eq!(probe((address, 5432)).await.1, End::Reset);
+        let denials: Vec<(String, String)> = world
             .report()
             .denials
             .into_iter()
@@ -35,33 +36,33 @@ fn a_name_that_no_rule_names_is_refused_and_nobody_is_asked() {
                 call("secret-data.evil.test"),
             ),
         ] {
-            assert!(told.contains(&(what.to_owned(), hint)), "{what}: {told:?}");
+            assert!(denials.contains(&(what.to_owned(), hint)), "{what}: {denials:?}");
         }
-        assert_eq!(told.len(), 3, "{told:?}");
+        assert_eq!(denials.len(), 3, "{denials:?}");
         assert!(lookup("api.test").await.is_ok());
         assert!(
             world.looked_up().is_empty(),
-            "even an allowed name is only asked for when it is dialled"
+            "an allowed name is resolved only when it is dialled"
         );
     });
 }
 
 #[test]
-fn a_refused_connection_is_counted_once_and_hears_why() {
+fn refused_connections_are_merged_and_get_the_reason() {
     within(async {
         let world = World::with(&["api.test:443", "api.test:80"]).await;
         let address = lookup("evil.test").await.expect("an address");
         for _ in 0..20 {
-            assert_eq!(hear_of((address, 443)).await, (ALERT.to_vec(), End::Closed));
+            assert_eq!(probe((address, 443)).await, (ALERT.to_vec(), End::Closed));
         }
         assert_eq!(
             world.report().denials[0].what,
             "No network access to evil.test:443 (20 times)"
         );
         for _ in 0..20 {
-            let mut talk = Talk::to((address, 80)).await;
-            talk.say("GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n").await;
-            assert!(talk.hear_text().await.starts_with("HTTP/1.1 403"));
+            let mut conn = TestClient::to((address, 80)).await;
+            conn.send("GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n").await;
+            assert!(conn.read_text().await.starts_with("HTTP/1.1 403"));
         }
         assert_eq!(
             world.report().denials[0].what,
@@ -71,27 +72,31 @@ fn a_refused_connection_is_counted_once_and_hears_why() {
 }
 
 #[test]
-fn names_are_answered_over_tcp_too() {
+fn dns_is_served_over_tcp() {
     within(async {
         let _world = World::with(&["api.test:443"]).await;
         let query = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x03api\x04test\x00\x00\x01\x00\x01";
-        let mut talk = Talk::to((DOOR, 53)).await;
+        let mut conn = TestClient::to((GATEWAY, 53)).await;
         for _ in 0..2 {
-            talk.say([&[0, 26], &query[..]].concat()).await;
-            let length = talk.hear(2).await;
-            let answer = talk
-                .hear(usize::from(u16::from_be_bytes([length[0], length[1]])))
+            conn.send([&[0, 26], &query[..]].concat()).await;
+            let length = conn.read_exact(2).await;
+            let answer = conn
+                .read_exact(usize::from(u16::from_be_bytes([length[0], length[1]])))
                 .await;
             assert_eq!(answer[..2], [0x12, 0x34]);
             assert_eq!(answer[6..8], [0, 1], "one answer");
         }
-        talk.say([0xff, 0xff]).await;
-        assert_eq!(talk.hear_all().await.0, b"", "no query is so long");
+        conn.send([0xff, 0xff]).await;
+        assert_eq!(
+            conn.read_to_end().await.0,
+            b"",
+            "a query of this length is refused"
+        );
     });
 }
 
 #[test]
-fn too_many_questions_are_not_answered_and_told_once() {
+fn dns_queries_over_the_rate_limit_are_denied() {
     within(async {
         let world = World::with(&["api.test:443"]).await;
         let socket = tokio::net::UdpSocket::bind("127.0.0.1:0")
@@ -99,7 +104,7 @@ fn too_many_questions_are_not_answered_and_told_once() {
             .expect("a socket");
         let query = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x03api\x04test\x00\x00\x01\x00\x01";
         for number in 0..1000 {
-            socket.send_to(query, (DOOR, 53)).await.expect("sent");
+            socket.send_to(query, (GATEWAY, 53)).await.expect("sent");
             if number % 50 == 0 {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
@@ -110,17 +115,17 @@ fn too_many_questions_are_not_answered_and_told_once() {
 
 /// claim: [NET-6]
 #[test]
-fn the_address_that_is_judged_is_the_one_that_is_dialled() {
+fn checked_address_is_the_one_that_is_dialled() {
     within(async {
         let world = World::with(&["api.test:5432"]).await;
         echo(PUBLIC, 5432);
         let inside = serve(PRIVATE, 5432, |mut stream| async move {
             drop(stream.write_all(b"secret").await);
         });
-        // First well, then not; and all at once.
+        // First a public address, then a private one; then all of them together.
         world.resolves_in_turn("api.test", &[&[PUBLIC], &[PRIVATE]]);
         world.echoed("api.test", 5432, "hello").await;
-        assert_eq!(world.hear_of("api.test", 5432).await, (Vec::new(), End::Reset));
+        assert_eq!(world.probe("api.test", 5432).await, (Vec::new(), End::Reset));
         world.is_denied("egress.address", "private").await;
         world.resolves("api.test", &[PRIVATE, "127.0.0.1", PUBLIC, "169.254.169.254"]);
         world.echoed("api.test", 5432, "hello").await;
@@ -131,7 +136,7 @@ fn the_address_that_is_judged_is_the_one_that_is_dialled() {
 
 /// claim: [NET-6]
 #[test]
-fn no_name_leads_to_an_address_that_is_not_public() {
+fn names_with_non_public_addresses_are_refused() {
     within(async {
         let world = World::with(&["api.test:5432"]).await;
         for address in [
@@ -149,7 +154,7 @@ fn no_name_leads_to_an_address_that_is_not_public() {
         ] {
             world.resolves("api.test", &[address]);
             assert_eq!(
-                world.hear_of("api.test", 5432).await,
+                world.probe("api.test", 5432).await,
                 (Vec::new(), End::Reset),
                 "{address}"
             );
@@ -159,7 +164,7 @@ fn no_name_leads_to_an_address_that_is_not_public() {
 }
 
 #[test]
-fn a_service_that_the_operator_named_may_be_private_on_that_port() {
+fn service_named_by_operator_may_be_private_on_its_port() {
     within(async {
         let world = WorldOptions::rules(&["db.test:5432", "db.test:5433"])
             .private(&["db.test:5432"])
@@ -169,14 +174,14 @@ fn a_service_that_the_operator_named_may_be_private_on_that_port() {
         echo(PRIVATE, 5432);
         let other = echo(PRIVATE, 5433);
         world.echoed("db.test", 5432, "hello").await;
-        assert_eq!(world.hear_of("db.test", 5433).await.1, End::Reset);
+        assert_eq!(world.probe("db.test", 5433).await.1, End::Reset);
         world.is_denied("egress.address", "").await;
         assert_eq!(other.count(), 0);
     });
 }
 
 #[test]
-fn the_next_address_is_tried_where_one_does_not_answer() {
+fn next_address_is_tried_if_one_does_not_answer() {
     within(async {
         let world = World::with(&["api.test:5432"]).await;
         world.resolves("api.test", &["93.184.216.99", PUBLIC_TOO, PUBLIC]);
@@ -187,13 +192,13 @@ fn the_next_address_is_tried_where_one_does_not_answer() {
 }
 
 #[test]
-fn an_address_that_means_no_name_is_refused() {
+fn address_without_a_name_is_refused() {
     within(async {
         let world = World::with(&["api.test:5432"]).await;
         for address in ["198.18.77.77", "127.0.0.1", PUBLIC] {
             let address: Ipv4Addr = address.parse().expect("an address");
             assert_eq!(
-                hear_of((address, 5432)).await,
+                probe((address, 5432)).await,
                 (Vec::new(), End::Reset),
                 "{address}"
             );
@@ -203,21 +208,21 @@ fn an_address_that_means_no_name_is_refused() {
 }
 
 #[test]
-fn an_address_of_a_network_that_rules_name_is_itself() {
+fn address_in_an_allowed_network_is_reached() {
     within(async {
         let world = World::with(&["10.0.0.0/8:5432"]).await;
-        // In a sandbox the network would lead to its own loopback, as here, and the server would be elsewhere.
+        // In a sandbox the network is routed to its own loopback, as here, and the server is elsewhere.
         let connections = echo(PRIVATE, 5432);
-        let mut talk = Talk::to((PRIVATE.parse().expect("an address"), 5432)).await;
-        talk.is_echoed("hello").await;
+        let mut conn = TestClient::to((PRIVATE.parse().expect("an address"), 5432)).await;
+        conn.check_echo("hello").await;
         assert_eq!(connections.count(), 1);
-        assert_eq!(hear_of((Ipv4Addr::LOCALHOST, 5432)).await.1, End::Reset);
+        assert_eq!(probe((Ipv4Addr::LOCALHOST, 5432)).await.1, End::Reset);
         assert!(world.denial().await.what.contains("inside the sandbox"));
     });
 }
 
 #[test]
-fn ports_that_are_added_later_are_served() {
+fn ports_added_later_are_served() {
     within(async {
         let world = World::with_api(&["api.test:443"]).await;
         echo(PUBLIC, 5432);
@@ -232,21 +237,21 @@ fn ports_that_are_added_later_are_served() {
 }
 
 #[test]
-fn a_port_that_nobody_listens_on_is_told_with_the_name() {
+fn port_without_a_listener_is_reported_with_the_name() {
     within(async {
         let world = World::with(&["api.test:443"]).await;
         let address = world.lookup("api.test").await.expect("an address");
         for _ in 0..2 {
             assert_eq!(
-                hear_of((address, 5432)).await,
+                probe((address, 5432)).await,
                 (Vec::new(), End::Reset),
                 "the kernel has refused it"
             );
         }
         assert_eq!(
-            hear_of((Ipv4Addr::LOCALHOST, 9999)).await.1,
+            probe((Ipv4Addr::LOCALHOST, 9999)).await.1,
             End::Reset,
-            "which is the program's own affair"
+            "a loopback port of the program is not reported"
         );
         let denials = world.report().denials;
         assert_eq!(denials.len(), 1, "{denials:?}");
@@ -257,18 +262,18 @@ fn a_port_that_nobody_listens_on_is_told_with_the_name() {
                 .starts_with("No network access to api.test:5432: ")
                 && denials[0].hint.contains("\"api.test:5432\"")
         );
-        assert!(world.report().denials.is_empty(), "it is told once");
+        assert!(world.report().denials.is_empty(), "it is reported once");
     });
 }
 
 #[test]
-fn a_name_whose_rule_is_gone_is_not_reached_by_its_address() {
+fn name_with_removed_rule_is_not_reached_by_its_address() {
     within(async {
         let world = World::with_api(&["api.test:5432", "other.test:5432"]).await;
         let connections = echo(PUBLIC, 5432);
         let address = world.lookup("api.test").await.expect("an address");
         world.set_rules(&["other.test:5432"]);
-        assert_eq!(hear_of((address, 5432)).await, (Vec::new(), End::Reset));
+        assert_eq!(probe((address, 5432)).await, (Vec::new(), End::Reset));
         world.is_denied("egress.name", "").await;
         assert_eq!(connections.count(), 0);
     });

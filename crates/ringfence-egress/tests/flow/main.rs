@@ -1,6 +1,7 @@
-//! The way out from end to end: real sockets in a network of its own, an Internet of a few addresses on its loopback, and
-//! programs that try what `SECURITY.md` says they cannot do. Each story runs in a process of its own, below `unshare`.
-#![allow(clippy::expect_used, reason = "a story that goes wrong is told by its panic")]
+//! Egress from end to end: real sockets in a network namespace of its own, servers at a few public-looking addresses on
+//! its loopback, and programs that try what `SECURITY.md` says they cannot do. Each test runs in a process of its own,
+//! below `unshare`.
+#![allow(clippy::expect_used, reason = "a failing test is reported by its panic")]
 
 mod approvals;
 mod bytes;

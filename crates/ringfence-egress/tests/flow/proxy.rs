@@ -1,4 +1,4 @@
-//! Programs that want a proxy: the same identity and the same rules as for those that want none.
+//! Programs that use a proxy: the same identity and the same rules as for those that use none.
 
 use crate::{
     servers::{self, echo},
@@ -11,27 +11,27 @@ async fn world() -> World {
 }
 
 #[test]
-fn connect_is_a_tunnel_to_a_host_that_rules_name() {
+fn connect_opens_a_tunnel_to_an_allowed_host() {
     within(async {
         let world = world().await;
         echo(PUBLIC, 443);
-        let mut talk = world.proxy().await;
-        talk.say("CONNECT API.test:443 HTTP/1.1\r\nHost: API.test:443\r\nUser-Agent: a\r\n\r\n")
+        let mut conn = world.proxy().await;
+        conn.send("CONNECT API.test:443 HTTP/1.1\r\nHost: API.test:443\r\nUser-Agent: a\r\n\r\n")
             .await;
-        let head = talk.hear_until("\r\n\r\n").await;
+        let head = conn.read_until("\r\n\r\n").await;
         assert!(
             head.starts_with("HTTP/1.1 200 OK\r\n") && !head.to_lowercase().contains("content-length"),
             "{head}"
         );
         let bytes = hello("api.test");
-        talk.is_echoed(&bytes).await;
+        conn.check_echo(&bytes).await;
         assert_eq!(world.report().reached[0].connections, 1);
     });
 }
 
 /// claim: [NET-5]
 #[test]
-fn what_is_said_in_a_tunnel_has_to_agree_with_its_host() {
+fn bytes_in_a_tunnel_must_agree_with_its_host() {
     within(async {
         let world = world().await;
         echo(PUBLIC, 443);
@@ -43,9 +43,9 @@ fn what_is_said_in_a_tunnel_has_to_agree_with_its_host() {
                 "egress.not_tls",
             ),
         ] {
-            let mut talk = world.proxy().await;
-            // What follows at once is as good as what follows later.
-            talk.say(
+            let mut conn = world.proxy().await;
+            // Bytes sent together with the request are checked as later ones are.
+            conn.send(
                 [
                     b"CONNECT api.test:443 HTTP/1.1\r\nHost: api.test:443\r\n\r\n",
                     &bytes[..],
@@ -53,26 +53,26 @@ fn what_is_said_in_a_tunnel_has_to_agree_with_its_host() {
                 .concat(),
             )
             .await;
-            talk.hear_until("\r\n\r\n").await;
-            let (heard, _) = talk.hear_all().await;
-            assert!(heard.is_empty() || heard[0] == 0x15, "{heard:?}");
+            conn.read_until("\r\n\r\n").await;
+            let (received, _) = conn.read_to_end().await;
+            assert!(received.is_empty() || received[0] == 0x15, "{received:?}");
             world.is_denied(rule, "").await;
         }
     });
 }
 
 #[test]
-fn connect_opens_the_ports_that_rules_name_and_no_others() {
+fn connect_reaches_only_ports_that_rules_name() {
     within(async {
         let world = world().await;
         echo(PUBLIC, 5432);
-        let mut talk = world.proxy().await;
-        talk.say("CONNECT api.test:5432 HTTP/1.0\r\n\r\n").await;
-        assert!(talk.hear_until("\r\n\r\n").await.contains(" 200 "));
-        talk.is_echoed("hello").await;
+        let mut conn = world.proxy().await;
+        conn.send("CONNECT api.test:5432 HTTP/1.0\r\n\r\n").await;
+        assert!(conn.read_until("\r\n\r\n").await.contains(" 200 "));
+        conn.check_echo("hello").await;
         for port in [22, 25, 53, 3306, 6379] {
-            let mut talk = world.tunnel(&format!("api.test:{port}")).await;
-            let answer = talk.hear_text().await;
+            let mut conn = world.tunnel(&format!("api.test:{port}")).await;
+            let answer = conn.read_text().await;
             assert_answer(&answer, "403 Forbidden", "egress.port");
             assert!(
                 answer.contains(&format!("\"api.test:{port}\"")),
@@ -85,7 +85,7 @@ fn connect_opens_the_ports_that_rules_name_and_no_others() {
 
 /// claim: [NET-4]
 #[test]
-fn hosts_that_could_be_read_in_two_ways_are_refused_before_rules_are_asked() {
+fn ambiguous_hosts_are_refused_before_rules_are_checked() {
     within(async {
         let world = world().await;
         for host in [
@@ -106,8 +106,8 @@ fn hosts_that_could_be_read_in_two_ways_are_refused_before_rules_are_asked() {
             "api.test:443/path",
             "\u{430}pi.test:443",
         ] {
-            let mut talk = world.proxy().await;
-            let answer = talk
+            let mut conn = world.proxy().await;
+            let answer = conn
                 .answer(format!("CONNECT {host} HTTP/1.1\r\nHost: api.test:443\r\n\r\n"))
                 .await;
             assert!(
@@ -116,68 +116,68 @@ fn hosts_that_could_be_read_in_two_ways_are_refused_before_rules_are_asked() {
             );
             assert_eq!(world.denial().await.rule, "egress.http", "{host:?}");
         }
-        let mut talk = world.proxy().await;
+        let mut conn = world.proxy().await;
         let long = "a".repeat(300);
-        talk.say(format!("CONNECT {long}.test:443 HTTP/1.1\r\nHost: a\r\n\r\n"))
+        conn.send(format!("CONNECT {long}.test:443 HTTP/1.1\r\nHost: a\r\n\r\n"))
             .await;
-        assert!(talk.hear_text().await.starts_with("HTTP/1.1 400"));
+        assert!(conn.read_text().await.starts_with("HTTP/1.1 400"));
         assert!(world.looked_up().is_empty());
     });
 }
 
 #[test]
-fn addresses_are_reached_by_the_operators_networks_only() {
+fn addresses_are_reached_only_by_network_rules() {
     within(async {
         let world = World::with(&["93.184.216.34/32:5432", "api.test:5432"]).await;
         echo(PUBLIC, 5432);
-        let mut talk = world.tunnel(&format!("{PUBLIC}:5432")).await;
-        assert!(talk.hear_until("\r\n\r\n").await.contains(" 200 "));
-        talk.is_echoed("hello").await;
+        let mut conn = world.tunnel(&format!("{PUBLIC}:5432")).await;
+        assert!(conn.read_until("\r\n\r\n").await.contains(" 200 "));
+        conn.check_echo("hello").await;
         for (host, rule) in [
             (format!("{PUBLIC_TOO}:5432"), "egress.address"),
             ("169.254.169.254:80".to_owned(), "egress.address"),
             ("[::1]:5432".to_owned(), "egress.address"),
             (format!("{PUBLIC}:22"), "egress.port"),
         ] {
-            let mut talk = world.tunnel(&host).await;
-            let answer = talk.hear_text().await;
+            let mut conn = world.tunnel(&host).await;
+            let answer = conn.read_text().await;
             assert_answer(&answer, "403", rule);
         }
     });
 }
 
 #[test]
-fn requests_to_the_proxy_are_judged_one_by_one() {
+fn requests_to_the_proxy_are_checked_one_by_one() {
     within(async {
         let world = World::with_api(&["api.test:80", "other.test:8080"]).await;
         world.resolves("other.test", &[PUBLIC_TOO]);
-        let (heard, heard_too) = (servers::http(PUBLIC, 80), servers::http(PUBLIC_TOO, 8080));
-        let mut talk = world.proxy().await;
-        talk.say("GET http://api.test/1 HTTP/1.1\r\nHost: api.test\r\nProxy-Connection: keep-alive\r\nProxy-Authorization: Basic YTpi\r\n\r\n")
+        let (received, received_too) = (servers::http(PUBLIC, 80), servers::http(PUBLIC_TOO, 8080));
+        let mut conn = world.proxy().await;
+        conn.send("GET http://api.test/1 HTTP/1.1\r\nHost: api.test\r\nProxy-Connection: keep-alive\r\nProxy-Authorization: Basic YTpi\r\n\r\n")
             .await;
-        talk.hear_until("\r\n\r\n/1").await;
-        talk.say("GET http://other.test:8080/2 HTTP/1.1\r\nHost: other.test:8080\r\n\r\n")
+        conn.read_until("\r\n\r\n/1").await;
+        conn.send("GET http://other.test:8080/2 HTTP/1.1\r\nHost: other.test:8080\r\n\r\n")
             .await;
-        talk.hear_until("\r\n\r\n/2").await;
-        talk.say("GET http://evil.test/3 HTTP/1.1\r\nHost: evil.test\r\n\r\n")
+        conn.read_until("\r\n\r\n/2").await;
+        conn.send("GET http://evil.test/3 HTTP/1.1\r\nHost: evil.test\r\n\r\n")
             .await;
-        let (answer, end) = talk.hear_all().await;
+        let (answer, end) = conn.read_to_end().await;
         let answer = String::from_utf8(answer).expect("text");
         assert_answer(&answer, "403", "egress.name");
         assert_eq!(end, End::Closed);
-        assert_eq!(heard.heads(), ["GET /1 HTTP/1.1\r\nHost: api.test\r\n\r\n"]);
+        assert_eq!(received.heads(), ["GET /1 HTTP/1.1\r\nHost: api.test\r\n\r\n"]);
         assert_eq!(
-            heard_too.heads(),
+            received_too.heads(),
             ["GET /2 HTTP/1.1\r\nHost: other.test:8080\r\n\r\n"]
         );
     });
 }
 
 #[test]
-fn a_request_to_the_proxy_that_names_two_hosts_is_for_nobody() {
+fn proxy_request_with_two_hosts_is_refused() {
     within(async {
         let world = world().await;
-        let heard = servers::http(PUBLIC, 80);
+        let received = servers::http(PUBLIC, 80);
         for (request, status) in [
             ("GET http://api.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n", "403"),
             ("GET http://evil.test/ HTTP/1.1\r\nHost: api.test\r\n\r\n", "403"),
@@ -186,35 +186,35 @@ fn a_request_to_the_proxy_that_names_two_hosts_is_for_nobody() {
             ("GET http://a@api.test/ HTTP/1.1\r\nHost: api.test\r\n\r\n", "400"),
             ("GET ftp://api.test/ HTTP/1.1\r\nHost: api.test\r\n\r\n", "400"),
         ] {
-            let mut talk = world.proxy().await;
-            let answer = talk.answer(request).await;
+            let mut conn = world.proxy().await;
+            let answer = conn.answer(request).await;
             assert!(
                 answer.starts_with(&format!("HTTP/1.1 {status}")),
                 "{request}: {answer}"
             );
         }
-        assert!(heard.heads().is_empty());
+        assert!(received.heads().is_empty());
     });
 }
 
 #[test]
-fn a_name_that_does_not_resolve_is_told_before_the_tunnel() {
+fn unresolved_name_is_refused_before_the_tunnel() {
     within(async {
         let world = World::with(&["gone.test:443"]).await;
-        let mut talk = world.tunnel("gone.test:443").await;
-        let answer = talk.hear_text().await;
+        let mut conn = world.tunnel("gone.test:443").await;
+        let answer = conn.read_text().await;
         assert_answer(&answer, "502", "does not resolve");
     });
 }
 
 #[test]
-fn names_below_a_wildcard_are_counted_here_too() {
+fn names_below_a_wildcard_are_limited_in_the_proxy() {
     within(async {
         let world = world().await;
         let mut refused = 0;
         for number in 0..100 {
-            let mut talk = world.proxy().await;
-            let answer = talk
+            let mut conn = world.proxy().await;
+            let answer = conn
                 .answer(format!(
                     "GET http://n{number}.wild.test/ HTTP/1.1\r\nHost: n{number}.wild.test\r\n\r\n"
                 ))
@@ -222,7 +222,11 @@ fn names_below_a_wildcard_are_counted_here_too() {
             refused += usize::from(answer.contains("egress.limit"));
         }
         assert_eq!(refused, 100 - ringfence_egress::BELOW_MAX);
-        let asked: std::collections::BTreeSet<String> = world.looked_up().into_iter().collect();
-        assert_eq!(asked.len(), ringfence_egress::BELOW_MAX, "the others never left");
+        let names: std::collections::BTreeSet<String> = world.looked_up().into_iter().collect();
+        assert_eq!(
+            names.len(),
+            ringfence_egress::BELOW_MAX,
+            "the others were not looked up"
+        );
     });
 }

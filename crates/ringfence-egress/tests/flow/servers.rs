@@ -1,4 +1,4 @@
-//! Servers of the Internet that the stories talk to.
+//! Servers of the tests' Internet.
 
 use crate::world::bound;
 use std::{
@@ -13,7 +13,7 @@ use tokio::{
     net::TcpStream,
 };
 
-/// Connections to a server.
+/// The number of connections to a server.
 pub struct Connections(Arc<AtomicUsize>);
 
 impl Connections {
@@ -22,10 +22,10 @@ impl Connections {
     }
 }
 
-/// Serves each connection by `talk`; the count is of connections.
-pub fn serve<Talk, Done>(address: &str, port: u16, talk: Talk) -> Connections
+/// Serves each connection by `handle`, and counts the connections.
+pub fn serve<Handle, Done>(address: &str, port: u16, handle: Handle) -> Connections
 where
-    Talk: Fn(TcpStream) -> Done + Send + 'static,
+    Handle: Fn(TcpStream) -> Done + Send + 'static,
     Done: Future<Output = ()> + Send + 'static,
 {
     let count = Connections(Arc::default());
@@ -35,21 +35,21 @@ where
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             seen.fetch_add(1, Ordering::Relaxed);
-            tokio::spawn(talk(stream));
+            tokio::spawn(handle(stream));
         }
     });
     count
 }
 
-/// Gives each connection's first request this answer, and hangs up.
+/// Gives the first request of each connection this answer, and closes.
 pub fn answer_once(address: &str, port: u16, answer: &'static str) {
     serve(address, port, move |mut stream| async move {
         request(&mut stream).await.expect("a request");
-        stream.write_all(answer.as_bytes()).await.expect("said");
+        stream.write_all(answer.as_bytes()).await.expect("sent");
     });
 }
 
-/// Says back what it hears, and ends when the other does.
+/// Echoes all bytes, and ends when the client does.
 pub fn echo(address: &str, port: u16) -> Connections {
     serve(address, port, |mut stream| async move {
         let (mut from, mut to) = stream.split();
@@ -60,13 +60,13 @@ pub fn echo(address: &str, port: u16) -> Connections {
 
 /// Requests as they arrived.
 #[derive(Clone, Default)]
-pub struct Heard(Arc<Mutex<Vec<Request>>>);
+pub struct Received(Arc<Mutex<Vec<Request>>>);
 
 /// Head and body.
 type Request = (String, Vec<u8>);
 
-impl Heard {
-    /// Heads, in the order of their coming.
+impl Received {
+    /// Heads, in the order of arrival.
     pub fn heads(&self) -> Vec<String> {
         self.requests().into_iter().map(|(head, _)| head).collect()
     }
@@ -79,26 +79,26 @@ impl Heard {
             .collect()
     }
 
-    /// Bodies as they stood on the wire.
+    /// Bodies as they were on the wire.
     pub fn bodies(&self) -> Vec<Vec<u8>> {
         self.requests().into_iter().map(|(_, body)| body).collect()
     }
 
     fn requests(&self) -> Vec<Request> {
-        self.0.lock().expect("unharmed").clone()
+        self.0.lock().expect("not poisoned").clone()
     }
 }
 
-/// An HTTP server that notes what it hears byte by byte, and answers each request with its path.
-pub fn http(address: &str, port: u16) -> Heard {
-    let heard = Heard::default();
-    let noted = heard.clone();
+/// An HTTP server that records requests byte by byte, and answers each with its path.
+pub fn http(address: &str, port: u16) -> Received {
+    let received = Received::default();
+    let recorded = received.clone();
     serve(address, port, move |mut stream| {
-        let noted = noted.clone();
+        let recorded = recorded.clone();
         async move {
             while let Some((head, body)) = request(&mut stream).await {
                 let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
-                noted.0.lock().expect("unharmed").push((head, body));
+                recorded.0.lock().expect("not poisoned").push((head, body));
                 let answer = format!(
                     "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nX-Of: server\r\n\r\n{path}",
                     path.len()
@@ -109,10 +109,10 @@ pub fn http(address: &str, port: u16) -> Heard {
             }
         }
     });
-    heard
+    received
 }
 
-/// Reads one request; the body as it stands on the wire.
+/// Reads one request; the body as it is on the wire.
 pub async fn request(stream: &mut TcpStream) -> Option<(String, Vec<u8>)> {
     let head = until(stream, b"\r\n\r\n").await?;
     let head = String::from_utf8(head).expect("text");

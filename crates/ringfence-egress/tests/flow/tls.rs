@@ -1,12 +1,12 @@
-//! TLS: who the handshake is for has to be who the connection is for; nothing else passes where only TLS does.
+//! TLS: the host of the handshake has to be the host of the connection; nothing else passes where only TLS does.
 
 use crate::{
     servers::echo,
-    world::{End, PUBLIC, Talk, World, patiently, within},
+    world::{End, PUBLIC, TestClient, World, in_time, within},
 };
 use tokio::io::AsyncReadExt;
 
-/// `access_denied`, as every TLS client reads it.
+/// The alert `access_denied` on the wire.
 pub const ALERT: &[u8] = &[0x15, 3, 3, 0, 2, 2, 0x31];
 const SERVER_NAME: u16 = 0;
 const PADDING: u16 = 21;
@@ -53,39 +53,39 @@ async fn world() -> World {
 }
 
 #[test]
-fn tls_for_the_host_of_the_connection_passes_as_it_is() {
+fn tls_for_the_host_of_the_connection_passes_unchanged() {
     within(async {
         let world = world().await;
         echo(PUBLIC, 443);
-        let mut talk = world.connect("api.test", 443).await;
+        let mut conn = world.connect("api.test", 443).await;
         let bytes = [hello("api.test"), b"\x17\x03\x03\x00\x03abc".to_vec()].concat();
-        talk.is_echoed(&bytes).await;
-        talk.finish().await;
-        assert_eq!(talk.hear_all().await, (Vec::new(), End::Closed));
+        conn.check_echo(&bytes).await;
+        conn.shut_down().await;
+        assert_eq!(conn.read_to_end().await, (Vec::new(), End::Closed));
         assert!(world.denied().is_empty());
     });
 }
 
 #[test]
-fn a_hello_in_pieces_passes_as_it_is() {
+fn fragmented_hello_passes_unchanged() {
     within(async {
         let world = world().await;
         echo(PUBLIC, 443);
         let message = message(&[(PADDING, vec![0; 3000]), (SERVER_NAME, sni("API.test"))]);
         let bytes: Vec<u8> = message.chunks(700).flat_map(record).collect();
-        let mut talk = world.connect("api.test", 443).await;
-        talk.0.set_nodelay(true).expect("at once");
+        let mut conn = world.connect("api.test", 443).await;
+        conn.0.set_nodelay(true).expect("at once");
         for piece in bytes.chunks(1000) {
-            talk.say(piece).await;
+            conn.send(piece).await;
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
-        assert_eq!(talk.hear(bytes.len()).await, bytes);
+        assert_eq!(conn.read_exact(bytes.len()).await, bytes);
     });
 }
 
 /// claim: [NET-5]
 #[test]
-fn tls_for_somebody_else_gets_an_alert_and_reaches_nobody() {
+fn tls_for_another_host_gets_an_alert_and_reaches_no_server() {
     within(async {
         let world = world().await;
         let connections = echo(PUBLIC, 443);
@@ -105,19 +105,19 @@ fn tls_for_somebody_else_gets_an_alert_and_reaches_nobody() {
             (address, "egress.sni"),
             (hidden, "egress.ech"),
         ] {
-            let mut talk = world.connect("api.test", 443).await;
-            talk.say(&bytes).await;
-            assert_eq!(talk.hear_all().await, (ALERT.to_vec(), End::Closed), "{rule}");
+            let mut conn = world.connect("api.test", 443).await;
+            conn.send(&bytes).await;
+            assert_eq!(conn.read_to_end().await, (ALERT.to_vec(), End::Closed), "{rule}");
             assert_eq!(world.denied()[0].0, rule);
         }
         assert_eq!(connections.count(), 0);
-        assert!(world.looked_up().is_empty(), "nobody was even looked up");
+        assert!(world.looked_up().is_empty(), "no name was looked up");
     });
 }
 
 /// claim: [NET-5]
 #[test]
-fn where_only_tls_passes_nothing_else_does() {
+fn other_protocols_are_refused_on_the_tls_port() {
     within(async {
         let world = world().await;
         let connections = echo(PUBLIC, 443);
@@ -127,30 +127,30 @@ fn where_only_tls_passes_nothing_else_does() {
             b"GET / HTTP/1.1\r\nHost: api.test\r\n\r\n",
             b"\0",
         ] {
-            let mut talk = world.connect("api.test", 443).await;
-            talk.say(bytes).await;
-            assert_eq!(talk.hear_all().await, (Vec::new(), End::Reset), "{bytes:?}");
+            let mut conn = world.connect("api.test", 443).await;
+            conn.send(bytes).await;
+            assert_eq!(conn.read_to_end().await, (Vec::new(), End::Reset), "{bytes:?}");
             assert_eq!(world.denied()[0].0, "egress.not_tls");
         }
         let mut malformed = hello("api.test");
         malformed[9] = 9;
-        let mut talk = world.connect("api.test", 443).await;
-        talk.say(&malformed).await;
-        assert_eq!(talk.hear_all().await.0, ALERT);
+        let mut conn = world.connect("api.test", 443).await;
+        conn.send(&malformed).await;
+        assert_eq!(conn.read_to_end().await.0, ALERT);
         assert_eq!(world.denied()[0].0, "egress.not_tls");
         assert_eq!(connections.count(), 0);
     });
 }
 
 #[test]
-fn on_any_port_tls_has_to_be_for_the_host_of_the_connection() {
+fn tls_on_any_port_must_be_for_the_host_of_the_connection() {
     within(async {
         let world = world().await;
         echo(PUBLIC, 8443);
         world.echoed("api.test", 8443, hello("api.test")).await;
-        let mut talk = world.connect("api.test", 8443).await;
-        talk.say(hello("evil.test")).await;
-        assert_eq!(talk.hear_all().await, (ALERT.to_vec(), End::Closed));
+        let mut conn = world.connect("api.test", 8443).await;
+        conn.send(hello("evil.test")).await;
+        assert_eq!(conn.read_to_end().await, (ALERT.to_vec(), End::Closed));
         assert_eq!(world.denied()[0].0, "egress.sni");
         world
             .echoed("api.test", 8443, "not TLS, and not on its port")
@@ -159,99 +159,103 @@ fn on_any_port_tls_has_to_be_for_the_host_of_the_connection() {
 }
 
 #[test]
-fn tls_on_the_port_of_http_is_tls() {
+fn tls_on_the_http_port_is_checked_as_tls() {
     within(async {
         let world = World::with_api(&["api.test:80"]).await;
         echo(PUBLIC, 80);
         world.echoed("api.test", 80, hello("api.test")).await;
-        let mut talk = world.connect("api.test", 80).await;
-        talk.say(hello("evil.test")).await;
-        assert_eq!(talk.hear_all().await.0, ALERT);
+        let mut conn = world.connect("api.test", 80).await;
+        conn.send(hello("evil.test")).await;
+        assert_eq!(conn.read_to_end().await.0, ALERT);
     });
 }
 
 #[test]
-fn tls_that_would_have_to_be_read_is_refused_with_the_reason() {
+fn tls_that_cannot_be_inspected_is_refused_with_the_reason() {
     within(async {
         let world = World::with_api(&["GET api.test:443/v1", "GET api.test:8080"]).await;
         for port in [443, 8080] {
-            let mut talk = world.connect("api.test", port).await;
-            talk.say(hello("api.test")).await;
-            assert_eq!(talk.hear_all().await.0, ALERT);
+            let mut conn = world.connect("api.test", port).await;
+            conn.send(hello("api.test")).await;
+            assert_eq!(conn.read_to_end().await.0, ALERT);
             let denial = world.denial().await;
             assert_eq!(denial.rule, "egress.request");
-            assert!(denial.what.contains("is not read in this sandbox"), "{denial:?}");
+            assert!(
+                denial.what.contains("cannot be inspected in this sandbox"),
+                "{denial:?}"
+            );
         }
     });
 }
 
 /// claim: [NET-7]
 #[test]
-fn a_tunnel_is_cut_when_rules_no_longer_allow_it_and_not_before() {
+fn tunnel_is_cut_only_when_rules_no_longer_allow_it() {
     within(async {
         let world = world().await;
         echo(PUBLIC, 443);
-        let mut talk = world.connect("api.test", 443).await;
+        let mut conn = world.connect("api.test", 443).await;
         let mut other = world.connect("other.test", 443).await;
-        for (talk, name) in [(&mut talk, "api.test"), (&mut other, "other.test")] {
-            talk.is_echoed(hello(name)).await;
+        for (conn, name) in [(&mut conn, "api.test"), (&mut other, "other.test")] {
+            conn.check_echo(hello(name)).await;
         }
         world.set_rules(&["api.test:443", "new.test:443"]);
-        assert_eq!(patiently(other.hear_all()).await, (Vec::new(), End::Reset));
+        assert_eq!(in_time(other.read_to_end()).await, (Vec::new(), End::Reset));
         let denial = world.denial().await;
         assert_eq!(
             (denial.rule.as_str(), denial.hint.contains("other.test")),
             ("egress.name", true)
         );
-        talk.is_echoed("still here").await;
+        conn.check_echo("still here").await;
         world.set_rules(&["GET api.test:443/v1"]);
-        assert_eq!(patiently(talk.hear_all()).await, (Vec::new(), End::Reset));
+        assert_eq!(in_time(conn.read_to_end()).await, (Vec::new(), End::Reset));
         world.is_denied("egress.request", "").await;
     });
 }
 
 #[test]
-fn closing_the_lease_cuts_what_is_open_and_tells_it_all() {
+fn closing_the_lease_cuts_connections_and_reports_them() {
     within(async {
         let world = world().await;
         echo(PUBLIC, 443);
         let bytes = hello("api.test");
-        let mut talk = world.echoed("api.test", 443, &bytes).await;
-        let told = world.told.clone();
-        let traffic = patiently(world.lease.close()).await;
+        let mut conn = world.echoed("api.test", 443, &bytes).await;
+        let events = world.events.clone();
+        let traffic = in_time(world.lease.close()).await;
         assert_eq!(traffic.reached[0].bytes_in, bytes.len() as u64);
-        assert_eq!(patiently(talk.hear_all()).await.1, End::Reset);
-        let told = told.lock().expect("unharmed").clone();
+        assert_eq!(in_time(conn.read_to_end()).await.1, End::Reset);
+        let events = events.lock().expect("not poisoned").clone();
         assert!(
-            told.iter()
+            events
+                .iter()
                 .any(|what| matches!(what, ringfence_egress::EgressEvent::Closed { bytes_out: 1.., .. }))
         );
     });
 }
 
 #[test]
-fn dropping_the_lease_cuts_what_is_open() {
+fn dropping_the_lease_cuts_connections() {
     within(async {
         let world = world().await;
         echo(PUBLIC, 443);
-        let mut talk = world.echoed("api.test", 443, hello("api.test")).await;
+        let mut conn = world.echoed("api.test", 443, hello("api.test")).await;
         drop(world);
-        assert!(patiently(talk.0.read_u8()).await.is_err());
+        assert!(in_time(conn.0.read_u8()).await.is_err());
         assert!(
             tokio::net::TcpStream::connect(("198.18.0.1", 3128))
                 .await
                 .is_err(),
-            "the doors are gone"
+            "the sockets are gone"
         );
     });
 }
 
 #[test]
-fn sixty_four_mebibytes_arrive_as_they_were_both_ways() {
+fn sixty_four_mebibytes_are_echoed_unchanged() {
     within(async {
         let world = world().await;
         echo(PUBLIC, 443);
-        let Talk(stream) = world.echoed("api.test", 443, hello("api.test")).await;
+        let TestClient(stream) = world.echoed("api.test", 443, hello("api.test")).await;
         const BYTES: usize = 64 * 1024 * 1024;
         let (mut from, mut to) = stream.into_split();
         let pattern = |at: usize| (at.wrapping_mul(2_654_435_761) >> 13) as u8;
@@ -266,7 +270,7 @@ fn sixty_four_mebibytes_arrive_as_they_were_both_ways() {
         let mut at = 0;
         let mut buffer = vec![0; 1 << 16];
         loop {
-            let bytes = patiently(from.read(&mut buffer)).await.expect("heard");
+            let bytes = in_time(from.read(&mut buffer)).await.expect("received");
             if bytes == 0 {
                 break;
             }

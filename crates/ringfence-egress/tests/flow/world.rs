@@ -1,4 +1,4 @@
-//! A sandbox's way out, and an Internet for it: names that resolve as a story says, at addresses that look public.
+//! Egress of a sandbox, and an Internet for it: names that resolve as a test says, at addresses that look public.
 
 use hickory_proto::{
     op::{Message, MessageType, OpCode, Query, ResponseCode},
@@ -28,31 +28,31 @@ use tokio::{
 
 /// Set in the process that runs below `unshare`.
 const INSIDE: &str = "RINGFENCE_EGRESS_INSIDE";
-/// Where the sandbox's resolver asks, and where its proxy is.
-pub const DOOR: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+/// Address of the sandbox's name server and of its proxy.
+pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 const RESOLVER: &str = "127.0.0.53:53";
 /// Addresses on the loopback of the network: the first two look public.
 pub const PUBLIC: &str = "93.184.216.34";
 pub const PUBLIC_TOO: &str = "93.184.216.35";
 pub const PRIVATE: &str = "10.0.0.5";
-/// No story waits for longer for anything.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Maximum wait of a test for anything.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Runs a story in a network of its own.
+/// Runs a test in a network namespace of its own.
 #[allow(
     clippy::disallowed_methods,
     reason = "the test runs itself again, below unshare"
 )]
-pub fn within<Story: Future<Output = ()>>(story: Story) {
+pub fn within<Test: Future<Output = ()>>(test: Test) {
     if std::env::var(INSIDE).is_ok() {
         set_up();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
             .build();
-        return runtime.expect("a runtime").block_on(story);
+        return runtime.expect("a runtime").block_on(test);
     }
-    let path = std::any::type_name::<Story>();
+    let path = std::any::type_name::<Test>();
     let name = path
         .split_once("::")
         .and_then(|(_, name)| name.strip_suffix("::{{closure}}"));
@@ -61,22 +61,22 @@ pub fn within<Story: Future<Output = ()>>(story: Story) {
         .arg(std::env::current_exe().expect("this test"))
         .args([
             "--exact",
-            name.expect("the story's name"),
+            name.expect("the test's name"),
             "--nocapture",
             "--test-threads=1",
         ])
         .env(INSIDE, "yes")
         .output()
         .expect("unshare is here");
-    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (out, err) = (said(&run.stdout), said(&run.stderr));
+    let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (lossy(&run.stdout), lossy(&run.stderr));
     if !out.contains("running 1 test") {
         let required = std::env::var("RINGFENCE_REQUIRE").unwrap_or_default();
         assert!(
             !required.split(',').any(|word| word.trim() == "userns"),
             "RINGFENCE_REQUIRE asks for userns: {err}"
         );
-        eprintln!("skipped: this machine gives no network of its own: {err}");
+        eprintln!("skipped: this machine gives no network namespace: {err}");
         return;
     }
     assert!(run.status.success() && out.contains("1 passed"), "{out}\n{err}");
@@ -98,24 +98,24 @@ fn set_up() {
     assert!(ip.wait().expect("ip").success());
 }
 
-/// What a name resolves to, one list after the other, the last for good.
+/// Addresses of each name: one list for each lookup in turn, the last one for all later lookups.
 pub type Zone = HashMap<String, Vec<Vec<IpAddr>>>;
 
-/// A sandbox with a way out.
+/// A sandbox with egress.
 pub struct World {
     pub lease: Lease,
     pub rules: watch::Sender<Arc<Rules>>,
-    pub told: Arc<Mutex<Vec<EgressEvent>>>,
+    pub events: Arc<Mutex<Vec<EgressEvent>>>,
     looked_up: Arc<Mutex<Vec<String>>>,
     zone: Arc<Mutex<Zone>>,
 }
 
-/// What a story wants to be other than usual.
+/// Options of a test.
 pub struct WorldOptions {
     pub rules: Vec<&'static str>,
     pub private: Vec<&'static str>,
     pub limits: Limits,
-    pub asks: Option<Arc<dyn ApprovalHook>>,
+    pub approval: Option<Arc<dyn ApprovalHook>>,
 }
 
 impl WorldOptions {
@@ -133,7 +133,7 @@ impl WorldOptions {
                 connect: Duration::from_secs(5),
                 hello: Duration::from_secs(5),
             },
-            asks: None,
+            approval: None,
         }
     }
 
@@ -147,8 +147,8 @@ impl WorldOptions {
         self
     }
 
-    pub fn asks(mut self, asks: Arc<dyn ApprovalHook>) -> Self {
-        self.asks = Some(asks);
+    pub fn approval(mut self, approval: Arc<dyn ApprovalHook>) -> Self {
+        self.approval = Some(approval);
         self
     }
 
@@ -168,23 +168,23 @@ impl WorldOptions {
         };
         let dialer = Dialer::new(settings).expect("an outside");
         let rules = Rules::parse(&self.rules).expect("rules");
-        let usual = self.asks.iter().flat_map(|_| DEFAULT_PORTS);
+        let usual = self.approval.iter().flat_map(|_| DEFAULT_PORTS);
         let ports: BTreeSet<u16> = rules.ports().into_iter().chain(usual).collect();
         let ports = ports
             .into_iter()
             .map(|port| (port, listen(Ipv4Addr::UNSPECIFIED, port)))
             .collect();
-        let dns_udp = std::net::UdpSocket::bind((DOOR, 53)).expect("the sandbox's resolver");
+        let dns_udp = std::net::UdpSocket::bind((GATEWAY, 53)).expect("the sandbox's resolver");
         let sockets = Sockets {
             dns_udp: dns_udp.into(),
-            dns_tcp: listen(DOOR, 53),
-            proxy: listen(DOOR, 3128),
+            dns_tcp: listen(GATEWAY, 53),
+            proxy: listen(GATEWAY, 3128),
             observer: Some(first_segments()),
             ports,
         };
         let (sender, rules) = watch::channel(Arc::new(rules));
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let tell = told.clone();
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let recorded = events.clone();
         let options = LeaseOptions {
             purpose: Purpose::Programs,
             owner: EgressOwner {
@@ -193,27 +193,27 @@ impl WorldOptions {
             },
             rules,
             inspection: None,
-            events: Arc::new(move |what| tell.lock().expect("unharmed").push(what)),
-            approval: self.asks,
+            events: Arc::new(move |what| recorded.lock().expect("not poisoned").push(what)),
+            approval: self.approval,
         };
         let lease = open(&dialer, sockets, options).expect("a lease");
         World {
             lease,
             rules: sender,
-            told,
+            events,
             looked_up,
             zone,
         }
     }
 }
 
-/// What hears of every segment; the filter that the sandbox's has only spares it work.
+/// Returns a raw socket that receives every segment; the filter of a real sandbox's socket only reduces its work.
 fn first_segments() -> OwnedFd {
     use rustix::net::{AddressFamily, SocketType, ipproto, socket};
     socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::TCP)).expect("a raw socket")
 }
 
-/// A listener as a sandbox's helper makes it; the Internet listens on the same ports elsewhere on this machine.
+/// Returns a listener as a sandbox's helper makes it; the Internet listens on the same ports elsewhere on this machine.
 pub fn listen(address: Ipv4Addr, port: u16) -> OwnedFd {
     let listener = bound(SocketAddr::from((address, port)))
         .listen(1024)
@@ -221,7 +221,7 @@ pub fn listen(address: Ipv4Addr, port: u16) -> OwnedFd {
     listener.into_std().expect("a listener").into()
 }
 
-/// A socket that shares its port with one at another address.
+/// Returns a socket that shares its port with one at another address.
 pub fn bound(address: SocketAddr) -> TcpSocket {
     let socket = if address.is_ipv4() {
         TcpSocket::new_v4()
@@ -240,26 +240,26 @@ impl World {
         WorldOptions::rules(rules).world().await
     }
 
-    /// The same, with a host `api.test`.
+    /// Returns a world with these rules and a host `api.test`.
     pub async fn with_api(rules: &[&'static str]) -> Self {
         let world = Self::with(rules).await;
         world.resolves("api.test", &[PUBLIC]);
         world
     }
 
-    /// The same, with other limits.
+    /// Returns a world with a host `api.test` and other limits.
     pub async fn limited(rules: &[&'static str], change: impl FnOnce(&mut Limits)) -> Self {
         let world = WorldOptions::rules(rules).limits(change).world().await;
         world.resolves("api.test", &[PUBLIC]);
         world
     }
 
-    /// From now on the name resolves to these addresses.
+    /// Makes the name resolve to these addresses from now on.
     pub fn resolves(&self, name: &str, addresses: &[&str]) {
         self.resolves_in_turn(name, &[addresses]);
     }
 
-    /// From now on the name resolves to these, one after the other.
+    /// Makes the name resolve to these lists from now on, one after the other.
     pub fn resolves_in_turn(&self, name: &str, turns: &[&[&str]]) {
         let turns = turns.iter().map(|turn| {
             turn.iter()
@@ -268,7 +268,7 @@ impl World {
         });
         self.zone
             .lock()
-            .expect("unharmed")
+            .expect("not poisoned")
             .insert(name.to_owned(), turns.collect());
     }
 
@@ -277,62 +277,63 @@ impl World {
             .send_replace(Arc::new(Rules::parse(rules).expect("rules")));
     }
 
-    /// What the sandbox's program is told of a name.
+    /// Resolves a name as a program in the sandbox does.
     pub async fn lookup(&self, name: &str) -> Result<Ipv4Addr, ResponseCode> {
         lookup(name).await
     }
 
     /// Connects as a program does: by name.
-    pub async fn connect(&self, name: &str, port: u16) -> Talk {
+    pub async fn connect(&self, name: &str, port: u16) -> TestClient {
         let address = self.lookup(name).await.expect("an address");
-        Talk::to((address, port)).await
+        TestClient::to((address, port)).await
     }
 
-    /// Connects, says nothing, and hears what there is.
-    pub async fn hear_of(&self, name: &str, port: u16) -> (Vec<u8>, End) {
-        hear_of((self.lookup(name).await.expect("an address"), port)).await
+    /// Connects, sends nothing, and reads until the end.
+    pub async fn probe(&self, name: &str, port: u16) -> (Vec<u8>, End) {
+        probe((self.lookup(name).await.expect("an address"), port)).await
     }
 
-    /// What the host answers until it hangs up.
+    /// Sends a request and returns the answer, read until the host closes.
     pub async fn answer(&self, name: &str, port: u16, request: impl AsRef<[u8]>) -> String {
         self.connect(name, port).await.answer(request).await
     }
 
-    /// A connection to a host that has said back what it heard.
-    pub async fn echoed(&self, name: &str, port: u16, bytes: impl AsRef<[u8]>) -> Talk {
-        let mut talk = self.connect(name, port).await;
-        talk.is_echoed(bytes).await;
-        talk
+    /// Returns a connection over which the host has echoed these bytes.
+    pub async fn echoed(&self, name: &str, port: u16, bytes: impl AsRef<[u8]>) -> TestClient {
+        let mut client = self.connect(name, port).await;
+        client.check_echo(bytes).await;
+        client
     }
 
-    /// Whether an echo is there.
+    /// True if the host echoes a byte.
     pub async fn is_served(&self, name: &str, port: u16) -> bool {
         let address = self.lookup(name).await.expect("an address");
         let Ok(mut stream) = TcpStream::connect((address, port)).await else {
             return false;
         };
         drop(stream.write_all(b"a").await);
-        matches!(patiently(stream.read_u8()).await, Ok(b'a'))
+        matches!(in_time(stream.read_u8()).await, Ok(b'a'))
     }
 
-    pub async fn proxy(&self) -> Talk {
-        Talk::to((DOOR, 3128)).await
+    pub async fn proxy(&self) -> TestClient {
+        TestClient::to((GATEWAY, 3128)).await
     }
 
-    /// A tunnel that the proxy was asked for.
-    pub async fn tunnel(&self, target: &str) -> Talk {
-        let mut talk = self.proxy().await;
-        talk.say(format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n"))
+    /// Returns a connection on which a tunnel was requested from the proxy.
+    pub async fn tunnel(&self, target: &str) -> TestClient {
+        let mut client = self.proxy().await;
+        client
+            .send(format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n"))
             .await;
-        talk
+        client
     }
 
-    /// Names that the Internet was asked for.
+    /// Names that were looked up at the Internet's resolver.
     pub fn looked_up(&self) -> Vec<String> {
-        self.looked_up.lock().expect("unharmed").clone()
+        self.looked_up.lock().expect("not poisoned").clone()
     }
 
-    /// The rules that denied something since the last report, with what they denied.
+    /// Takes the rules that denied something since the last report, with what they denied.
     pub fn denied(&self) -> Vec<(String, String)> {
         let denials = self.lease.take_report().denials;
         denials
@@ -341,7 +342,7 @@ impl World {
             .collect()
     }
 
-    /// The report, once there is a denial in it.
+    /// Waits for a denial and returns it.
     pub async fn denial(&self) -> ringfence_types::Denial {
         for _ in 0..200 {
             if let Some(denial) = self.lease.take_report().denials.into_iter().next() {
@@ -352,7 +353,7 @@ impl World {
         panic!("nothing was denied");
     }
 
-    /// Something was denied by this rule, in these words.
+    /// Waits for a denial by this rule, with these words.
     pub async fn is_denied(&self, rule: &str, words: &str) {
         let denial = self.denial().await;
         assert!(
@@ -375,11 +376,11 @@ pub async fn lookup(name: &str) -> Result<Ipv4Addr, ResponseCode> {
         RecordType::A,
     ));
     socket
-        .send_to(&query.to_vec().expect("a query"), (DOOR, 53))
+        .send_to(&query.to_vec().expect("a query"), (GATEWAY, 53))
         .await
         .expect("sent");
     let mut answer = [0; 4096];
-    let (bytes, _) = patiently(socket.recv_from(&mut answer)).await.expect("an answer");
+    let (bytes, _) = in_time(socket.recv_from(&mut answer)).await.expect("an answer");
     let answer = Message::from_vec(&answer[..bytes]).expect("an answer");
     let address = answer.answers.iter().find_map(|record| match record.data {
         RData::A(address) => Some(address.0),
@@ -393,59 +394,60 @@ async fn resolve(socket: UdpSocket, zone: Arc<Mutex<Zone>>, looked_up: Arc<Mutex
     let mut query = [0; 4096];
     while let Ok((bytes, from)) = socket.recv_from(&mut query).await {
         let query = Message::from_vec(&query[..bytes]).expect("a query");
-        let answer = answered(&query, &mut zone.lock().expect("unharmed"), &looked_up);
+        let answer = answered(&query, &mut zone.lock().expect("not poisoned"), &looked_up);
         socket.send_to(&answer, from).await.expect("sent");
     }
 }
 
 fn answered(query: &Message, zone: &mut Zone, looked_up: &Mutex<Vec<String>>) -> Vec<u8> {
-    let asked = query.queries.first().expect("a question").clone();
-    let name = asked.name().to_ascii().trim_end_matches('.').to_owned();
+    let question = query.queries.first().expect("a question").clone();
+    let name = question.name().to_ascii().trim_end_matches('.').to_owned();
     let mut answer = Message::response(query.metadata.id, OpCode::Query);
     answer.metadata.message_type = MessageType::Response;
-    answer.add_query(asked.clone());
+    answer.add_query(question.clone());
     match zone.get_mut(&name) {
         None => answer.metadata.response_code = ResponseCode::NXDomain,
         Some(turns) => {
             for address in &turns[0] {
-                let data = match (address, asked.query_type()) {
+                let data = match (address, question.query_type()) {
                     (IpAddr::V4(address), RecordType::A) => RData::A(A(*address)),
                     (IpAddr::V6(address), RecordType::AAAA) => RData::AAAA(AAAA(*address)),
                     _ => continue,
                 };
-                answer.add_answer(Record::from_rdata(asked.name().clone(), 0, data));
+                answer.add_answer(Record::from_rdata(question.name().clone(), 0, data));
             }
-            if turns.len() > 1 && asked.query_type() == RecordType::A {
+            if turns.len() > 1 && question.query_type() == RecordType::A {
                 turns.remove(0);
             }
         }
     }
-    looked_up.lock().expect("unharmed").push(name);
+    looked_up.lock().expect("not poisoned").push(name);
     answer.to_vec().expect("an answer")
 }
 
-/// No story hangs.
-pub async fn patiently<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, what).await.expect("in time")
+/// Waits for at most [`TIMEOUT`].
+pub async fn in_time<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(TIMEOUT, what).await.expect("in time")
 }
 
 /// A program's end of a connection.
-pub struct Talk(pub TcpStream);
+pub struct TestClient(pub TcpStream);
 
-/// What is heard of an address by who says nothing. A reset may come before the program knows that it is connected.
-pub async fn hear_of(address: (Ipv4Addr, u16)) -> (Vec<u8>, End) {
-    match patiently(TcpStream::connect(address)).await {
-        Ok(stream) => Talk(stream).hear_all().await,
+/// Connects to an address, sends nothing, and reads until the end. A reset may arrive before the program knows that it
+/// is connected.
+pub async fn probe(address: (Ipv4Addr, u16)) -> (Vec<u8>, End) {
+    match in_time(TcpStream::connect(address)).await {
+        Ok(stream) => TestClient(stream).read_to_end().await,
         Err(_) => (Vec::new(), End::Reset),
     }
 }
 
-/// A request to `api.test`.
+/// Returns a request to `api.test`.
 pub fn get(target: &str) -> String {
     format!("GET {target} HTTP/1.1\r\nHost: api.test\r\n\r\n")
 }
 
-/// The answer has this status, and these words.
+/// Asserts the status of an answer, and that it contains these words.
 pub fn assert_answer(answer: &str, status: &str, words: &str) {
     assert!(
         answer.starts_with(&format!("HTTP/1.1 {status}")) && answer.contains(words),
@@ -453,78 +455,78 @@ pub fn assert_answer(answer: &str, status: &str, words: &str) {
     );
 }
 
-/// How a connection ended.
+/// The end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     Closed,
     Reset,
 }
 
-impl Talk {
+impl TestClient {
     pub async fn to(address: (Ipv4Addr, u16)) -> Self {
-        Self(patiently(TcpStream::connect(address)).await.expect("connected"))
+        Self(in_time(TcpStream::connect(address)).await.expect("connected"))
     }
 
-    pub async fn say(&mut self, bytes: impl AsRef<[u8]>) {
-        patiently(self.0.write_all(bytes.as_ref())).await.expect("said");
+    pub async fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        in_time(self.0.write_all(bytes.as_ref())).await.expect("sent");
     }
 
-    /// Asks `api.test` for this.
+    /// Sends a request to `api.test` for this target.
     pub async fn get(&mut self, target: &str) {
-        self.say(get(target)).await;
+        self.send(get(target)).await;
     }
 
-    /// What is answered until the end.
+    /// Sends a request and reads the answer until the end.
     pub async fn answer(&mut self, request: impl AsRef<[u8]>) -> String {
-        self.say(request).await;
-        self.hear_text().await
+        self.send(request).await;
+        self.read_text().await
     }
 
-    /// The other end says back what it hears.
-    pub async fn is_echoed(&mut self, bytes: impl AsRef<[u8]>) {
+    /// Sends bytes and asserts that they are echoed.
+    pub async fn check_echo(&mut self, bytes: impl AsRef<[u8]>) {
         let bytes = bytes.as_ref();
-        self.say(bytes).await;
-        assert_eq!(self.hear(bytes.len()).await, bytes);
+        self.send(bytes).await;
+        assert_eq!(self.read_exact(bytes.len()).await, bytes);
     }
 
-    /// Says it, whether or not anybody still listens.
-    pub async fn try_say(&mut self, bytes: impl AsRef<[u8]>) {
-        drop(patiently(self.0.write_all(bytes.as_ref())).await);
+    /// Sends bytes, even if the other end no longer reads.
+    pub async fn try_send(&mut self, bytes: impl AsRef<[u8]>) {
+        drop(in_time(self.0.write_all(bytes.as_ref())).await);
     }
 
-    /// Has nothing more to say.
-    pub async fn finish(&mut self) {
+    /// Shuts down the sending side.
+    pub async fn shut_down(&mut self) {
         self.0.shutdown().await.expect("shut down");
     }
 
-    /// Exactly so many bytes.
-    pub async fn hear(&mut self, bytes: usize) -> Vec<u8> {
-        let mut heard = vec![0; bytes];
-        patiently(self.0.read_exact(&mut heard)).await.expect("heard");
-        heard
+    /// Reads exactly this number of bytes.
+    pub async fn read_exact(&mut self, bytes: usize) -> Vec<u8> {
+        let mut received = vec![0; bytes];
+        in_time(self.0.read_exact(&mut received)).await.expect("received");
+        received
     }
 
-    /// Everything until these bytes.
-    pub async fn hear_until(&mut self, end: &str) -> String {
-        let mut heard = Vec::new();
-        while !heard.ends_with(end.as_bytes()) {
+    /// Reads everything until these bytes.
+    pub async fn read_until(&mut self, end: &str) -> String {
+        let mut received = Vec::new();
+        while !received.ends_with(end.as_bytes()) {
             let mut byte = [0];
-            match patiently(self.0.read(&mut byte)).await {
-                Ok(1..) => heard.push(byte[0]),
-                other => panic!("{other:?} after {:?}", String::from_utf8_lossy(&heard)),
+            match in_time(self.0.read(&mut byte)).await {
+                Ok(1..) => received.push(byte[0]),
+                other => panic!("{other:?} after {:?}", String::from_utf8_lossy(&received)),
             }
         }
-        String::from_utf8(heard).expect("text")
+        String::from_utf8(received).expect("text")
     }
 
-    /// Everything until the end, and which end that was.
-    pub async fn hear_all(&mut self) -> (Vec<u8>, End) {
-        let mut heard = Vec::new();
-        let end = patiently(self.0.read_to_end(&mut heard)).await;
-        (heard, if end.is_ok() { End::Closed } else { End::Reset })
+    /// Reads everything until the end, and returns how the connection ended.
+    pub async fn read_to_end(&mut self) -> (Vec<u8>, End) {
+        let mut received = Vec::new();
+        let end = in_time(self.0.read_to_end(&mut received)).await;
+        (received, if end.is_ok() { End::Closed } else { End::Reset })
     }
 
-    pub async fn hear_text(&mut self) -> String {
-        String::from_utf8(self.hear_all().await.0).expect("text")
+    pub async fn read_text(&mut self) -> String {
+        String::from_utf8(self.read_to_end().await.0).expect("text")
     }
 }

@@ -1,4 +1,4 @@
-//! Opens the ports that a claim, or a running program, adds to a sandbox's egress.
+//! Opens the ports that a claim, or an order while the program runs, adds to a sandbox's egress.
 
 use super::Target;
 use crate::{
@@ -14,7 +14,6 @@ use std::{
 };
 
 impl Target {
-    /// Opens what is wanted beside the sockets of every sandbox.
     pub(crate) fn open_egress(target: Option<&Self>, spec: &EgressSpec) -> StepResult<Vec<OwnedFd>> {
         if spec.ports.is_empty() && spec.networks.is_empty() {
             return Ok(Vec::new());
@@ -22,15 +21,15 @@ impl Target {
         let opened = match target {
             None => Err(io::Error::other("this sandbox has no network of its own")),
             Some(_) if spec.ports.len() > PORTS_MAX => Err(io::Error::from_raw_os_error(libc::E2BIG)),
-            Some(target) => target.hand_out(spec),
+            Some(target) => target.open_in_sandbox(spec),
         };
         step("open the egress", opened)
     }
 
-    /// A child that enters the namespaces opens the sockets and passes them back.
-    fn hand_out(&self, spec: &EgressSpec) -> io::Result<Vec<OwnedFd>> {
+    /// Opens the sockets in a child that joins the namespaces, and passes them back.
+    fn open_in_sandbox(&self, spec: &EgressSpec) -> io::Result<Vec<OwnedFd>> {
         let (link, theirs) = channel::pair()?;
-        visit::send_in([&self.user, &self.net], || {
+        visit::run_in([&self.user, &self.net], || {
             let sockets = open_claimed(spec)?;
             let handed: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
             channel::send(theirs.as_fd(), b"egress", &handed)

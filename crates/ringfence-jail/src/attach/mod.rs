@@ -1,5 +1,5 @@
-//! What a sandbox is given after its walls are up: a workspace, packages, ports of its egress. A child of the
-//! supervisor enters the sandbox's namespaces for it; nothing else is ever attached late.
+//! Additions to a sandbox after its walls are up: a workspace, packages, ports of its egress. A child of the supervisor
+//! joins the sandbox's namespaces for it; nothing else is ever attached late.
 
 mod egress;
 mod layer;
@@ -11,18 +11,17 @@ use crate::{
 };
 use std::{collections::HashMap, io, os::fd::OwnedFd};
 
-/// Copies of a sandbox's namespaces, of which others use the originals.
+/// Copies of the descriptors of a sandbox's namespaces; the originals have other uses.
 #[derive(Debug)]
 pub(crate) struct Target {
     user: OwnedFd,
     mount: OwnedFd,
     net: OwnedFd,
-    /// The directory of all layers of packages.
     layers: Option<OwnedFd>,
 }
 
 impl Target {
-    /// `None`: pid 1 has not handed over all of them, as in the tiers without a root of their own, and in templates.
+    /// `None` if pid 1 has not passed all of them: in the tiers without a root of their own, and in templates.
     pub(crate) fn of(descriptors: &mut HashMap<Handle, OwnedFd>) -> StepResult<Option<Self>> {
         let layers = descriptors.remove(&Handle::Layers);
         let kinds = [Handle::User, Handle::Mount, Handle::Net].into_iter();

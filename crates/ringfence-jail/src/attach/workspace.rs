@@ -1,6 +1,5 @@
-//! Attaches a directory of the host as the workspace of a sandbox that is claimed. The supervisor opens it, cut off
-//! from mount events of the host, and a child of it enters the sandbox's namespaces and attaches it where the program
-//! works.
+//! Attaches a directory of the host as the workspace of a claimed sandbox. The supervisor opens it, detached from mount
+//! events of the host, and a child of it joins the sandbox's namespaces and attaches it there.
 
 use super::Target;
 use crate::{
@@ -24,7 +23,7 @@ use std::{
 };
 
 impl Target {
-    /// Shows the sandbox this directory as its workspace. What is returned leads to it from outside.
+    /// Mounts this directory as the sandbox's workspace. Returns a descriptor that leads to it from outside.
     pub(crate) fn attach_workspace(
         target: Option<&Self>,
         plan: &Plan,
@@ -37,8 +36,8 @@ impl Target {
         let path = path.unwrap_or(&plan.layout.workspace);
         let attached = match target {
             None => Err(io::Error::other("this sandbox has no root of its own")),
-            Some(Self { user, mount, .. }) => visit::send_in([user, mount], || {
-                // Where this process stands now is the sandbox's root.
+            Some(Self { user, mount, .. }) => visit::run_in([user, mount], || {
+                // The current directory of this process is the sandbox's root.
                 mount::attach(tree.as_fd(), file::current_directory(), path)
             }),
         };
@@ -47,14 +46,13 @@ impl Target {
     }
 }
 
-/// The directory as a detached tree with the owner that its files have inside. A server that is not root has no power
-/// over the host's mounts, and opens it in a copy of them.
+/// Opens the directory as a detached tree with the owner that its files have inside. A server that is not root has no
+/// power over the host's mounts, and opens it in a copy of them.
 fn open(identity: Identity, workspace: &HostWorkspace) -> io::Result<OwnedFd> {
     let Identity::Own { base } = identity else {
         let (link, theirs) = channel::pair()?;
-        // In which it may open trees.
         let own = [NamespaceKind::User, NamespaceKind::Mount];
-        visit::send_apart(&own, || {
+        visit::run_in_new(&own, || {
             channel::send(theirs.as_fd(), b"tree", &[detached(workspace)?.as_fd()])
         })?;
         drop(theirs);
@@ -68,7 +66,7 @@ fn open(identity: Identity, workspace: &HostWorkspace) -> io::Result<OwnedFd> {
 }
 
 fn detached(workspace: &HostWorkspace) -> io::Result<OwnedFd> {
-    let tree = mount::clone_tree(workspace.directory.again()?.as_fd(), Path::new(""))?;
+    let tree = mount::clone_tree(workspace.directory.reopen()?.as_fd(), Path::new(""))?;
     mount::make_private(tree.as_fd())?;
     let attributes = Attributes {
         read_only: workspace.mode != WorkspaceMode::Rw,

@@ -26,7 +26,6 @@ pub enum CpuShare {
 pub enum Parent {
     /// A delegated directory of the unified hierarchy, with memory and pids (and perhaps cpu) enabled for children.
     V2 { directory: PathBuf, cpu: CpuShare },
-    /// A directory in each of the version 1 hierarchies.
     V1 {
         memory: PathBuf,
         pids: PathBuf,
@@ -37,7 +36,7 @@ pub enum Parent {
 }
 
 impl Parent {
-    /// Looks for the best that this process may use. Does not change anything.
+    /// Finds the best parent that this process may use. Changes nothing.
     pub fn find() -> Self {
         let membership = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -54,7 +53,7 @@ impl Parent {
         }
     }
 
-    /// Whether a tree can be given a share of the processors, and another one later.
+    /// True if a tree can be given a share of the processors, and another one later.
     pub fn shares_processors(&self) -> bool {
         match self {
             Self::V2 { cpu, .. } => *cpu == CpuShare::Quota,
@@ -71,9 +70,8 @@ impl Parent {
         }
     }
 
-    /// Removes what supervisors that were killed have left behind: empty cgroups whose owner is gone. One that still
-    /// holds a process cannot be removed, by the kernel's rule, so this needs no lock. How many went, and how many
-    /// stay.
+    /// Removes the empty cgroups of supervisors that are gone; returns how many were removed, and how many remain. One
+    /// that still holds a process cannot be removed, by the kernel's rule, so this needs no lock.
     pub fn sweep(&self) -> (usize, usize) {
         let roots = match self {
             Self::V2 { directory, .. } => [Some(directory), None, None],
@@ -95,7 +93,7 @@ impl Parent {
     }
 }
 
-/// Makes the parent ready for children; to be called once, by the server, before it starts other processes.
+/// Prepares the parent for children; called once, by the server, before it starts other processes.
 pub fn prepare(parent: &Parent) -> io::Result<()> {
     match parent {
         Parent::V2 { directory, cpu } => v2::prepare(directory, *cpu),
@@ -103,8 +101,8 @@ pub fn prepare(parent: &Parent) -> io::Result<()> {
     }
 }
 
-/// Our own directory in a hierarchy, by our membership and by the mount whose line of mountinfo ends so. In a container
-/// the mount shows only a part of the hierarchy, whose path (`root`) is a prefix of our membership.
+/// Our own directory in a hierarchy, by our membership and the first mount whose kind and options `is_mount` accepts.
+/// In a container the mount shows only a part of the hierarchy, whose path (`root`) is a prefix of our membership.
 fn own_directory(membership: &str, mounts: &str, is_mount: impl Fn(&str) -> bool) -> Option<PathBuf> {
     let (root, mount_point) = mounts.lines().find_map(|line| {
         let (place, kind) = line.split_once(" - ")?;
@@ -124,12 +122,11 @@ fn cpu_quota_us(limits: &Limits) -> u64 {
 
 const PREFIX: &str = "ringfence-";
 
-/// The name of the cgroup of the sandbox that this process supervises.
 fn own_name() -> String {
     format!("{PREFIX}{}", std::process::id())
 }
 
-/// A supervisor that is dead and not yet buried owns nothing any more.
+/// True if the name is that of a supervisor which is gone. A zombie counts as gone: it owns nothing any more.
 fn owner_is_gone(name: &str) -> bool {
     let pid = name.strip_prefix(PREFIX).and_then(|pid| pid.parse::<u32>().ok());
     pid.is_some_and(|pid| {
@@ -140,7 +137,7 @@ fn owner_is_gone(name: &str) -> bool {
     })
 }
 
-/// The cgroup of one sandbox; removed when dropped, which needs the tree to be dead.
+/// The cgroup of one sandbox; removed on drop, which needs the tree to be dead.
 #[derive(Debug)]
 pub struct Cgroup {
     kind: Kind,
@@ -152,28 +149,27 @@ enum Kind {
     V1(v1::GroupV1),
 }
 
-/// How pid 1 gets into its cgroup; its children are then born inside.
+/// The way for pid 1 to join its cgroup; its children are then created inside.
 #[derive(Debug)]
-pub enum Entrance {
-    /// It is forked into this directory.
-    Birth(OwnedFd),
-    /// It writes itself into each of these files, as its first act.
-    Walk(Vec<fs::File>),
+pub enum CgroupEntry {
+    /// The directory into which it is forked (`CLONE_INTO_CGROUP`, clone(2)).
+    AtClone(OwnedFd),
+    /// The files into each of which it writes itself, as its first act.
+    ByWrite(Vec<fs::File>),
 }
 
-impl Entrance {
+impl CgroupEntry {
     pub fn enter(&self) -> io::Result<()> {
         match self {
-            Self::Birth(_) => Ok(()),
-            Self::Walk(files) => files.iter().try_for_each(|mut file| file.write_all(b"0")),
+            Self::AtClone(_) => Ok(()),
+            Self::ByWrite(files) => files.iter().try_for_each(|mut file| file.write_all(b"0")),
         }
     }
 
-    /// For another process to write itself into.
     pub fn files(self) -> Vec<fs::File> {
         match self {
-            Self::Birth(_) => Vec::new(),
-            Self::Walk(files) => files,
+            Self::AtClone(_) => Vec::new(),
+            Self::ByWrite(files) => files,
         }
     }
 }
@@ -187,7 +183,7 @@ pub struct Counted {
 }
 
 impl Cgroup {
-    /// Makes the cgroup of the sandbox that this process supervises. `None` where the parent says none.
+    /// Creates the cgroup of the sandbox that this process supervises. `None` if the parent is `None`.
     pub fn create(parent: &Parent, limits: &Limits) -> io::Result<Option<Self>> {
         let kind = match parent {
             Parent::V2 { directory, cpu } => {
@@ -205,23 +201,23 @@ impl Cgroup {
         Ok(Some(Self { kind }))
     }
 
-    /// The way in for pid 1, opened by the supervisor, because the kernel asks whether the opener may.
-    pub fn entrance(&self) -> io::Result<Entrance> {
+    /// Opens the entry for pid 1. The supervisor does so, because the kernel checks the permission of the opener.
+    pub fn entry(&self) -> io::Result<CgroupEntry> {
         match &self.kind {
-            Kind::V2(group) => group.entrance(),
-            Kind::V1(group) => group.entrance(),
+            Kind::V2(group) => group.entry(),
+            Kind::V1(group) => group.entry(),
         }
     }
 
-    /// For those that are not forked by the supervisor.
-    pub fn side_entrance(&self) -> io::Result<Entrance> {
+    /// Opens the entry for processes that are not forked by the supervisor.
+    pub fn entry_by_write(&self) -> io::Result<CgroupEntry> {
         match &self.kind {
-            Kind::V2(group) => group.side_entrance(),
-            Kind::V1(group) => group.entrance(),
+            Kind::V2(group) => group.entry_by_write(),
+            Kind::V1(group) => group.entry(),
         }
     }
 
-    /// Gives it other limits; a value that stays is not written again.
+    /// Changes the limits; a value that stays is not written again.
     pub fn adjust(&self, from: &Limits, to: &Limits) -> io::Result<()> {
         match &self.kind {
             Kind::V2(group) => group.adjust(from, to),
@@ -229,7 +225,7 @@ impl Cgroup {
         }
     }
 
-    /// Becomes readable when memory ran out; `None` where the kernel ends the whole tree by itself.
+    /// A descriptor that becomes readable when memory has run out; `None` if the kernel itself kills the whole tree.
     pub fn memory_alarm(&self) -> Option<&OwnedFd> {
         match &self.kind {
             Kind::V2(_) => None,
@@ -245,11 +241,10 @@ impl Cgroup {
     }
 }
 
-/// A directory of the cgroup file system that is a sandbox's.
 #[derive(Debug)]
 struct Directory {
     path: PathBuf,
-    /// Its files are opened from here: the whole path is long, and walked at each call.
+    /// The directory, from which its files are opened: the whole path is long, and would be resolved at each call.
     open: OwnedFd,
     kept: KeptFiles,
 }
@@ -277,7 +272,6 @@ impl Directory {
         })
     }
 
-    /// A file that some kernels do not have.
     fn set_if_present(&self, file: &str, value: &str) -> io::Result<()> {
         match self.set(file, value) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -297,7 +291,7 @@ impl Directory {
         self.kept.read(self.open.as_fd(), file).ok()
     }
 
-    /// A value of a `key value` file such as `memory.events`.
+    /// Reads a value of a `key value` file such as `memory.events`.
     fn keyed(&self, file: &'static str, key: &str) -> Option<u64> {
         number(&self.small(file)?, &format!("{key} "))
     }
@@ -317,13 +311,13 @@ fn set(directory: &Path, file: &str, value: &str) -> io::Result<()> {
     })
 }
 
-/// Pid 1 is ours, and in no limit of the caller's.
+/// Subtracts pid 1, which is ours and not part of the caller's limit.
 fn without_pid_1(processes: u64) -> u64 {
     processes.saturating_sub(1)
 }
 
-/// Removes an empty cgroup. The kernel may hold it busy for a moment after its last process was reaped; the wait is
-/// bounded, and what is left then is swept by the next start.
+/// Removes an empty cgroup. The kernel may keep it busy for a moment after its last process was reaped; the wait is
+/// bounded, and the sweep at the next start removes what is left.
 fn remove(directory: &Path) {
     for _ in 0..50 {
         match fs::remove_dir(directory) {

@@ -1,8 +1,8 @@
 //! cgroup version 1 (kernel: admin-guide/cgroup-v1): one directory in each of the memory, pids and cpu hierarchies.
-//! Only root can make them.
+//! Only root can create them.
 
 use super::{
-    CPU_PERIOD_US, Counted, Directory, Entrance, Parent, cpu_quota_us, own_directory, without_pid_1,
+    CPU_PERIOD_US, CgroupEntry, Counted, Directory, Parent, cpu_quota_us, own_directory, without_pid_1,
 };
 use crate::uncharged;
 use ringfence_sys::file::{self, may_write};
@@ -75,14 +75,14 @@ impl GroupV1 {
         })
     }
 
-    /// By `tasks`, because a thread that moves itself there needs none of the locks that moving a process needs, of
-    /// which one costs an RCU grace period, some ten milliseconds.
-    pub(super) fn entrance(&self) -> io::Result<Entrance> {
+    /// Uses `tasks`, because a thread that moves itself there needs none of the locks for moving a process, one of
+    /// which costs an RCU grace period, some ten milliseconds.
+    pub(super) fn entry(&self) -> io::Result<CgroupEntry> {
         let directories = [&self.memory, &self.pids].into_iter().chain(&self.cpu);
         directories
             .map(|directory| directory.open_to_write("tasks"))
             .collect::<io::Result<_>>()
-            .map(Entrance::Walk)
+            .map(CgroupEntry::ByWrite)
     }
 
     pub(super) fn adjust(&self, from: &Limits, to: &Limits) -> io::Result<()> {
@@ -125,8 +125,8 @@ fn limit_memory(memory: &Directory, limits: &Limits) -> io::Result<()> {
     let bytes = limits.memory_bytes.to_string();
     memory.set("memory.limit_in_bytes", &bytes)?;
     memory.set_if_present("memory.memsw.limit_in_bytes", &bytes)?;
-    // Buffers of sockets are counted apart from all other memory.
-    let buffers = (limits.memory_bytes / uncharged::PART).to_string();
+    // TCP buffers are counted apart from all other memory.
+    let buffers = (limits.memory_bytes / uncharged::LIMIT_DIVISOR).to_string();
     memory.set_if_present("memory.kmem.tcp.limit_in_bytes", &buffers)
 }
 
@@ -157,7 +157,7 @@ mod tests {
 32 31 0:28 /docker/ab /proc/self rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct";
 
     #[test]
-    fn the_own_directory_is_found_below_a_partial_mount() {
+    fn own_cgroup_is_found_below_a_partial_mount() {
         let check = |membership: &str, controller: &str, expect: Option<&str>| {
             assert_eq!(
                 hierarchy(membership, MOUNTS, controller).as_deref(),

@@ -1,18 +1,18 @@
-//! cgroup version 2 (kernel: admin-guide/cgroup-v2.rst). Usable where our own cgroup was delegated to us: we may write
-//! it, memory and pids are there, and we can move ourselves to a leaf so that the "no internal processes" rule holds.
+//! cgroup version 2 (kernel: admin-guide/cgroup-v2.rst). Usable if our own cgroup was delegated to us: we may write it,
+//! it has the memory and pids controllers, and we can move to a leaf, so that the "no internal processes" rule holds.
 
 use super::{
-    CPU_PERIOD_US, Counted, CpuShare, Directory, Entrance, Parent, cpu_quota_us, own_directory, set,
+    CPU_PERIOD_US, CgroupEntry, Counted, CpuShare, Directory, Parent, cpu_quota_us, own_directory, set,
     without_pid_1,
 };
 use ringfence_sys::{file::may_write, process};
 use ringfence_types::Limits;
 use std::{fs, io, path::Path, time::Duration};
 
-/// Where the server itself sits, so that its old cgroup may hand controllers to its children.
+/// The cgroup of the server itself, so that its old cgroup may enable controllers for its children.
 const LEAF: &str = "ringfence-server";
 
-/// Looks at our own cgroup, from the texts of `/proc/self/cgroup` and `/proc/self/mountinfo`.
+/// Checks our own cgroup, from the texts of `/proc/self/cgroup` and `/proc/self/mountinfo`.
 pub(super) fn find(membership: &str, mounts: &str) -> Result<Parent, String> {
     let inside = membership.lines().find_map(|line| line.strip_prefix("0::"));
     let inside = inside.ok_or("not in a unified hierarchy")?;
@@ -28,7 +28,7 @@ fn is_unified(kind: &str) -> bool {
     kind.starts_with("cgroup2 ")
 }
 
-/// Whether `own` can hold cgroups of ours.
+/// Returns `own` as a parent, or the reason why it cannot hold cgroups of ours.
 fn candidate(own: &Path) -> Result<Parent, String> {
     let controllers =
         fs::read_to_string(own.join("cgroup.controllers")).map_err(|error| error.to_string())?;
@@ -41,7 +41,7 @@ fn candidate(own: &Path) -> Result<Parent, String> {
     }
     let enabled = fs::read_to_string(own.join("cgroup.subtree_control")).unwrap_or_default();
     let already = ["memory", "pids"].iter().all(|name| names(&enabled, name));
-    if !already && others_live_in(own) {
+    if !already && has_other_processes(own) {
         let what = "holds processes of others; start the server in a cgroup of its own";
         return Err(format!("{shown} {what}"));
     }
@@ -59,15 +59,13 @@ fn candidate(own: &Path) -> Result<Parent, String> {
     })
 }
 
-/// Whether any process but this one is directly in the cgroup.
-fn others_live_in(directory: &Path) -> bool {
+fn has_other_processes(directory: &Path) -> bool {
     let own = std::process::id().to_string();
     let pids = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
     pids.lines().any(|pid| pid != own)
 }
 
-/// Moves this process to a leaf and enables the controllers for our children. Once, at the start of the server,
-/// before there are other processes of ours.
+/// Moves this process to a leaf and enables the controllers for our children.
 pub(super) fn prepare(directory: &Path, cpu: CpuShare) -> io::Result<()> {
     let leaf = directory.join(LEAF);
     match fs::create_dir(&leaf) {
@@ -90,8 +88,8 @@ pub(super) struct GroupV2 {
 
 impl Drop for GroupV2 {
     fn drop(&mut self) {
-        // Ends what a dying supervisor could not; a kernel older than 5.14 has no such file and needs no such step,
-        // because the death of pid 1 has ended the tree already. What is busy after it is swept by the next start.
+        // Kills what a dying supervisor could not. A kernel older than 5.14 has no such file and needs none: the end of
+        // pid 1 has killed the tree already. The sweep at the next start removes a cgroup that is still busy.
         drop(self.directory.set_if_present("cgroup.kill", "1"));
     }
 }
@@ -140,15 +138,15 @@ impl GroupV2 {
         self.directory.set("cpu.max", &value)
     }
 
-    pub(super) fn entrance(&self) -> io::Result<Entrance> {
+    pub(super) fn entry(&self) -> io::Result<CgroupEntry> {
         if process::has_clone3() {
-            return Ok(Entrance::Birth(fs::File::open(&self.directory.path)?.into()));
+            return Ok(CgroupEntry::AtClone(fs::File::open(&self.directory.path)?.into()));
         }
-        self.side_entrance()
+        self.entry_by_write()
     }
 
-    pub(super) fn side_entrance(&self) -> io::Result<Entrance> {
-        Ok(Entrance::Walk(vec![
+    pub(super) fn entry_by_write(&self) -> io::Result<CgroupEntry> {
+        Ok(CgroupEntry::ByWrite(vec![
             self.directory.open_to_write("cgroup.procs")?,
         ]))
     }
@@ -181,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delegated_cgroup_needs_memory_pids_and_no_strangers() {
+    fn delegated_cgroup_needs_memory_pids_and_no_other_processes() {
         let own = std::process::id().to_string();
         let check = |name: &str, controllers: &str, processes: &str, expect: Result<CpuShare, &str>| {
             let directory = delegated(name, controllers, processes);
@@ -206,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_written_in_the_units_of_the_kernel() {
+    fn limits_are_written_in_kernel_units() {
         let parent = delegated("write", "cpu memory pids", "");
         let limits = Limits {
             memory_bytes: 64 << 20,
@@ -231,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_unified_mount_is_recognised() {
+    fn unified_mount_is_recognised() {
         let line = "35 24 0:30 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate";
         let found = |line| own_directory("/", line, is_unified);
         assert_eq!(found(line).as_deref(), Some(Path::new("/sys/fs/cgroup/")));

@@ -1,30 +1,30 @@
-//! Why the kernel refused a step of a sandbox, and the one smallest change that allows it. A table over plain facts, so
-//! that it can be tested for hosts that are not this one.
+//! The causes of a refused step of a sandbox, each with the one smallest change that allows it: a table over plain
+//! facts, so that it can be tested for hosts other than this one.
 
 use crate::{failure::Failure, refused::is_filtered};
 use ringfence_sys::{identity, landlock};
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
-/// What of this process's surroundings decides which steps the kernel allows.
+/// Facts about this process and its host that decide which steps the kernel allows.
 #[derive(Clone, Debug)]
 pub struct Facts {
     pub proc: bool,
-    /// Whether the effective user is root, without `CAP_SETFCAP`.
+    /// True if the effective user is root, without `CAP_SETFCAP`.
     pub bare_root: bool,
-    /// Whether there is a system call filter on this process (`Seccomp: 2` in proc_pid_status(5)).
+    /// True if a seccomp filter is in force on this process (`Seccomp: 2` in proc_pid_status(5)).
     pub filtered: bool,
     pub chroot: bool,
     pub apparmor: Option<String>,
-    /// Whether AppArmor takes the capabilities of user namespaces away (Ubuntu 23.10 and later).
+    /// True if AppArmor removes the capabilities of user namespaces (Ubuntu 23.10 and later).
     pub apparmor_namespaces: bool,
     pub namespaces_off: bool,
-    /// The lowest limit on namespaces, as `user.max_mnt_namespaces`, and its value.
+    /// The lowest limit on namespaces: its name, as `user.max_mnt_namespaces`, and its value.
     pub lowest_limit: Option<(String, u64)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advice {
-    /// What the error means here; a clause without a full stop.
+    /// The meaning of the error here; a clause without a full stop.
     pub cause: String,
     /// The smallest change; a sentence without a full stop.
     pub fix: String,
@@ -33,8 +33,8 @@ pub struct Advice {
 const PROFILE: &str = "in a container: `--security-opt seccomp=FILE --security-opt systempaths=unconfined`, with what \
     `ringfence doctor --seccomp` prints in FILE; elsewhere start it without the filter";
 
-/// Steps that fail for the sake of a path, a program or a limit, not of the host.
-const OF_THE_RUN: [&str; 8] = [
+/// Steps that fail because of a path, a program or a limit, not because of the host.
+const RUN_STEPS: [&str; 8] = [
     "code",
     "create cgroup",
     "directory of the run",
@@ -45,15 +45,14 @@ const OF_THE_RUN: [&str; 8] = [
     "write file ",
 ];
 
-/// What a failed step means here, and what changes it; `None`: this host is not the reason. Where Landlock works, the
-/// weaker tier is offered.
+/// Explains a failed step, and offers the weaker tier if Landlock works; `None` if this host is not the reason.
 pub fn explain(failure: &Failure) -> Option<Advice> {
     let Failure { step, errno, detail } = failure;
     let facts = Facts::read();
     let of_filters = ["landlock", "seccomp"].contains(&step.as_str());
     let is_of_host = match *errno {
         _ if !facts.proc => true,
-        _ if OF_THE_RUN.iter().any(|other| step.starts_with(other))
+        _ if RUN_STEPS.iter().any(|other| step.starts_with(other))
             || detail.starts_with("failed to open") =>
         {
             false
@@ -76,7 +75,6 @@ impl Advice {
         Self { cause, fix }
     }
 
-    /// With the tier that needs no namespaces.
     fn or_weaker(self) -> Self {
         let fix = format!(
             "{}; or accept the weaker tier that works here: `floor: landlock` (RINGFENCE_FLOOR=landlock)",
@@ -111,7 +109,7 @@ impl Facts {
         }
     }
 
-    /// Of a step that failed with this error number; 0: its process was killed.
+    /// Explains a step that failed with this errno; 0 means that its process was killed.
     pub fn explain(&self, step: &str, errno: i32) -> Advice {
         if !self.proc {
             return Advice::new("/proc is not mounted here", "`mount -t proc proc /proc`");
@@ -181,7 +179,7 @@ impl Facts {
         Advice::new(cause, fix)
     }
 
-    /// What forbids namespaces, or what is done in them, most specific first.
+    /// Explains a refusal of namespaces, or of an operation in them, most specific cause first.
     fn refusal(&self, errno: i32) -> Advice {
         let (cause, fix) = match &self.apparmor {
             _ if self.chroot => (
@@ -214,7 +212,7 @@ impl Facts {
     }
 }
 
-/// The root of a chroot is mostly not a mount; where it is, process 1 has another.
+/// True in a chroot: its root is usually not a mount; where it is, process 1 has another root.
 fn is_chroot(mounts: &str) -> bool {
     let mut places = mounts.lines().filter_map(|line| line.split(' ').nth(4));
     let mounted = mounts.is_empty() || places.any(|place| place == "/");
@@ -241,7 +239,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::too_many_lines, reason = "it is one table")]
-    fn each_refusal_has_its_cause_and_one_fix() {
+    fn each_refusal_has_a_cause_and_a_fix() {
         let check = |facts: &Facts, step: &str, errno: i32, cause: &str, fix: &str| {
             let advice = facts.explain(step, errno);
             let found = advice.cause.contains(cause) && advice.fix.contains(fix);
@@ -299,7 +297,7 @@ mod tests {
             "covers parts of /proc",
             "systempaths",
         );
-        // A limit is a limit, in a container too.
+        // A limit is reported as a limit, in a container too.
         let limit = "user.max_mnt_namespaces is 0";
         check(
             &filtered,
@@ -384,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_that_is_not_a_mount_is_a_chroot() {
+    fn root_that_is_not_a_mount_is_a_chroot() {
         let line = |place: &str| format!("22 1 254:0 / {place} rw - ext4 /dev/vda rw\n");
         assert!(is_chroot(&line("/proc")));
         assert!(!is_chroot(&line("/")) || Path::new("/proc/1/root/").exists());

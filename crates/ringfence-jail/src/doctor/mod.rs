@@ -1,11 +1,11 @@
-//! Tries every layer on this host, each in a process of its own, and says what is missing and the smallest change that
-//! gives it. Whether all of them together make a sandbox is for the caller to try.
+//! Tries every layer on this host, each in a separate process, and reports what is missing with the smallest change
+//! that provides it. The caller tests if all of them together make a sandbox.
 
 mod cause;
 
 pub use cause::{Advice, Facts, explain};
 
-use crate::{Host, Refused, cgroup, visit::send_apart};
+use crate::{Host, Refused, cgroup, visit::run_in_new};
 use ringfence_sys::{
     mount::{self, Attributes},
     process::{self, NamespaceKind},
@@ -17,19 +17,17 @@ use std::{fs, io, os::fd::AsFd, path::Path};
 pub struct LayerReport {
     pub layer: &'static str,
     pub present: bool,
-    /// Whether the `full` tier refuses to run without it (otherwise it has a weaker stand-in, named in `detail`).
+    /// True if the tier `full` refuses to run without it; otherwise a weaker replacement is used, named in `detail`.
     pub required: bool,
-    /// Version or mechanism, or what failed and with which error.
+    /// Version or mechanism, or the error and its cause.
     pub detail: String,
-    /// The smallest change that gives it.
     pub fix: Option<String>,
 }
 
-/// Tries everything, in the order in which it is raised. Refuses (every layer is reported absent) in a process with
-/// several threads, which must not fork: call it at the start of the program. `helper` is the binary that would be the
-/// helper.
+/// Tries every layer, in the order of set-up. A process with several threads must not fork, and reports layers that
+/// need a child as absent: call it at the start of the program. `helper` is the binary that would be the helper.
 pub fn examine(helper: &Path) -> Vec<LayerReport> {
-    let host = Host::inspect(cgroup::Parent::find(), Refused::ask(helper));
+    let host = Host::inspect(cgroup::Parent::find(), Refused::detect(helper));
     let facts = Facts::read();
     let mut layers = namespaces(&facts, host.refused);
     layers.extend([
@@ -47,9 +45,8 @@ pub fn examine(helper: &Path) -> Vec<LayerReport> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Need {
-    Floor,
-    /// Something weaker takes its place, and says so.
-    Extra,
+    Required,
+    Optional,
 }
 
 fn report(
@@ -72,22 +69,22 @@ fn report(
     LayerReport {
         layer,
         present,
-        required: need == Need::Floor,
+        required: need == Need::Required,
         detail,
         fix,
     }
 }
 
-fn of_step(facts: &Facts, step: &'static str) -> impl Fn(&io::Error) -> Advice {
+fn advice_for(facts: &Facts, step: &'static str) -> impl Fn(&io::Error) -> Advice {
     move |error| facts.explain(step, error.raw_os_error().unwrap_or(0))
 }
 
-/// For what the error itself says.
+/// Makes advice without a cause, for an error that explains itself.
 fn fix(fix: &str) -> Advice {
     Advice::new("", fix)
 }
 
-/// Each is used once, because some hosts make namespaces and give no power over them.
+/// Creates each namespace and uses it once, because some hosts create namespaces but grant no capabilities in them.
 fn namespaces(facts: &Facts, refused: Refused) -> Vec<LayerReport> {
     type Use = fn() -> io::Result<()>;
     let nothing: Use = || Ok(());
@@ -110,8 +107,8 @@ fn namespaces(facts: &Facts, refused: Refused) -> Vec<LayerReport> {
             }
             _ => "own",
         };
-        let tried = send_apart(&kinds, use_it).map(|()| detail.to_owned());
-        report(layer, Need::Floor, tried, of_step(facts, "new namespaces"))
+        let tried = run_in_new(&kinds, use_it).map(|()| detail.to_owned());
+        report(layer, Need::Required, tried, advice_for(facts, "new namespaces"))
     });
     reports.into()
 }
@@ -123,7 +120,7 @@ const SAFE: Attributes = Attributes {
 };
 
 fn own_root(facts: &Facts, refused: Refused) -> LayerReport {
-    let tried = send_apart(&[NamespaceKind::User, NamespaceKind::Mount], || {
+    let tried = run_in_new(&[NamespaceKind::User, NamespaceKind::Mount], || {
         mount::make_root_private()?;
         let made = mount::new_filesystem("tmpfs", &[], SAFE)?;
         let here = ringfence_sys::file::current_directory();
@@ -136,28 +133,28 @@ fn own_root(facts: &Facts, refused: Refused) -> LayerReport {
         false => "tmpfs root, read-only trees",
     };
     let tried = tried.map(|()| detail.to_owned());
-    report("own_root", Need::Floor, tried, of_step(facts, "own root"))
+    report("own_root", Need::Required, tried, advice_for(facts, "own root"))
 }
 
 fn own_proc(facts: &Facts) -> LayerReport {
     let kinds = [NamespaceKind::User, NamespaceKind::Mount, NamespaceKind::Pid];
-    let tried = send_apart(&kinds, || mount::new_filesystem("proc", &[], SAFE).map(drop));
+    let tried = run_in_new(&kinds, || mount::new_filesystem("proc", &[], SAFE).map(drop));
     let tried = tried.map(|()| "own /proc, masked".to_owned());
-    report("own_proc", Need::Floor, tried, of_step(facts, "proc"))
+    report("own_proc", Need::Required, tried, advice_for(facts, "proc"))
 }
 
 fn time_namespace(host: &Host) -> LayerReport {
     let unshare = || process::unshare(&[NamespaceKind::Time]);
     let tried = match host.time_namespaces {
-        true => send_apart(&[NamespaceKind::User], unshare).map(|()| "own clocks".to_owned()),
+        true => run_in_new(&[NamespaceKind::User], unshare).map(|()| "own clocks".to_owned()),
         false => Err(io::Error::other("not in this kernel")),
     };
-    report("time_namespace", Need::Extra, tried, |_| {
+    report("time_namespace", Need::Optional, tried, |_| {
         fix("a kernel of 5.6 or later with CONFIG_TIME_NS=y")
     })
 }
 
-/// From this version on signals and abstract sockets are scoped.
+/// First Landlock ABI version that scopes signals and abstract sockets.
 const LANDLOCK_SCOPES: i32 = 6;
 
 fn landlock(facts: &Facts, host: &Host) -> LayerReport {
@@ -165,19 +162,19 @@ fn landlock(facts: &Facts, host: &Host) -> LayerReport {
         true => format!("abi {abi}; signals and abstract sockets are left to the namespaces"),
         false => format!("abi {abi}"),
     });
-    report("landlock", Need::Floor, tried, of_step(facts, "landlock"))
+    report("landlock", Need::Required, tried, advice_for(facts, "landlock"))
 }
 
 fn seccomp(facts: &Facts) -> LayerReport {
     let filter = crate::seccomp::program(crate::seccomp::Profile::Full { memory_cgroup: true });
     let tried = filter.and_then(|filter| {
-        send_apart(&[], || {
-            ringfence_sys::identity::refuse_new_privileges()?;
+        run_in_new(&[], || {
+            ringfence_sys::identity::set_no_new_privileges()?;
             ringfence_sys::seccomp::install(filter)
         })
     });
     let tried = tried.map(|()| "allowlist".to_owned());
-    report("seccomp", Need::Floor, tried, of_step(facts, "seccomp"))
+    report("seccomp", Need::Required, tried, advice_for(facts, "seccomp"))
 }
 
 fn limits(host: &Host) -> LayerReport {
@@ -191,7 +188,7 @@ fn limits(host: &Host) -> LayerReport {
         ))),
         parent => Ok(format!("{}: {cpu}", parent.describe())),
     };
-    report("cgroup", Need::Extra, tried, |_| {
+    report("cgroup", Need::Optional, tried, |_| {
         fix(
             "start it in a delegated cgroup of its own: `systemd-run --user --scope -p Delegate=yes ringfence serve`",
         )
@@ -204,7 +201,7 @@ fn overlay() -> LayerReport {
         true => Ok("for `--workspace DIR:overlay`".to_owned()),
         false => Err(io::Error::other("not loaded")),
     };
-    report("overlayfs", Need::Extra, tried, |_| {
+    report("overlayfs", Need::Optional, tried, |_| {
         fix("`sudo modprobe overlay`; needed for `--workspace DIR:overlay` only")
     })
 }
@@ -216,7 +213,7 @@ fn own_uids(host: &Host) -> LayerReport {
         0 => Err(io::Error::other(lacking)),
         _ => Ok("not needed: the server is an ordinary user".to_owned()),
     };
-    report("own_uid", Need::Extra, tried, |_| {
+    report("own_uid", Need::Optional, tried, |_| {
         fix("CAP_SETUID, CAP_SETGID, CAP_SYS_ADMIN and the whole range of ids")
     })
 }

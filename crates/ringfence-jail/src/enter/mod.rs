@@ -30,8 +30,8 @@ use std::{
 use zeroize::Zeroizing;
 
 #[derive(Debug)]
-pub(crate) struct Handed {
-    /// Trees that only the supervisor could open, by number.
+pub(crate) struct Inherited {
+    /// Trees that only the supervisor could open, by their number in the plan.
     pub(crate) mapped_trees: Vec<(usize, OwnedFd)>,
     pub(crate) supervisor: u32,
     pub(crate) proc: OwnedFd,
@@ -40,24 +40,23 @@ pub(crate) struct Handed {
 #[derive(Debug)]
 pub(crate) struct Entered {
     pub(crate) rules: Rules,
-    /// Where the code is written; a worker has none.
     pub(crate) code: Option<OwnedFd>,
     pub(crate) descriptors: Handles,
 }
 
-/// By which the supervisor, and in part the server, reach into the sandbox from outside. A worker has none.
+/// Descriptors by which the supervisor, and in part the server, reach into the sandbox from outside. A worker has none.
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
     pub(crate) changes: Option<OwnedFd>,
     pub(crate) output: Option<OwnedFd>,
     pub(crate) proc: Option<OwnedFd>,
-    /// The private disk, to be sized (tier `full`).
+    /// The private disk, for changing its size (tier `full`).
     pub(crate) disk: Option<OwnedFd>,
     /// The sockets of its egress (tier `full`).
     pub(crate) sockets: Vec<OwnedFd>,
     /// All layers of packages. None of them is visible inside until a claim names it.
     pub(crate) layers: Option<OwnedFd>,
-    /// The mount namespace of which the sandboxes of a template have copies.
+    /// The mount namespace that the sandboxes of a template copy.
     pub(crate) mount: Option<OwnedFd>,
 }
 
@@ -78,15 +77,15 @@ impl Handles {
     }
 }
 
-/// Every wall that pid 1 and the program share, in order. Nothing of the request is known yet.
-pub(crate) fn enter(plan: &Plan, handed: &Handed) -> StepResult<Entered> {
+/// Raises every wall that pid 1 and the program share, in order. Nothing of the request is known yet.
+pub(crate) fn enter(plan: &Plan, inherited: &Inherited) -> StepResult<Entered> {
     let (code, mut descriptors) = match plan.tier {
         Tier::Full | Tier::Gvisor | Tier::Container => {
-            let built = own_root::enter(plan, handed)?;
+            let built = own_root::enter(plan, inherited)?;
             (built.code, built.handles)
         }
         Tier::Landlock => {
-            take_identity(plan, handed)?;
+            take_identity(plan, inherited)?;
             (Some(open(&plan.layout.code)?), Handles::default())
         }
     };
@@ -95,15 +94,15 @@ pub(crate) fn enter(plan: &Plan, handed: &Handed) -> StepResult<Entered> {
         let lowered = resource::lower_limit(0, limit_of(*limit), *value);
         step(format!("limit {limit:?}"), lowered)?;
     }
-    // A template walks its forks into their namespaces; over anything but those it has no power.
+    // A template moves its forks into their namespaces; over anything but those it has no power.
     let capabilities = match plan.program {
         Program::Template { .. } => identity::keep_one_capability(identity::CAP_SYS_ADMIN),
-        // The program is the template's child, and pid 1 stays what it is.
+        // The program is the template's child, and pid 1 executes no other.
         Program::Forked => identity::drop_own_capabilities(),
         _ => identity::drop_all_capabilities(),
     };
     step("capabilities", capabilities)?;
-    step("no new privileges", identity::refuse_new_privileges())?;
+    step("no new privileges", identity::set_no_new_privileges())?;
     step("not dumpable", process::refuse_dumps())?;
     open_descriptors(plan, &mut descriptors)?;
     Ok(Entered {
@@ -113,8 +112,8 @@ pub(crate) fn enter(plan: &Plan, handed: &Handed) -> StepResult<Entered> {
     })
 }
 
-/// What the program may do in the workspace that its claim has brought: rules are about directories, not about paths.
-pub(crate) fn admit(rules: Rules, plan: &Plan, claim: &Claim) -> StepResult<Rules> {
+/// Adds the program's rights in the workspace of its claim: rules apply to directories, not to paths.
+pub(crate) fn add_workspace_rule(rules: Rules, plan: &Plan, claim: &Claim) -> StepResult<Rules> {
     match &claim.workspace {
         Some(shared) if shared.mode == WorkspaceMode::Rw => {
             step("landlock", rules.add(&plan.layout.workspace, Right::Write))
@@ -123,34 +122,34 @@ pub(crate) fn admit(rules: Rules, plan: &Plan, claim: &Claim) -> StepResult<Rule
     }
 }
 
-/// The filter of pid 1 and of what it starts from then on.
+/// Installs the filter of pid 1 and of what it starts from then on.
 pub(crate) fn filter(plan: &Plan) -> StepResult<()> {
     let filter = step("seccomp filter", seccomp::program(plan.seccomp))?;
     step("seccomp", ringfence_sys::seccomp::install(filter))
 }
 
-/// The program's filters more: what it does in a directory of the host, pid 1 does not. `claimed`: how its claim has
-/// shared one.
-pub(crate) fn filter_in_directories(plan: &Plan, claimed: Option<WorkspaceMode>) -> StepResult<()> {
+/// Installs the program's additional filters for a directory of the host, in which pid 1 does nothing. `claimed`: the
+/// mode in which its claim shares one.
+pub(crate) fn filter_host_directories(plan: &Plan, claimed: Option<WorkspaceMode>) -> StepResult<()> {
     let shared = claimed.or_else(|| plan.shared_mode());
     if shared.is_none() && plan.tier == Tier::Full {
         return Ok(());
     }
-    let more = step("seccomp filters", seccomp::of_host_directories(shared))?;
+    let more = step("seccomp filters", seccomp::host_directory_filters(shared))?;
     let installed = more.iter().try_for_each(ringfence_sys::seccomp::install);
     step("seccomp", installed)
 }
 
-/// The last filter of a program: it installs no more.
+/// Installs the last filter of a program, after which it can install no other.
 pub(crate) fn filter_last() -> StepResult<()> {
-    let filter = step("seccomp filter", seccomp::of_programs())?;
+    let filter = step("seccomp filter", seccomp::final_filter())?;
     step("seccomp", ringfence_sys::seccomp::install(filter))
 }
 
-/// The claim's limits of one process (0: this one), and of all that it starts.
+/// Applies the claim's limits to one process (0: this one), and to all that it starts.
 pub(crate) fn limit(pid: i32, plan: &Plan, claim: &Claim) -> StepResult<()> {
     for (limit, value) in &claim.rlimits {
-        // Without a user namespace of its own all that the user has running counts.
+        // Without a user namespace of its own, all processes of the user count.
         let others = match (plan.tier, &plan.identity, limit) {
             (Tier::Landlock, Identity::Server { uid, .. }, Rlimit::Processes) => {
                 sample::threads_of(*uid) + claim.others
@@ -163,13 +162,13 @@ pub(crate) fn limit(pid: i32, plan: &Plan, claim: &Claim) -> StepResult<()> {
     Ok(())
 }
 
-/// The claim's processors of one process (0: this one), and of all that it starts. The filter refuses this.
+/// Pins one process (0: this one), and all that it starts, to the claim's processors. The filter refuses this.
 pub(crate) fn pin(pid: i32, claim: &Claim, supervisor: u32) -> StepResult<()> {
     let Some(count) = claim.processors else {
         return Ok(());
     };
     let first = usize::try_from(supervisor).unwrap_or(0);
-    // Of an interpreter that was started ahead, each thread that it has.
+    // An interpreter that was started before its claim may have several threads.
     let pinned = tree::threads(pid).and_then(|threads| {
         let pin = |thread| resource::pin_to_processors(thread, first, count);
         threads.into_iter().try_for_each(pin)
@@ -177,14 +176,14 @@ pub(crate) fn pin(pid: i32, claim: &Claim, supervisor: u32) -> StepResult<()> {
     step("processor affinity", pinned)
 }
 
-/// Maps the one id inside to this process's own outside, as any process may (user_namespaces(7)), and offers the
-/// sandbox first when the host's memory runs out. For pid 1 of a sandbox that is made from a template.
-pub(crate) fn map_self(plan: &Plan, handed: &Handed) -> StepResult<()> {
+/// Maps the one id inside to this process's own outside, as any process may (user_namespaces(7)), and makes the sandbox
+/// the first to be killed when the host runs out of memory. For pid 1 of a sandbox that is made from a template.
+pub(crate) fn map_self(plan: &Plan, inherited: &Inherited) -> StepResult<()> {
     let (uid, gid) = match plan.identity {
-        Identity::Own { base } => (base + handed.supervisor, base + handed.supervisor),
+        Identity::Own { base } => (base + inherited.supervisor, base + inherited.supervisor),
         Identity::Server { uid, gid } => (uid, gid),
     };
-    let own = file::open_directory(handed.proc.as_fd(), Path::new("self/."));
+    let own = file::open_directory(inherited.proc.as_fd(), Path::new("self/."));
     let own = step("open own process", own)?;
     for (name, text) in [
         ("setgroups", "deny".to_owned()),
@@ -197,23 +196,23 @@ pub(crate) fn map_self(plan: &Plan, handed: &Handed) -> StepResult<()> {
     Ok(())
 }
 
-/// Becomes the sandbox's own user, where the server is root; else stays who it is.
-fn take_identity(plan: &Plan, handed: &Handed) -> StepResult<()> {
+/// Becomes the sandbox's own user, if the server is root; else keeps the server's.
+fn take_identity(plan: &Plan, inherited: &Inherited) -> StepResult<()> {
     let Identity::Own { base } = plan.identity else {
         return Ok(());
     };
     if !matches!(plan.program, Program::Forked) {
-        step("groups", identity::leave_groups())?;
+        step("groups", identity::clear_groups())?;
     }
     let id = match (plan.tier, &plan.program) {
-        (Tier::Full, Program::Template { .. }) | (Tier::Landlock, _) => base + handed.supervisor,
+        (Tier::Full, Program::Template { .. }) | (Tier::Landlock, _) => base + inherited.supervisor,
         (Tier::Full | Tier::Gvisor | Tier::Container, _) => INSIDE_ID,
     };
     step("identity", identity::become_user(id, id))
 }
 
 fn rules(plan: &Plan) -> StepResult<Rules> {
-    // Held until the rules are made of it.
+    // Kept open until the rules are made from it.
     let workspace = match plan.tier {
         Tier::Full | Tier::Gvisor | Tier::Container => None,
         Tier::Landlock => Some(open_inside(plan, &plan.layout.workspace)?),
@@ -241,8 +240,8 @@ fn rules(plan: &Plan) -> StepResult<Rules> {
     step("landlock", landlock::prepare(&rules, tcp))
 }
 
-/// Writes what the claim brings: the code where the program cannot write, and the input files, whatever their names,
-/// where the program could have written them (no link is followed, nothing outside the workspace is reached).
+/// Writes the files of the claim: the code to a place that the program cannot write, and the input files, under any
+/// names, where the program could have written them (no link is followed, nothing outside the workspace is reached).
 pub(crate) fn write(plan: &Plan, claim: &Claim, code: Option<&OwnedFd>, payload: &File) -> StepResult<()> {
     for ((name, part), directory) in claim.code.iter().zip(code.into_iter().cycle()) {
         let written = file::make_file(directory.as_fd(), Path::new(name), 0o444)
@@ -291,10 +290,10 @@ fn open_descriptors(plan: &Plan, descriptors: &mut Handles) -> StepResult<()> {
     Ok(())
 }
 
-/// A directory of the program's. Without a root of its own that may be one of the host's, under its own path.
+/// Opens a directory of the program's; in the tier `landlock` it may be one of the host's, under its own path.
 fn open_inside(plan: &Plan, path: &Path) -> StepResult<OwnedFd> {
     match plan.shared_at(path).filter(|_| plan.tier == Tier::Landlock) {
-        Some(shared) => step(format!("open {}", path.display()), shared.again()),
+        Some(shared) => step(format!("open {}", path.display()), shared.reopen()),
         None => open(path),
     }
 }
@@ -320,17 +319,17 @@ fn limit_of(limit: Rlimit) -> Limit {
     }
 }
 
-/// Own clocks for the processes to come: the sandbox was "booted" now, so that the host's uptime does not show.
-fn own_clocks(proc: BorrowedFd<'_>) -> io::Result<()> {
+/// Creates a time namespace for future children, "booted" now, so that the host's uptime does not show.
+fn new_time_namespace(proc: BorrowedFd<'_>) -> io::Result<()> {
     let path = Path::new("self/timens_offsets");
-    // Offsets count from the host's clocks, and this process may be in a time namespace already, which may run ahead.
+    // Offsets count from the host's clocks, and this process may be in a time namespace already, which may be ahead.
     let inherited = file::read_small(proc, path, 4096)?;
     process::unshare(&[NamespaceKind::Time])?;
     let (monotonic, boot) = resource::clock_seconds();
     file::write_small(proc, path, &offsets_to_zero(&inherited, monotonic, boot))
 }
 
-/// What sets clocks that show these seconds to the beginning of one, given the offsets by which they show them.
+/// Returns the offsets that set clocks that show these seconds, by these offsets, to the beginning of second 0.
 fn offsets_to_zero(inherited: &str, monotonic: i64, boot: i64) -> String {
     let line = |name: &str, now: i64| {
         let words = inherited.lines().find_map(|line| line.trim().strip_prefix(name));
@@ -341,8 +340,8 @@ fn offsets_to_zero(inherited: &str, monotonic: i64, boot: i64) -> String {
     line("monotonic", monotonic) + &line("boottime", boot)
 }
 
-/// A name and a network of its own, with the sockets of its egress. What a socket may hold is kept small.
-fn own_host(plan: &Plan, proc: BorrowedFd<'_>) -> StepResult<Vec<OwnedFd>> {
+/// Sets the host name, keeps the buffers of sockets small, and opens the sockets of the egress.
+fn set_up_host_name_and_network(plan: &Plan, proc: BorrowedFd<'_>) -> StepResult<Vec<OwnedFd>> {
     if !plan.refused.host_name {
         step("host name", identity::set_host_name("sandbox"))?;
     }
@@ -356,7 +355,7 @@ fn own_host(plan: &Plan, proc: BorrowedFd<'_>) -> StepResult<Vec<OwnedFd>> {
     if !plan.is_bound_late() {
         return Ok(Vec::new());
     }
-    step("sockets of the egress", egress::open_ready())
+    step("sockets of the egress", egress::open_default())
 }
 
 #[cfg(test)]
@@ -364,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clocks_begin_at_zero_in_whatever_time_namespace_the_server_is() {
+    fn clocks_start_at_zero_in_any_time_namespace() {
         let check = |inherited: &str, expect: &str| {
             assert_eq!(offsets_to_zero(inherited, 500, 600), expect, "{inherited:?}");
         };

@@ -1,6 +1,6 @@
 //! The steps of the `full` tier: namespaces, an identity and a root of its own.
 
-use super::{Handed, Handles, own_clocks, own_host, take_identity};
+use super::{Handles, Inherited, new_time_namespace, set_up_host_name_and_network, take_identity};
 use crate::{
     Plan, Program,
     failure::{Failure, StepResult, step},
@@ -20,7 +20,7 @@ use std::{
     path::Path,
 };
 
-/// A kernel has some sixty.
+/// A kernel has about sixty.
 const PROC_ENTRIES_MAX: usize = 1024;
 
 pub(crate) const READ_ONLY: Attributes = Attributes {
@@ -34,22 +34,22 @@ const READ_WRITE: Attributes = Attributes {
     no_exec: false,
 };
 
-pub(super) fn enter(plan: &Plan, handed: &Handed) -> StepResult<Built> {
+pub(super) fn enter(plan: &Plan, inherited: &Inherited) -> StepResult<Built> {
     step("private mounts", mount::make_root_private())?;
     step("cgroup namespace", process::unshare(&[NamespaceKind::Cgroup]))?;
     if plan.time_namespace {
-        step("time namespace", own_clocks(handed.proc.as_fd()))?;
+        step("time namespace", new_time_namespace(inherited.proc.as_fd()))?;
     }
     let mut built = match plan.root.is_empty() {
         true => {
-            take_identity(plan, handed)?;
+            take_identity(plan, inherited)?;
             Built::default()
         }
-        false => change_root(plan, handed)?,
+        false => change_root(plan, inherited)?,
     };
-    let sockets = own_host(plan, handed.proc.as_fd())?;
+    let sockets = set_up_host_name_and_network(plan, inherited.proc.as_fd())?;
     let of_sandboxes = match plan.program {
-        Program::Template { .. } => Some(keep_root_for_sandboxes(handed)?),
+        Program::Template { .. } => Some(keep_root_for_sandboxes(inherited)?),
         _ => None,
     };
     if !plan.upon.is_empty() {
@@ -60,18 +60,18 @@ pub(super) fn enter(plan: &Plan, handed: &Handed) -> StepResult<Built> {
     Ok(built)
 }
 
-/// Descriptors to what has no name any more once the root is built.
+/// Descriptors to objects that no longer have a path once the root is built.
 #[derive(Default)]
 pub(super) struct Built {
-    /// The code directory, writable through this descriptor alone; a worker has none.
+    /// The code directory, writable only through this descriptor; `None` for a worker.
     pub(super) code: Option<OwnedFd>,
     pub(super) handles: Handles,
 }
 
-fn change_root(plan: &Plan, handed: &Handed) -> StepResult<Built> {
-    // Before the identity changes: below a home directory only its owner can open the interpreter's tree.
-    let trees = open_trees(plan, handed)?;
-    take_identity(plan, handed)?;
+fn change_root(plan: &Plan, inherited: &Inherited) -> StepResult<Built> {
+    // Opened before the identity changes: below a home directory only its owner can open the interpreter's tree.
+    let trees = open_trees(plan, inherited)?;
+    take_identity(plan, inherited)?;
     let built = build_root(plan, &trees)?;
     match plan.refused.pivot_root {
         true => step("chroot", mount::change_root_to_current_directory())?,
@@ -80,19 +80,19 @@ fn change_root(plan: &Plan, handed: &Handed) -> StepResult<Built> {
     Ok(built)
 }
 
-/// Leaves the root of a template to its sandboxes, and goes on in a copy. In what they have a copy of nothing can be
-/// written, whatever the template makes for itself.
-fn keep_root_for_sandboxes(handed: &Handed) -> StepResult<OwnedFd> {
-    let opened = file::open_namespace(handed.proc.as_fd(), Path::new("self/ns/mnt"));
+/// Keeps the root of a template for its sandboxes, and continues in a copy. Nothing can be written in the root that
+/// they copy, even if the template mounts something writable for itself.
+fn keep_root_for_sandboxes(inherited: &Inherited) -> StepResult<OwnedFd> {
+    let opened = file::open_namespace(inherited.proc.as_fd(), Path::new("self/ns/mnt"));
     let kept = step("open namespace mnt", opened)?;
     step("mounts of its own", process::unshare(&[NamespaceKind::Mount]))?;
     Ok(kept)
 }
 
-fn open_trees(plan: &Plan, handed: &Handed) -> StepResult<Vec<OwnedFd>> {
+fn open_trees(plan: &Plan, inherited: &Inherited) -> StepResult<Vec<OwnedFd>> {
     let open = |(number, tree): (usize, &Tree)| {
         let name = || format!("open tree {}", tree.source.display());
-        let opened = match handed.mapped_trees.iter().find(|(mapped, _)| *mapped == number) {
+        let opened = match inherited.mapped_trees.iter().find(|(at, _)| *at == number) {
             Some((_, mapped)) => step(name(), mapped.try_clone())?,
             None => step(name(), clone_tree(plan, tree))?,
         };
@@ -110,7 +110,7 @@ fn open_trees(plan: &Plan, handed: &Handed) -> StepResult<Vec<OwnedFd>> {
 
 pub(crate) fn clone_tree(plan: &Plan, tree: &Tree) -> io::Result<OwnedFd> {
     match plan.shared_at(&tree.source) {
-        Some(shared) => mount::clone_tree(shared.again()?.as_fd(), Path::new("")),
+        Some(shared) => mount::clone_tree(shared.reopen()?.as_fd(), Path::new("")),
         None => mount::clone_tree(file::current_directory(), &tree.source),
     }
 }
@@ -125,11 +125,10 @@ fn new_tmpfs(bytes: u64, files: u64) -> io::Result<OwnedFd> {
     mount::new_filesystem("tmpfs", &options, READ_WRITE)
 }
 
-/// Where a root is built.
 #[derive(Clone, Copy)]
 struct Site<'a> {
     root: BorrowedFd<'a>,
-    /// Where directories and files are made: in the root, or in the scratch upon it.
+    /// The file system in which directories and files are made: the root, or the scratch upon it.
     made: BorrowedFd<'a>,
     trees: &'a [OwnedFd],
 }
@@ -140,7 +139,7 @@ fn build_root(plan: &Plan, trees: &[OwnedFd]) -> StepResult<Built> {
         return Err(Failure::other("plan", "no root in the plan"));
     };
     let root = step("root tmpfs", new_tmpfs(*bytes, *files))?;
-    // Anywhere will do: the mount is reached through its descriptor until pivot_root.
+    // Any place will do: the mount is reached through its descriptor until pivot_root.
     let attached = mount::attach(root.as_fd(), file::current_directory(), Path::new("/"));
     step("attach root", attached)?;
     step("enter root", process::change_directory_to(root.as_fd()))?;
@@ -152,7 +151,7 @@ fn build_root(plan: &Plan, trees: &[OwnedFd]) -> StepResult<Built> {
     build(plan, steps, site)
 }
 
-/// Covers what a root that stands already has for others.
+/// Mounts a sandbox's own parts upon an existing root that it shares with others.
 fn build_upon(plan: &Plan) -> StepResult<Built> {
     let mut steps = plan.upon.iter();
     let Some(plan::Step::Scratch { bytes, files, path }) = steps.next() else {
@@ -161,7 +160,7 @@ fn build_upon(plan: &Plan) -> StepResult<Built> {
     step("enter root", process::change_directory(Path::new("/")))?;
     let root = file::open_directory(file::current_directory(), Path::new("/"));
     let root = step("open root", root)?;
-    // Before they are covered.
+    // Cloned before they are covered.
     let trees: StepResult<Vec<OwnedFd>> = trees_of_root(plan)
         .map(|path| {
             let cloned = mount::clone_tree(root.as_fd(), inside(path));
@@ -192,7 +191,7 @@ fn trees_of_root(plan: &Plan) -> impl Iterator<Item = &Path> {
 
 fn build<'a>(plan: &Plan, steps: impl Iterator<Item = &'a plan::Step>, site: Site<'_>) -> StepResult<Built> {
     use plan::Step as Action;
-    file::set_umask(0); // what is made has the mode that it is made with
+    file::set_umask(0); // files and directories get exactly the mode given
     let mut built = Built::default();
     for action in steps {
         let seals_code = match action {
@@ -210,7 +209,7 @@ fn build<'a>(plan: &Plan, steps: impl Iterator<Item = &'a plan::Step>, site: Sit
             _ => Ok(None),
         };
         if let Some(path) = step("layers", layers)? {
-            // Leads there when the next mount has covered it, too.
+            // The descriptor still leads there when the next mount has covered it.
             let opened = file::open_directory(site.root, inside(path));
             built.handles.layers = Some(step("layers", opened)?);
         }
@@ -225,7 +224,7 @@ fn perform(action: &plan::Step, site: Site<'_>) -> StepResult<()> {
     let name = |what: &str, path: &Path| format!("{what} {}", path.display());
     let Site { root, made, .. } = site;
     match action {
-        // These are done before, or after.
+        // The caller performs these, before or after.
         Action::Root { .. }
         | Action::Scratch { .. }
         | Action::TreeOfRoot(_)
@@ -246,8 +245,8 @@ fn perform(action: &plan::Step, site: Site<'_>) -> StepResult<()> {
         }
         Action::Tree { number, path } => step(name("attach", path), attach(*number, site, path)),
         Action::Overlay { lower, path } => step(name("overlay", path), overlay(*lower, site, path)),
-        Action::Writable(path) => step(name("writable", path), show(site, path, None)),
-        Action::Sealed(path) => step(name("sealed", path), show(site, path, Some(READ_ONLY))),
+        Action::Writable(path) => step(name("writable", path), expose(site, path, None)),
+        Action::Sealed(path) => step(name("sealed", path), expose(site, path, Some(READ_ONLY))),
         Action::SealRoot => step("seal root", mount::restrict(root, READ_ONLY, Reach::ThisMount)),
         Action::Pts => step("devpts", pseudo_terminals(root)),
         Action::Proc(shown) => match shown {
@@ -261,7 +260,7 @@ fn perform(action: &plan::Step, site: Site<'_>) -> StepResult<()> {
     }
 }
 
-/// Relative to the root, which is the working directory.
+/// Returns the path relative to the root, which is the working directory.
 fn inside(path: &Path) -> &Path {
     path.strip_prefix("/").unwrap_or(path)
 }
@@ -272,8 +271,8 @@ fn attach(number: usize, site: Site<'_>, path: &Path) -> io::Result<()> {
     mount::attach(tree.as_fd(), site.root, inside(path))
 }
 
-/// Shows what was made at this path there, by a mount of its own.
-fn show(site: Site<'_>, path: &Path, restricted: Option<Attributes>) -> io::Result<()> {
+/// Mounts what was made at this path upon the same path of the root.
+fn expose(site: Site<'_>, path: &Path, restricted: Option<Attributes>) -> io::Result<()> {
     let same = mount::clone_tree(site.made, inside(path))?;
     if let Some(attributes) = restricted {
         mount::restrict(same.as_fd(), attributes, Reach::ThisMount)?;
@@ -281,7 +280,7 @@ fn show(site: Site<'_>, path: &Path, restricted: Option<Attributes>) -> io::Resu
     mount::attach(same.as_fd(), site.root, inside(path))
 }
 
-/// The lower tree is attached only while the overlay opens it.
+/// Mounts an overlay. The lower tree is attached only while the overlay opens it.
 fn overlay(lower: usize, site: Site<'_>, path: &Path) -> io::Result<()> {
     let place = inside(Path::new(root::OVERLAY_LOWER));
     attach(lower, site, place)?;
@@ -306,7 +305,7 @@ fn pseudo_terminals(root: BorrowedFd<'_>) -> io::Result<()> {
         ("newinstance", None),
         ("ptmxmode", Some("0666")),
         ("mode", Some("0620")),
-        // The kernel has some thousands for everybody.
+        // The kernel has a few thousand for the whole host.
         ("max", Some("16")),
     ];
     let made = mount::new_filesystem("devpts", &options, attributes)?;
@@ -322,7 +321,7 @@ fn own_proc(root: BorrowedFd<'_>, options: &[(&str, Option<&str>)]) -> io::Resul
     mount::attach(made.as_fd(), root, Path::new("proc"))
 }
 
-/// Hides every name that is neither a process nor shown: directories behind an empty one, files behind `/dev/null`.
+/// Hides every name that is neither a process nor listed: directories behind an empty one, files behind `/dev/null`.
 fn mask_proc(root: BorrowedFd<'_>, shown: &[String]) -> io::Result<()> {
     let proc = file::open_listing(root, Path::new("proc"))?;
     for (name, kind) in file::list_kinds(proc.as_fd(), PROC_ENTRIES_MAX)? {
@@ -337,6 +336,6 @@ fn mask_proc(root: BorrowedFd<'_>, shown: &[String]) -> io::Result<()> {
         };
         mount::bind(behind, &Path::new("proc").join(&name))?;
     }
-    // How many files, inodes and names the whole host has.
+    // proc/sys/fs shows how many files, inodes and names the whole host has.
     mount::bind(inside(Path::new(root::EMPTY)), Path::new("proc/sys/fs"))
 }

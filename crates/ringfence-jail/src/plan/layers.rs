@@ -1,4 +1,4 @@
-//! The layers of a plan in the words of a result: what is up, and by what means.
+//! The layers of a plan as a result reports them: which are active, and by what means.
 
 use super::{Claim, Identity, Plan};
 use crate::{Host, cgroup::Parent};
@@ -21,7 +21,7 @@ impl Plan {
         layer("ipc_namespace", full, only_full("own"));
         layer("uts_namespace", full, only_full("own"));
         layer("cgroup_namespace", full, only_full("own"));
-        for (name, detail) in self.weaker() {
+        for (name, detail) in self.weakened() {
             layer(name, false, detail.to_owned());
         }
         let time = match self.time_namespace {
@@ -56,7 +56,7 @@ impl Plan {
         Isolation::new(self.tier, layers)
     }
 
-    fn weaker(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+    fn weakened(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         let (full, refused) = (self.tier == Tier::Full, self.refused);
         let host_name = ("host_name", "the host's: sethostname is refused here");
         let root = ("pivot_root", "the root is a chroot: pivot_root is refused here");
@@ -66,7 +66,7 @@ impl Plan {
 
     fn network(claim: &Claim) -> &'static str {
         match claim.egress {
-            Some(_) => "own, and out of it what the rules allow",
+            Some(_) => "own, egress as the rules allow",
             None => "own, loopback only",
         }
     }

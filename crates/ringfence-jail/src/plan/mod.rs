@@ -1,5 +1,5 @@
-//! What one sandbox will be: every mount, identity, limit and rule, decided before anything is done. `build` and
-//! `claim` are pure, so a plan can be printed, compared with a golden file, and reasoned about without a kernel.
+//! The plan of one sandbox: every mount, identity, limit and rule, decided before anything is done. `build` and `claim`
+//! are pure, so a plan can be printed, compared with a golden file, and reasoned about without a kernel.
 
 mod claim;
 mod layers;
@@ -27,18 +27,17 @@ pub struct Plan {
     /// Trees of the host, opened before the identity changes.
     pub trees: Vec<Tree>,
     pub root: Vec<Step>,
-    /// What comes upon a root that stands already and stays as it is: that of a template, of which each of its
-    /// sandboxes has a copy. Without it, all is in `root`.
+    /// Steps upon the root of a template, which stays as it is and of which each of its sandboxes has a copy.
     pub upon: Vec<Step>,
     pub time_namespace: bool,
-    /// Steps that are left out, or done otherwise, because a filter refuses them.
+    /// Steps that are left out, or done differently, because a filter refuses them.
     pub refused: Refused,
     pub landlock: Vec<(PathBuf, PathRight)>,
     pub seccomp: seccomp::Profile,
-    /// A directory of the host that is shown: sockets with names are refused, because of those in it, and set-id bits,
-    /// because of the programs that are left in it.
+    /// A directory of the host that is shown. Sockets with names are refused then, because of those in it, and set-id
+    /// bits, because of the programs that are left in it.
     pub shared: Option<HostWorkspace>,
-    /// `setrlimit`, of what is the same for every claim.
+    /// Resource limits (setrlimit(2)) that are the same for every claim.
     pub rlimits: Vec<(Rlimit, u64)>,
     pub cgroups: cgroup::Parent,
     pub limits: Limits,
@@ -48,7 +47,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What is known of a sandbox whose walls somebody else raises: its tier, its directories, its program.
+    /// The plan of a sandbox whose walls another program raises: only tier, directories and program are known.
     pub fn made_elsewhere(tier: Tier, program: Program, limits: Limits) -> Self {
         let layout = Layout::own_root();
         Self {
@@ -73,13 +72,13 @@ impl Plan {
         }
     }
 
-    /// The directory of the host that is shown, where that is what the path leads to.
+    /// Returns the directory of the host that is shown, if it is at this path.
     pub(crate) fn shared_at(&self, path: &Path) -> Option<&Pinned> {
         let shared = self.shared.as_ref().map(|shared| &shared.directory);
         shared.filter(|shared| shared.path == path)
     }
 
-    /// How it is shown; an overlay is written like any other.
+    /// Returns how it is shown; an overlay is written like any other.
     pub(crate) fn shared_mode(&self) -> Option<WorkspaceMode> {
         self.shared.as_ref().map(|shared| match shared.mode {
             WorkspaceMode::Ro => WorkspaceMode::Ro,
@@ -87,7 +86,7 @@ impl Plan {
         })
     }
 
-    /// Whether a claim may bring it packages and ports, which a child of its supervisor attaches.
+    /// True if a claim may add packages and ports, which a child of its supervisor attaches.
     pub(crate) fn is_bound_late(&self) -> bool {
         let takes_claims = matches!(
             self.program,
@@ -97,7 +96,6 @@ impl Plan {
     }
 }
 
-/// Who a sandbox is on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Identity {
     /// A uid and gid of its own: `base` + pid of the supervisor.
@@ -116,9 +114,9 @@ pub const INSIDE_ID: u32 = 1000;
 pub struct Tree {
     pub source: PathBuf,
     pub writable: bool,
-    /// Whether device nodes of it are usable (only for the nodes themselves).
+    /// True if its device nodes are usable (only for the nodes themselves).
     pub devices: bool,
-    /// Show the owner's files as the sandbox's own (a workspace, when the server is root).
+    /// Maps the owner of its files to the sandbox's user (a workspace, if the server is root).
     pub map_owner: bool,
 }
 
@@ -141,7 +139,7 @@ pub enum PathRight {
     Device,
 }
 
-/// Resource limits of the program (`setrlimit(2)`).
+/// Resource limits of the program (setrlimit(2)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Rlimit {
     Core,
@@ -159,14 +157,13 @@ pub enum Rlimit {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// The host lacks a layer that the tier promises.
     #[error("this host has no {layer}")]
     MissingLayer { layer: &'static str },
     #[error("{} holds more than an interpreter and is not shown to programs", .path.display())]
     TreeTooBroad { path: PathBuf },
 }
 
-/// Makes the plan. Pure: the same spec and host give the same plan.
+/// Builds the plan. Pure: the same spec and host give the same plan.
 pub fn build(spec: JailSpec, host: &Host) -> Result<Plan, PlanError> {
     if host.landlock == 0 {
         return Err(PlanError::MissingLayer { layer: "landlock" });

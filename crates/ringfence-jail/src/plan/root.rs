@@ -1,5 +1,5 @@
-//! The root that a program of the full tier sees: one small file system in memory, the system's and the interpreter's
-//! trees read-only upon it, and nothing else of the host, not even as a name.
+//! The root that a program of the tier `full` sees: one small file system in memory, the system's and the interpreter's
+//! trees mounted read-only upon it, and nothing else of the host, not even a name.
 
 use super::{Identity, Tree};
 use crate::{
@@ -15,10 +15,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// One act of building the root. Paths are absolute as the program will see them.
+/// One step of building the root. Paths are absolute, as the program will see them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Step {
-    /// The root itself: a tmpfs of this size; workspace, /tmp, home and /dev/shm are directories of it.
+    /// The root itself: a tmpfs of this size, of which workspace, /tmp, home and /dev/shm are directories.
     Root {
         bytes: u64,
         files: u64,
@@ -40,7 +40,7 @@ pub enum Step {
         number: usize,
         path: PathBuf,
     },
-    /// A host directory below, a directory of the root above: writes go above.
+    /// An overlay: a host directory is the lower layer, a directory of the root the upper one, which gets the writes.
     Overlay {
         lower: usize,
         path: PathBuf,
@@ -50,23 +50,22 @@ pub enum Step {
         number: usize,
         path: PathBuf,
     },
-    /// The tree of layers that is there already, before something covers it.
+    /// The tree of layers that the root has already, before something covers it.
     LayersOfRoot(PathBuf),
-    /// Shows again what the root has there, and the scratch covers.
+    /// Attaches again what the root has there, and the scratch covers.
     TreeOfRoot(PathBuf),
     /// A tmpfs of this size upon a root that is read-only. Directories, links and texts that follow are made in it, and
-    /// seen only where one of its directories is shown at the same place of the root.
+    /// are visible only where one of its directories is mounted at the same place of the root.
     Scratch {
         bytes: u64,
         files: u64,
         path: PathBuf,
     },
-    /// Keeps this directory writable when the root becomes read-only, or shows that of the scratch.
+    /// Keeps this directory writable when the root becomes read-only, or mounts that of the scratch.
     Writable(PathBuf),
-    /// Shows this directory of the scratch, read-only.
+    /// Mounts this directory of the scratch, read-only.
     Sealed(PathBuf),
     SealRoot,
-    /// Pseudo-terminals of its own at `/dev/pts`.
     Pts,
     /// `/proc` of its own pid namespace, read-only.
     Proc(ProcEntries),
@@ -77,14 +76,14 @@ pub enum ProcEntries {
     Nothing,
     /// These names; everything else is masked.
     Only(Vec<String>),
-    /// Everything: for a template, because the kernel lets a sandbox below it have a `/proc` of its own only where one
-    /// that is whole can be seen (`mount_too_revealing`).
+    /// For a template: the kernel allows a sandbox its own `/proc` only if a whole one is visible
+    /// (`mount_too_revealing`).
     All,
 }
 
-/// Names in `/proc` that ordinary programs read and that tell nothing of other processes. Everything else is masked,
-/// so that a file that a later kernel adds is hidden until somebody decides otherwise.
-const PROC_SHOWN: [&str; 12] = [
+/// Names in `/proc` that ordinary programs read and that reveal nothing of other processes. Everything else is masked,
+/// so that a file that a later kernel adds is hidden until it is added here.
+const PROC_VISIBLE: [&str; 12] = [
     "cpuinfo",
     "filesystems",
     "loadavg",
@@ -101,7 +100,7 @@ const PROC_SHOWN: [&str; 12] = [
 
 /// An empty read-only directory of the root, used to hide others.
 pub(crate) const EMPTY: &str = "/run";
-/// Where an overlay keeps what the program writes (seen from inside as a read-only directory).
+/// The upper directory of an overlay, with what the program writes (seen from inside as a read-only directory).
 pub(crate) const UPPER: &str = "/.overlay/upper";
 pub(crate) const OVERLAY_WORK: &str = "/.overlay/work";
 pub(crate) const OVERLAY_LOWER: &str = "/.overlay/lower";
@@ -111,7 +110,7 @@ const TOO_BROAD: &[&str] = &[
     "/sys", "/tmp", "/var",
 ];
 
-/// Whether showing this directory would show people's files.
+/// True if showing this directory would show files of users.
 pub(super) fn too_broad(path: &Path) -> bool {
     let is_home = path.parent() == Some(Path::new("/home"));
     !path.is_absolute() || is_home || TOO_BROAD.iter().any(|broad| path == Path::new(broad))
@@ -140,20 +139,20 @@ pub(super) fn build(spec: &JailSpec, host: &Host, identity: Identity) -> Steps {
         root.directory(Path::new("/proc"), 0o555);
         root.steps.push(Step::SealRoot);
         root.steps.push(Step::Proc(ProcEntries::Nothing));
-        return root.alone();
+        return root.into_steps();
     }
     root.etc(host);
     root.system(spec, host);
     root.devices(host);
     if matches!(spec.program, Program::Template { .. }) {
-        // Nothing in it can be written: its sandboxes have it, too.
-        root.places(spec);
+        // Nothing in it can be written, since its sandboxes have it, too.
+        root.mount_points(spec);
         root.packages(spec);
         root.steps.push(Step::SealRoot);
         root.proc(ProcEntries::All);
         return Steps {
             upon: upon(spec),
-            ..root.alone()
+            ..root.into_steps()
         };
     }
     root.steps.push(Step::Pts);
@@ -162,12 +161,12 @@ pub(super) fn build(spec: &JailSpec, host: &Host, identity: Identity) -> Steps {
     root.workspace(spec, identity);
     root.packages(spec);
     root.steps.push(Step::SealRoot);
-    root.proc(shown());
-    root.alone()
+    root.proc(visible_proc_entries());
+    root.into_steps()
 }
 
-/// What a template and each of its sandboxes have for themselves: a tmpfs with what they may write, terminals, and, but
-/// for the template, `/proc`, and a place for a layer that covers all layers.
+/// Returns the steps for what a template and each of its sandboxes have for themselves: a tmpfs with their writable
+/// directories, terminals, and, except in the template, `/proc`, and a place for a layer that covers all layers.
 fn upon(spec: &JailSpec) -> Vec<Step> {
     let mut scratch = Root::default();
     let bytes = spec.limits.private_disk_bytes();
@@ -177,42 +176,41 @@ fn upon(spec: &JailSpec) -> Vec<Step> {
         path: spec.layout.workspace.clone(),
     });
     scratch.own_directories(spec);
-    scratch.show(&spec.layout.code);
-    // Last, since it covers the scratch itself.
+    scratch.seal(&spec.layout.code);
     let mut own = vec![Step::Pts];
     if spec.program == Program::Forked {
         if spec.layers.is_some() {
             let path = PathBuf::from(PACKAGES);
             scratch.steps.push(Step::LayersOfRoot(path.clone()));
-            scratch.place_of_layer(&path);
-            scratch.show(&path);
+            scratch.layer_mount_point(&path);
+            scratch.seal(&path);
         }
-        own.push(Step::Proc(shown()));
+        own.push(Step::Proc(visible_proc_entries()));
     }
     let path = spec.layout.workspace.clone();
     scratch.directory(&path, 0o755);
+    // The last directory of the scratch, since it covers the scratch itself.
     scratch.steps.push(Step::Writable(path));
-    scratch.show_interpreter(spec);
+    scratch.uncover_interpreter(spec);
     scratch.steps.extend(own);
     scratch.steps
 }
 
-fn shown() -> ProcEntries {
-    ProcEntries::Only(PROC_SHOWN.map(str::to_owned).into())
+fn visible_proc_entries() -> ProcEntries {
+    ProcEntries::Only(PROC_VISIBLE.map(str::to_owned).into())
 }
 
 #[derive(Default)]
 struct Root {
     trees: Vec<Tree>,
-    /// Which of them holds the layers of packages, where `/proc` will cover it.
+    /// The number of the tree of package layers, where `/proc` will cover it.
     layers: Option<usize>,
     steps: Vec<Step>,
     made: BTreeSet<PathBuf>,
 }
 
 impl Root {
-    /// All of it, with nothing upon it.
-    fn alone(self) -> Steps {
+    fn into_steps(self) -> Steps {
         Steps {
             trees: self.trees,
             root: self.steps,
@@ -220,22 +218,21 @@ impl Root {
         }
     }
 
-    /// Shows a directory of the scratch, read-only.
-    fn show(&mut self, path: &Path) {
+    fn seal(&mut self, path: &Path) {
         self.steps.push(Step::Sealed(path.to_owned()));
     }
 
-    /// An interpreter may lie below a directory that is covered.
-    fn show_interpreter(&mut self, spec: &JailSpec) {
+    /// Attaches the trees of an interpreter again that lie below a directory that is covered.
+    fn uncover_interpreter(&mut self, spec: &JailSpec) {
         let layout = &spec.layout;
-        let private = private(spec).map(|(path, _)| path);
+        let private = private_directories(spec).map(|(path, _)| path);
         let covered = [layout.workspace.as_path(), &layout.code]
             .into_iter()
             .chain(private);
         let covered: Vec<&Path> = covered.collect();
         let is_covered = |path: &Path| covered.iter().any(|covered| path.starts_with(covered));
         let mut trees: Vec<&PathBuf> = spec.trees.iter().filter(|tree| is_covered(tree)).collect();
-        trees.sort(); // an outer tree, which brings those inside it, before them
+        trees.sort(); // an outer tree before those inside it, which come with it
         trees.dedup_by(|inner, outer| inner.starts_with(&**outer));
         for path in &trees {
             self.directory(path, 0o755);
@@ -247,7 +244,7 @@ impl Root {
         }
     }
 
-    /// The directory and all above it that are not there yet.
+    /// Makes the directory and all above it that are not there yet.
     fn directory(&mut self, path: &Path, mode: u32) {
         if path == Path::new("/") || self.made.contains(path) {
             return;
@@ -277,12 +274,12 @@ impl Root {
     }
 
     fn read_only_tree(&mut self, path: &Path, node: Node) {
-        self.place(path, node);
+        self.mount_point(path, node);
         self.attach(Tree::read_only(path.to_owned()), path);
     }
 
-    /// Makes the place on which a tree is attached, unless it lies inside a tree, where the place is there already.
-    fn place(&mut self, path: &Path, node: Node) {
+    /// Makes the mount point of a tree, unless it lies inside a tree, where it is there already.
+    fn mount_point(&mut self, path: &Path, node: Node) {
         if self.trees.iter().any(|tree| path.starts_with(&tree.source)) {
             return;
         }
@@ -298,7 +295,7 @@ impl Root {
         self.steps.push(Step::Tree { number, path });
     }
 
-    /// `/etc` is a handful of generated files and a few public things of the host.
+    /// Adds `/etc`: a few generated files and a few public things of the host.
     fn etc(&mut self, host: &Host) {
         self.directory(Path::new(EMPTY), 0o755);
         self.text("/etc/passwd", "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\nsandbox:x:1000:1000:sandbox:/home/sandbox:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n");
@@ -314,7 +311,7 @@ impl Root {
             "/etc/nsswitch.conf",
             "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n",
         );
-        // In every sandbox, since a claim may bring egress. Without egress there is no route to it.
+        // In every sandbox, since a claim may add egress.
         let resolver = format!("nameserver {GATEWAY}\noptions timeout:5 attempts:2\n");
         self.text("/etc/resolv.conf", &resolver);
         self.text(
@@ -327,7 +324,7 @@ impl Root {
         for path in &host.etc {
             match path {
                 SystemPath::Tree { path, node } => self.read_only_tree(path, *node),
-                // a link out of /usr would name a file that is not there
+                // a link out of /usr would dangle
                 SystemPath::Link(path, target) if target.contains("usr/share") => self.link(path, target),
                 SystemPath::Link(..) => {}
             }
@@ -357,15 +354,14 @@ impl Root {
     fn devices(&mut self, host: &Host) {
         for name in &host.devices {
             let path = Path::new("/dev").join(name);
-            self.place(&path, Node::File);
-            // Shared mappings of /dev/zero are memory that no process's resident set shows; /dev/full reads as zeros
-            // too and cannot be mapped.
+            self.mount_point(&path, Node::File);
+            // No resident set shows shared mappings of /dev/zero; /dev/full reads as zeros, too, and cannot be mapped.
             let counted = !matches!(host.cgroups, crate::cgroup::Parent::None { .. });
             let source = match *name {
                 "zero" if !counted => "/dev/full".into(),
                 _ => path.clone(),
             };
-            // Read-only is the node, with its times, and not the device.
+            // This makes the node read-only, with its times, and not the device.
             let tree = Tree {
                 devices: true,
                 ..Tree::read_only(source)
@@ -389,9 +385,9 @@ impl Root {
         self.link(Path::new("/var/tmp"), "/tmp");
     }
 
-    /// Places for what comes upon this root.
-    fn places(&mut self, spec: &JailSpec) {
-        for (path, _) in private(spec) {
+    /// Makes the mount points of what comes upon this root.
+    fn mount_points(&mut self, spec: &JailSpec) {
+        for (path, _) in private_directories(spec) {
             self.directory(path, 0o755);
         }
         self.directory(&spec.layout.code, 0o755);
@@ -401,11 +397,11 @@ impl Root {
 
     fn own_directories(&mut self, spec: &JailSpec) {
         self.directory(&spec.layout.code, 0o755);
-        // Node looks for packages beside the code; they are in the workspace.
+        // Node.js looks for packages beside the code; they are in the workspace.
         let packages = spec.layout.workspace.join("node_modules");
         let beside_code = spec.layout.code.join("node_modules");
         self.link(&beside_code, &packages.display().to_string());
-        for (path, mode) in private(spec) {
+        for (path, mode) in private_directories(spec) {
             self.directory(path, mode);
             self.steps.push(Step::Writable(path.to_owned()));
         }
@@ -435,13 +431,13 @@ impl Root {
         }
     }
 
-    /// A place for a layer, whose directories are there before any layer is, so that an interpreter that looks for
-    /// modules sees them change. That of Node.js is not: npm takes the parent of a `node_modules` for its project. A
-    /// template has all layers, for the sandboxes that are made from it to take theirs.
+    /// Adds the mount point of a layer, whose directories are there before any layer is, so that an interpreter that
+    /// looks for modules sees them change. That of Node.js is not: npm takes the parent of a `node_modules` for its
+    /// project. A template has all layers, from which the sandboxes that are made from it take theirs.
     fn packages(&mut self, spec: &JailSpec) {
         let Some(layers) = &spec.layers else { return };
         let path = PathBuf::from(PACKAGES);
-        self.place_of_layer(&path);
+        self.layer_mount_point(&path);
         let modules = path.join("node_modules").display().to_string();
         self.link(Path::new("/node_modules"), &modules);
         let tree = Tree::read_only(layers.clone());
@@ -453,7 +449,7 @@ impl Root {
         }
     }
 
-    fn place_of_layer(&mut self, path: &Path) {
+    fn layer_mount_point(&mut self, path: &Path) {
         for part in ["python", "bin"] {
             self.directory(&path.join(part), 0o755);
         }
@@ -462,8 +458,8 @@ impl Root {
     fn proc(&mut self, shown: ProcEntries) {
         // made before the root is sealed
         let (path, mode) = (PathBuf::from("/proc"), 0o555);
-        let place = Step::Directory { path, mode };
-        self.steps.insert(self.steps.len() - 1, place);
+        let directory = Step::Directory { path, mode };
+        self.steps.insert(self.steps.len() - 1, directory);
         if let Some(number) = self.layers {
             let path = PathBuf::from("/proc");
             self.steps.push(Step::Layers { number, path });
@@ -472,8 +468,8 @@ impl Root {
     }
 }
 
-/// Directories that the program may write, with their modes; but for the workspace, which may be somebody's.
-fn private(spec: &JailSpec) -> [(&Path, u32); 4] {
+/// Directories that the program may write, with their modes; except the workspace, which may belong to the host.
+fn private_directories(spec: &JailSpec) -> [(&Path, u32); 4] {
     [
         (spec.layout.tmp.as_path(), 0o1777),
         (&spec.layout.home, 0o700),

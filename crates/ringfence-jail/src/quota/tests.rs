@@ -1,4 +1,4 @@
-//! When a directory is counted, who is ended for what it holds, and what is excused.
+//! When a directory is counted, which trees are stopped for its content, and what is excused.
 
 use super::*;
 use std::fs;
@@ -35,29 +35,29 @@ fn limits(disk_bytes: u64) -> Limits {
 }
 
 #[test]
-fn growth_counts_what_comes_and_total_what_lies_there() {
+fn growth_counts_additions_and_total_counts_everything() {
     let scratch = Scratch::new("both");
     fs::write(scratch.0.join("old"), vec![7; 3 << 20]).unwrap();
     let open = scratch.open();
     let begin = |quota| Watch::begin(&open, quota, &limits(2 << 20), None, Known::default()).unwrap();
     let (mut growth, mut total) = (begin(Quota::Growth), begin(Quota::Total));
-    assert!(!growth.walk(None) && !total.walk(None), "nothing has come");
+    assert!(!growth.walk(None) && !total.walk(None), "nothing was added");
     assert!(growth.bytes() == 0 && total.bytes() >= 3 << 20);
     fs::write(scratch.0.join("new"), vec![7; 512 << 10]).unwrap();
     assert!(!growth.walk(None));
-    assert!(!total.walk(None), "it is past its limit, and not twice");
+    assert!(!total.walk(None), "it is over its limit, but not twice");
     fs::write(scratch.0.join("more"), vec![7; 2 << 20]).unwrap();
     assert!(growth.walk(None) && total.walk(None));
     assert!(
         !Watch::begin(&open, Quota::Total, &limits(2 << 20), None, Known::default())
             .unwrap()
             .has_room(),
-        "three times the limit is no beginning"
+        "a run may not begin at three times the limit"
     );
 }
 
 #[test]
-fn what_the_server_writes_is_borne_up_to_twice_the_limit_while_it_writes() {
+fn excess_is_excused_while_the_server_writes() {
     let scratch = Scratch::new("writing");
     let held = Scratch::new("writing-lock");
     let path = held.0.join("lock");
@@ -74,24 +74,24 @@ fn what_the_server_writes_is_borne_up_to_twice_the_limit_while_it_writes() {
     fs::write(scratch.0.join("draft"), vec![7; 5 << 20]).unwrap();
     lock.lock().unwrap();
     assert!(!watch.walk(None), "it is being written");
-    watch.excused = Some(Instant::now().checked_sub(EXCUSED_MAX).unwrap());
+    watch.excused_since = Some(Instant::now().checked_sub(EXCUSED_MAX).unwrap());
     assert!(watch.walk(None), "for too long");
-    watch.excused = None;
-    fs::write(scratch.0.join("more"), vec![7; 4 << 20]).unwrap();
-    assert!(watch.walk(None), "more than anything that is written");
+    watch.excused_since = None;
+    fs::write(scratch.0.join("more"), vec![7; 2 << 20]).unwrap();
+    assert!(watch.walk(None), "more than three times the limit");
     fs::remove_file(scratch.0.join("more")).unwrap();
     assert!(!watch.walk(None));
     lock.unlock().unwrap();
-    assert!(watch.walk(None), "it was written, and is too much");
+    assert!(watch.walk(None), "the write has ended, and it is too much");
     lock.lock().unwrap();
     lock.unlock().unwrap();
     fs::remove_file(scratch.0.join("draft")).unwrap();
     assert!(!watch.walk(None));
-    assert_eq!(watch.excused, None);
+    assert_eq!(watch.excused_since, None);
 }
 
 #[test]
-fn a_full_directory_is_the_doing_of_those_who_write_there() {
+fn full_directory_is_attributed_to_trees_that_write() {
     let scratch = Scratch::new("writers");
     let proc: OwnedFd = File::open("/proc").unwrap().into();
     let begin = || {
@@ -128,7 +128,7 @@ fn a_full_directory_is_the_doing_of_those_who_write_there() {
 }
 
 #[test]
-fn a_directory_of_many_files_is_counted_once_while_it_is_far_from_its_limit() {
+fn known_count_is_reused_far_from_the_limit() {
     let scratch = Scratch::new("known");
     for number in 0..=FEW_ENTRIES {
         fs::write(scratch.0.join(number.to_string()), "").unwrap();
@@ -146,7 +146,7 @@ fn a_directory_of_many_files_is_counted_once_while_it_is_far_from_its_limit() {
     let mut first = begin(None);
     let counted = first.bytes();
     assert!(!first.end());
-    // Others write to this file system, too: as full as it can be, it does not fill.
+    // Others write to this file system, too: with the largest possible values it does not fill.
     let known = Count {
         bytes: 7,
         filled: (u64::MAX, u64::MAX),
@@ -157,17 +157,13 @@ fn a_directory_of_many_files_is_counted_once_while_it_is_far_from_its_limit() {
         bytes: 65 << 20,
         ..known
     };
-    assert_eq!(begin(Some(near)).bytes(), counted, "near the limit it is");
+    assert_eq!(begin(Some(near)).bytes(), counted, "near the limit it is counted");
     let filled = first.count().filled;
     let grown = Count {
         filled: (filled.0.saturating_sub(80 << 20), filled.1),
         ..known
     };
-    assert_eq!(
-        begin(Some(grown)).bytes(),
-        counted,
-        "and where the disk has filled"
-    );
+    assert_eq!(begin(Some(grown)).bytes(), counted, "and if the disk has filled");
 }
 
 fn known_to_be(count: Option<Count>) -> Known {
@@ -178,7 +174,7 @@ fn known_to_be(count: Option<Count>) -> Known {
 }
 
 #[test]
-fn a_file_system_that_is_as_full_as_it_may_be_ends_those_who_write() {
+fn writers_are_stopped_at_the_file_system_limit() {
     let scratch = Scratch::new("floor");
     let proc: OwnedFd = File::open("/proc").unwrap().into();
     let known = Known {
@@ -202,11 +198,11 @@ fn a_file_system_that_is_as_full_as_it_may_be_ends_those_who_write() {
 }
 
 fn counted(scratch: &Scratch, unlistable: Unlistable) -> Contents {
-    usage(scratch.open().as_fd(), unlistable, Instant::now() + TIME_MAX).unwrap()
+    usage(scratch.open().as_fd(), unlistable, Instant::now() + WALK_TIME_MAX).unwrap()
 }
 
 #[test]
-fn a_look_ends_at_its_deadline_and_says_nothing() {
+fn walk_cut_off_by_its_deadline_reports_no_excess() {
     let scratch = Scratch::new("late");
     let begun = Watch::begin(
         &scratch.open(),
@@ -218,15 +214,15 @@ fn a_look_ends_at_its_deadline_and_says_nothing() {
     let mut watch = begun.unwrap();
     fs::write(scratch.0.join("new"), vec![7; 3 << 20]).unwrap();
     watch.deadline = Instant::now();
-    assert!(!watch.walk(None), "it is cut off");
+    assert!(!watch.walk(None), "the walk is cut off");
     let late = usage(scratch.open().as_fd(), Unlistable::Counted, Instant::now());
     assert_eq!(late.unwrap_err().bytes, 0);
-    assert!(watch.look().is_none());
-    assert!(watch.end(), "the control: with time it is told");
+    assert!(watch.count_now().is_none());
+    assert!(watch.end(), "the control: with time it is reported");
 }
 
 #[test]
-fn names_count_and_a_link_is_not_followed() {
+fn entries_are_counted_and_links_are_not_followed() {
     let scratch = Scratch::new("names");
     std::os::unix::fs::symlink("/usr", scratch.0.join("link")).unwrap();
     fs::create_dir(scratch.0.join("d")).unwrap();
@@ -236,13 +232,13 @@ fn names_count_and_a_link_is_not_followed() {
     assert_eq!(counted(&scratch, Unlistable::Counted).entries, 52);
 }
 
-/// A directory in a directory and so on: no path is as long.
+/// Nests directories to a depth that no path can name.
 fn nest(scratch: &Scratch, levels: usize) {
     let mut below = scratch.open();
     for level in 0..levels {
         let name = PathBuf::from(format!("{level:0>200}"));
         file::make_directory(below.as_fd(), &name, 0o700).unwrap();
-        // What is found on the way back up.
+        // A directory that is found on the way back up.
         file::make_directory(below.as_fd(), Path::new("!"), 0o700).unwrap();
         below = file::open_listing_beneath(below.as_fd(), &name).unwrap();
     }
@@ -250,7 +246,7 @@ fn nest(scratch: &Scratch, levels: usize) {
 }
 
 #[test]
-fn a_tree_deeper_than_any_path_is_counted_to_its_end() {
+fn tree_deeper_than_path_max_is_counted_completely() {
     let scratch = Scratch::new("deep");
     nest(&scratch, 300);
     let found = counted(&scratch, Unlistable::Opened);
@@ -264,12 +260,12 @@ fn a_tree_deeper_than_any_path_is_counted_to_its_end() {
     );
     assert!(
         begun.unwrap().has_room(),
-        "it is no hiding place, and may be used again"
+        "it hides nothing, and may be used again"
     );
 }
 
 #[test]
-fn a_tree_that_is_still_is_looked_at_seldom_and_any_other_every_second() {
+fn idle_tree_is_walked_rarely_and_active_tree_every_second() {
     let scratch = Scratch::new("still");
     let proc: OwnedFd = File::open("/proc").unwrap().into();
     let holders = |pids: &[&str]| {
@@ -286,21 +282,21 @@ fn a_tree_that_is_still_is_looked_at_seldom_and_any_other_every_second() {
         Known::default(),
     )
     .unwrap();
-    // Whether it was looked at, so long after the last time; the file system is as full as it is by now.
-    let mut looks_after = |seconds, pids: &[&str]| {
+    // True if it was walked, so many seconds after the last time; the file system is as full as it is by now.
+    let mut walks_after = |seconds, pids: &[&str]| {
         let past = Instant::now() - Duration::from_secs(seconds);
-        (watch.walked, watch.asked, watch.next) = (past, past, past);
+        (watch.walked_at, watch.activity_checked_at, watch.next) = (past, past, past);
         watch.filled = resource::space_used(watch.directory.as_fd()).unwrap();
-        watch.is_passed(Instant::now() + TIME_MAX, || holders(pids));
-        watch.walked != past
+        watch.is_passed(Instant::now() + WALK_TIME_MAX, || holders(pids));
+        watch.walked_at != past
     };
-    assert!(looks_after(2, &[]), "nothing is known of the tree yet");
+    assert!(walks_after(2, &[]), "nothing is known of the tree yet");
     // Others may write to the same file system at this moment.
-    assert!((0..100).any(|_| !looks_after(2, &[])), "it is still");
-    assert!(looks_after(31, &[]), "for half a minute");
+    assert!((0..100).any(|_| !walks_after(2, &[])), "it is idle");
+    assert!(walks_after(31, &[]), "for half a minute");
     let busy = Instant::now();
     while Holders::processor_time(&holders(&["self"]).unwrap()) == Duration::ZERO {
         assert!(busy.elapsed() < Duration::from_secs(30));
     }
-    assert!(looks_after(2, &["self"]), "it was at work");
+    assert!(walks_after(2, &["self"]), "it was active");
 }

@@ -1,5 +1,5 @@
-//! Rules that look at arguments. A filter sees numbers, never what a pointer leads to; what hides behind a pointer
-//! (`clone3`, `sched_setattr`) is refused as a whole. All tests look at the half of an argument that the kernel reads.
+//! Rules on arguments. A filter sees numbers, never what a pointer points to; calls whose arguments are behind one
+//! (`clone3`, `sched_setattr`) are refused as a whole. All tests check the half of an argument that the kernel reads.
 
 use super::{Profile, table::Call};
 use ringfence_sys::seccomp::{Rule, Test};
@@ -8,7 +8,7 @@ use ringfence_sys::seccomp::{Rule, Test};
 #[derive(Debug)]
 pub struct Refusal {
     pub call: Call,
-    /// Refused where all of these hold.
+    /// Refused if all of these hold.
     pub tests: Vec<Test>,
     /// The tests in words; empty: any use.
     pub when: &'static str,
@@ -33,7 +33,7 @@ impl Refusal {
     }
 }
 
-/// Values of an argument that are allowed, for one reason.
+/// Allowed values of an argument, with one reason.
 #[derive(Debug)]
 pub struct Choice {
     pub why: &'static str,
@@ -54,15 +54,15 @@ macro_rules! call {
     };
 }
 
-/// Requests of ioctl(2). The rest speaks to drivers; `TIOCSTI` and `TIOCLINUX` type into a terminal, `TIOCSETD` loads
-/// line disciplines, and are not here.
+/// Requests of ioctl(2). The rest reaches drivers; `TIOCSTI` and `TIOCLINUX` insert terminal input, `TIOCSETD` loads
+/// line disciplines, and they are not here.
 #[rustfmt::skip]
 pub const IOCTLS: &[Choice] = &[
     choice!("terminal settings: isatty, stty, readline, pagers":
         TCGETS TCSETS TCSETSW TCSETSF TCGETS2 TCSETS2 TCSETSW2 TCSETSF2 TCGETA TCSETA TCSETAW TCSETAF),
     choice!("flow of a terminal: tcsendbreak, tcflow, tcflush, tcdrain":
         TCSBRK TCSBRKP TCXONC TCFLSH TIOCOUTQ TIOCEXCL TIOCNXCL TIOCGEXCL),
-    choice!("who holds a terminal: job control, setsid, pexpect":
+    choice!("control of a terminal: job control, setsid, pexpect":
         TIOCSCTTY TIOCNOTTY TIOCGPGRP TIOCSPGRP TIOCGSID),
     choice!("size of a terminal: ls, progress bars, editors":
         TIOCGWINSZ TIOCSWINSZ),
@@ -105,7 +105,7 @@ pub const PRCTLS: &[Choice] = &[
         PR_GET_SHADOW_STACK_STATUS = 74 PR_SET_SHADOW_STACK_STATUS = 75 PR_LOCK_SHADOW_STACK_STATUS = 76),
 ];
 
-/// `CLONE_NEW*` of clone(2). `CLONE_NEWTIME` is no flag of this call: its bit belongs to the exit signal.
+/// `CLONE_NEW*` of clone(2). `CLONE_NEWTIME` is not a flag of this call: its bit belongs to the exit signal.
 pub(super) const NAMESPACE_FLAGS: [i32; 7] = [
     libc::CLONE_NEWNS,
     libc::CLONE_NEWCGROUP,
@@ -117,8 +117,8 @@ pub(super) const NAMESPACE_FLAGS: [i32; 7] = [
 ];
 
 const SCHED_RESET_ON_FORK: u32 = 0x4000_0000;
-/// Schedulers that never displace others.
-pub(super) const MEEK_SCHEDULERS: [i32; 3] = [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE];
+/// Scheduling policies that never preempt others, because they are not realtime.
+pub(super) const NON_REALTIME_POLICIES: [i32; 3] = [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE];
 const SOCK_PACKET: i32 = 10;
 const IOPRIO_WHO_PROCESS: u32 = 1;
 const SECCOMP_FLAG_NEW_LISTENER: u32 = 8;
@@ -147,7 +147,7 @@ pub(super) fn refused(profile: Profile) -> Vec<Refusal> {
     let mut all: Vec<Refusal> = namespaces().collect();
     all.push(siblings());
     all.extend(unlisted());
-    all.extend(kernel_doors());
+    all.extend(kernel_interfaces());
     all.extend(socket_options());
     all.extend(descriptors());
     all.extend(devices());
@@ -158,8 +158,7 @@ pub(super) fn refused(profile: Profile) -> Vec<Refusal> {
     all
 }
 
-/// A child of the caller's parent, which does not expect it: pid 1 of a sandbox cannot end before the template has
-/// waited for it.
+/// A child of the caller's parent, such as the template: pid 1 of a sandbox cannot end before that waits for it.
 fn siblings() -> Refusal {
     Refusal {
         call: call!(SYS_clone),
@@ -178,39 +177,39 @@ fn namespaces() -> impl Iterator<Item = Refusal> {
     })
 }
 
-/// Calls whose one argument is on a list or refused.
+/// Calls with one argument that has to be on a list.
 fn unlisted() -> [Refusal; 4] {
-    let meek = MEEK_SCHEDULERS.map(word).into_iter();
-    let meek = meek.flat_map(|policy| [policy, policy | SCHED_RESET_ON_FORK]);
+    let policies = NON_REALTIME_POLICIES.map(word).into_iter();
+    let policies = policies.flat_map(|policy| [policy, policy | SCHED_RESET_ON_FORK]);
     [
         Refusal {
             call: call!(SYS_ioctl),
             tests: none_of(1, IOCTLS),
             when: "any other request",
-            why: "speaks to drivers, or types into a terminal",
+            why: "reaches drivers, or inserts terminal input",
         },
         Refusal {
             call: call!(SYS_prctl),
             tests: none_of(0, PRCTLS),
             when: "any other operation",
-            why: "reaches beyond the caller, or is needed by nothing",
+            why: "affects more than the caller, or is not needed",
         },
         Refusal {
             call: call!(SYS_personality),
             tests: vec![Test::IsNot(0, 0), Test::IsNot(0, u32::MAX)],
-            when: "other than 0 and the question",
+            when: "other than 0 and the query",
             why: "switches off address randomisation and checks",
         },
         Refusal {
             call: call!(SYS_sched_setscheduler),
-            tests: meek.map(|policy| Test::IsNot(1, policy)).collect(),
+            tests: policies.map(|policy| Test::IsNot(1, policy)).collect(),
             when: "other than normal, batch, idle",
             why: "realtime displaces every other program",
         },
     ]
 }
 
-fn kernel_doors() -> [Refusal; 2] {
+fn kernel_interfaces() -> [Refusal; 2] {
     let (filter, listener) = (libc::SECCOMP_SET_MODE_FILTER, SECCOMP_FLAG_NEW_LISTENER);
     let (level, option) = (word(libc::IPPROTO_TCP), word(libc::TCP_ULP));
     [
@@ -218,7 +217,7 @@ fn kernel_doors() -> [Refusal; 2] {
             call: call!(SYS_seccomp),
             tests: vec![Test::Is(0, filter), bits(1, listener)],
             when: "a filter with a listener",
-            why: "a listener answers calls in the kernel's name",
+            why: "a listener answers calls in place of the kernel",
         },
         Refusal {
             call: call!(SYS_setsockopt),
@@ -229,8 +228,7 @@ fn kernel_doors() -> [Refusal; 2] {
     ]
 }
 
-/// Memory of the kernel for a socket that no limit of the sandbox counts. The numbers are those of linux/tcp.h,
-/// linux/in6.h and asm-generic/socket.h.
+/// Kernel memory of sockets that no limit counts. The numbers: linux/tcp.h, linux/in6.h and asm-generic/socket.h.
 fn socket_options() -> impl Iterator<Item = Refusal> {
     const FILTERS: &str =
         "SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF, SO_ATTACH_REUSEPORT_EBPF";
@@ -247,13 +245,13 @@ fn socket_options() -> impl Iterator<Item = Refusal> {
         libc::IPPROTO_TCP,
         &[14, 32, 38],
         KEYS,
-        "of routers, and without number",
+        "for routers, and unlimited in number",
     );
     let groups = level(
         libc::IPPROTO_IPV6,
         &[6, 20, 27, 42, 46, 48],
         GROUPS,
-        "of any size, or without number",
+        "of any size, or unlimited in number",
     );
     let labels = level(
         libc::IPPROTO_IPV6,
@@ -265,10 +263,10 @@ fn socket_options() -> impl Iterator<Item = Refusal> {
 }
 
 const SHARED_CODE: &str =
-    "the size of compiled filters is shared by all programs of the host (net.core.bpf_jit_limit)";
+    "the memory for compiled filters is shared by all programs of the host (net.core.bpf_jit_limit)";
 
-/// Answered "success", and not done: what programs set for speed, or to be safe, and go on without.
-pub(super) fn without_effect() -> Vec<Refusal> {
+/// Answered with success, and not made: settings for speed or for safety, without which programs continue.
+pub(super) fn no_op_uses() -> Vec<Refusal> {
     const BUFFERS: &str = "queues of sockets that no limit of the sandbox counts";
     const DUMPS: &str = "at a limit other than 1 the kernel starts the host's program for core dumps";
     let buffer = |option| {
@@ -285,7 +283,7 @@ pub(super) fn without_effect() -> Vec<Refusal> {
     ]
 }
 
-/// Answered "invalid argument", as by a kernel that has no filters.
+/// Answered EINVAL, as by a kernel without filters.
 pub fn own_filters() -> Vec<Refusal> {
     let (filter, mode) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_MODE_FILTER);
     let refusal = |call, tests| Refusal::new(call, tests, "a filter of the program's own", SHARED_CODE);
@@ -298,14 +296,14 @@ pub fn own_filters() -> Vec<Refusal> {
     ]
 }
 
-/// Calls that would hide open files from the count of them, or hold up their owners.
+/// Calls that would hide open files from their count, or block the owners of files.
 fn descriptors() -> [Refusal; 6] {
     const F_SET_RW_HINT: i32 = 1036;
     const F_SET_FILE_RW_HINT: i32 = 1038;
     const HINTS: &str = "is kept with the file, also behind a read-only mount, for other sandboxes to read";
     const LEASES: &str = "other processes that open the file, on the host too, wait for the holder";
-    const NOTES: &str = "tells what others do in a directory that is the host's too";
-    const OWN_TABLE: &str = "a thread with descriptors of its own, which no look at the tree finds";
+    const NOTES: &str = "reports what others do in a directory that is the host's too";
+    const OWN_TABLE: &str = "a thread with its own descriptor table, which no sample of the tree finds";
     let fcntl = |command, when, why| {
         let tests = vec![Test::Is(1, word(command))];
         Refusal::new(call!(SYS_fcntl), tests, when, why)
@@ -333,10 +331,10 @@ fn descriptors() -> [Refusal; 6] {
     ]
 }
 
-/// Answered "not permitted" where a program may write a directory of the host: a file with these bits, left there by a
-/// server that is root, would run as root for every user who starts it.
+/// Answered EPERM where a program may write a directory of the host: a file with these bits, left there by a server
+/// that is root, would run as root for every user who starts it.
 pub(super) fn set_id_bits() -> Vec<Refusal> {
-    // Without one of these flags the mode of an open is no mode.
+    // Without one of these flags, open(2) ignores its mode.
     let makes = [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DIRECTORY];
     let modes: &[((&'static str, i64), u8)] = &[
         (call!(SYS_fchmod), 1),
@@ -358,7 +356,7 @@ pub(super) fn set_id_bits() -> Vec<Refusal> {
         #[cfg(target_arch = "x86_64")]
         (call!(SYS_open), 2),
     ];
-    let why = "left in a directory of the host, the file would lend its owner's power";
+    let why = "left in a directory of the host, the file would run with its owner's privileges";
     let refusal = |call, tests| Refusal::new(call, tests, "a mode with set-user-id or set-group-id", why);
     let mut all = Vec::new();
     for bit in [libc::S_ISUID, libc::S_ISGID] {
@@ -379,7 +377,7 @@ pub(super) fn set_id_bits() -> Vec<Refusal> {
 fn devices() -> impl Iterator<Item = Refusal> {
     let refusal = |call, mode, device| {
         let tests = vec![Test::MaskIs(mode, libc::S_IFMT, device)];
-        Refusal::new(call, tests, "a device", "a door to a driver")
+        Refusal::new(call, tests, "a device", "gives access to a driver")
     };
     [libc::S_IFCHR, libc::S_IFBLK]
         .into_iter()
@@ -392,20 +390,19 @@ fn devices() -> impl Iterator<Item = Refusal> {
         })
 }
 
-/// Limits and priorities of processes that are not the program's: pid 1, and, where there is no pid namespace, all
-/// others of the user.
+/// Limits and priorities of other processes: pid 1, and, without a pid namespace, all others of the user.
 fn other_processes(profile: Profile) -> [Refusal; 6] {
     type Other = fn(u8) -> Test;
     let (other, pid, why): (Other, _, _) = match profile {
         Profile::Landlock { .. } => (
             |argument| Test::IsNot(argument, 0),
-            "of another pid than 0",
+            "of a pid other than 0",
             "no pid namespace keeps it from the user's other processes",
         ),
         _ => (
             |argument| Test::Is(argument, 1),
             "of pid 1",
-            "pid 1 keeps the sandbox, and is the user's process, too",
+            "pid 1 keeps the sandbox, and belongs to the same user",
         ),
     };
     let refusal = |call, test, when| Refusal::new(call, vec![test], when, why);
@@ -427,8 +424,8 @@ fn other_processes(profile: Profile) -> [Refusal; 6] {
     ]
 }
 
-/// What Landlock does not guard, and the server's user may do to every file of the server. By descriptor too, since a
-/// file that may only be read can be opened. What is left is `futimens` to the present time (`touch`).
+/// Calls that Landlock does not guard, and that the server's user may make on every file of the server. By descriptor
+/// too, since a file that may only be read can be opened. What remains is `futimens` to the present time (`touch`).
 fn attributes() -> Vec<Refusal> {
     let calls: &[(&'static str, i64)] = &[
         call!(SYS_fchmod),
@@ -464,15 +461,14 @@ fn attributes() -> Vec<Refusal> {
     all.chain(times).collect()
 }
 
-/// Answered "not supported" where a directory of the host is shown that the program may only read: a lock that it held
-/// there would hold up the host's programs. Record locks (`fcntl`) that exclude others need a file that is open for
-/// writing.
+/// Answered EOPNOTSUPP where a directory of the host is shown that the program may only read: a lock that it held there
+/// would block the host's programs. Record locks (`fcntl`) that exclude others need a file that is open for writing.
 pub(super) fn locks() -> Vec<Refusal> {
     let why = "a lock on a file of the host that may only be read";
     vec![Refusal::new(call!(SYS_flock), Vec::new(), "", why)]
 }
 
-/// Answered "address family not supported".
+/// Answered EAFNOSUPPORT.
 pub(super) fn families(profile: Profile) -> Vec<Refusal> {
     let [unix, inet, inet6, netlink] =
         [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK].map(word);
@@ -502,7 +498,7 @@ pub(super) fn families(profile: Profile) -> Vec<Refusal> {
     refuse(
         vec![Test::Is(0, netlink), Test::IsNot(2, word(libc::NETLINK_ROUTE))],
         "AF_NETLINK, other than NETLINK_ROUTE",
-        "only routing is asked, by getifaddrs; the others reach into the kernel: audit, netfilter, xfrm, ...",
+        "only routing is queried, by getifaddrs; the others reach into the kernel: audit, netfilter, xfrm, ...",
     );
     for family in [inet, inet6] {
         let protocols =
@@ -510,7 +506,7 @@ pub(super) fn families(profile: Profile) -> Vec<Refusal> {
         refuse(
             [Test::Is(0, family)].into_iter().chain(protocols).collect(),
             "AF_INET, AF_INET6, other than TCP and UDP",
-            "ICMP, SCTP, UDP-Lite, MPTCP: past the egress rules",
+            "ICMP, SCTP, UDP-Lite, MPTCP: bypass the egress rules",
         );
         for kind in [
             libc::SOCK_RAW,
@@ -522,26 +518,26 @@ pub(super) fn families(profile: Profile) -> Vec<Refusal> {
             refuse(
                 vec![Test::Is(0, family), Test::MaskIs(1, 0xf, word(kind))],
                 "AF_INET, AF_INET6, other than streams and datagrams",
-                "raw packets: past the egress rules",
+                "raw packets: bypass the egress rules",
             );
         }
     }
     all
 }
 
-/// Answered "address family not supported" where a directory of the host is shown: a socket in it leads to a program of
-/// the host, and no mount flag nor (before ABI 9) Landlock guards connecting to it.
+/// Answered EAFNOSUPPORT where a directory of the host is shown: a socket in it leads to a program of the host, and no
+/// mount flag nor (before ABI 9) Landlock guards connecting to it.
 pub(super) fn unix_sockets() -> Vec<Refusal> {
     let named = Refusal {
         call: call!(SYS_socket),
         tests: vec![Test::Is(0, word(libc::AF_UNIX))],
         when: "AF_UNIX",
-        why: "a socket file in the host's directory leads out",
+        why: "a socket file in the host's directory leads outside",
     };
     vec![named, datagram_pairs()]
 }
 
-/// Unlike the others, a socket of a datagram pair can be sent to any address afterwards.
+/// Unlike the others, a socket of a datagram pair can send to any address afterwards.
 fn datagram_pairs() -> Refusal {
     Refusal {
         call: call!(SYS_socketpair),
@@ -553,8 +549,7 @@ fn datagram_pairs() -> Refusal {
 
 const HUGE: &str = "the host's reserve of huge pages, which no limit of ours counts";
 
-/// Flags that are refused as a kernel refuses those that it does not know. Chromium asks for all flags at once, and
-/// relies on this answer.
+/// Refused as by a kernel that does not know the flag: Chromium asks for all at once, and relies on this answer.
 pub(super) fn unknown_flags(profile: Profile) -> Vec<Refusal> {
     let tests = vec![bits(1, MFD_HUGETLB)];
     let huge = Refusal::new(call!(SYS_memfd_create), tests, "MFD_HUGETLB", HUGE);
@@ -579,7 +574,7 @@ pub(super) fn uncounted_memory(profile: Profile) -> Vec<Refusal> {
                 call: call!(SYS_mmap),
                 tests: of_shared,
                 when: "MAP_SHARED | MAP_ANONYMOUS, over 1 MiB",
-                why: "its pages hide from a look at the tree by being unmapped",
+                why: "its pages hide from a sample of the tree when they are unmapped",
             },
         },
     ]

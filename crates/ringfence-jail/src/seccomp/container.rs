@@ -1,16 +1,15 @@
-//! The same tables as a profile for container engines (the `linux.seccomp` of OCI, in Docker's spelling). Arguments
-//! that are allowed are listed; an engine's rules cannot say "all but".
+//! The same tables as a profile for container engines (the `linux.seccomp` of OCI, in Docker's format). Allowed
+//! arguments are listed; an engine's rules cannot express "all but".
 
 use super::{
     Profile, allowed,
-    arguments::{IOCTLS, MEEK_SCHEDULERS, NAMESPACE_FLAGS, PRCTLS},
+    arguments::{IOCTLS, NAMESPACE_FLAGS, NON_REALTIME_POLICIES, PRCTLS},
     table,
 };
 use ringfence_sys::seccomp::{ENOSYS, EPERM};
 use serde_json::{Value, json};
 use std::{ops::Range, sync::LazyLock};
 
-/// Calls that are allowed with some arguments only.
 const BY_ARGUMENT: [&str; 9] = [
     "clone",
     "socket",
@@ -23,8 +22,7 @@ const BY_ARGUMENT: [&str; 9] = [
     "setsockopt",
 ];
 
-/// The profile, as JSON.
-pub fn profile_of_containers() -> &'static str {
+pub fn container_profile() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| profile().to_string());
     &TEXT
 }
@@ -42,8 +40,8 @@ fn profile() -> Value {
     let mut rules = vec![
         json!({"names": plain, "action": "SCMP_ACT_ALLOW"}),
         json!({"names": names(table::REFUSED), "action": "SCMP_ACT_ERRNO", "errnoRet": EPERM}),
-        json!({"names": names(table::DONE), "action": "SCMP_ACT_ERRNO", "errnoRet": 0}),
-        // Older engines do not know another default error, and libraries take "not permitted" for an answer.
+        json!({"names": names(table::NO_OP), "action": "SCMP_ACT_ERRNO", "errnoRet": 0}),
+        // Older engines have no other default error, and libraries take EPERM for the final answer.
         json!({"names": names(table::ABSENT), "action": "SCMP_ACT_ERRNO", "errnoRet": ENOSYS}),
     ];
     let namespaces = NAMESPACE_FLAGS.into_iter().fold(0, |all, flag| all | flag);
@@ -51,7 +49,7 @@ fn profile() -> Value {
     for family in [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6] {
         rules.push(allow("socket", &[equal(0, i64::from(family))]));
     }
-    // Routes and addresses, to be read.
+    // For reading routes and addresses.
     rules.push(allow(
         "socket",
         &[equal(0, i64::from(libc::AF_NETLINK)), equal(2, 0)],
@@ -60,14 +58,14 @@ fn profile() -> Value {
     for (call, choices) in [("ioctl", IOCTLS), ("prctl", PRCTLS)] {
         let at = if call == "ioctl" { 1 } else { 0 };
         let values = choices.iter().flat_map(|choice| choice.values);
-        // A program installs no filter of its own.
+        // A program may install no filter of its own.
         let values = values.filter(|(name, _)| *name != "PR_SET_SECCOMP");
         rules.extend(values.map(|(_, value)| allow(call, &[equal(at, i64::from(*value))])));
     }
     for persona in [0, 0xffff_ffff] {
         rules.push(allow("personality", &[equal(0, persona)]));
     }
-    for scheduler in MEEK_SCHEDULERS {
+    for scheduler in NON_REALTIME_POLICIES {
         rules.push(allow("sched_setscheduler", &[equal(1, i64::from(scheduler))]));
     }
     for level in [
@@ -104,12 +102,11 @@ fn equal(index: u32, value: i64) -> Value {
     json!({"index": index, "value": value, "op": "SCMP_CMP_EQ"})
 }
 
-/// Options of a socket but SO_ATTACH_FILTER (26), SO_ATTACH_BPF (50), SO_ATTACH_REUSEPORT_CBPF and -_EBPF (51, 52): the
-/// code of filters is of a size that all programs of the host share.
+/// All but SO_ATTACH_FILTER (26), _BPF (50), _REUSEPORT_CBPF and _EBPF (51, 52): all share the memory for filters.
 const SOCKET_OPTIONS: [Range<u64>; 3] = [0..26, 27..50, 53..128];
 
-/// Values from a multiple of their number on, which is a power of two: a mask can name them. An engine compares 64
-/// bits, of which the kernel reads 32, so that "greater than" would let through what has bits above.
+/// An aligned block of values, whose size is a power of two: a mask can express it. An engine compares 64 bits, of
+/// which the kernel reads 32, so that "greater than" would let through values with upper bits set.
 #[derive(Clone, Copy)]
 struct Block {
     first: u64,
@@ -131,12 +128,11 @@ fn blocks(range: Range<u64>) -> Vec<Block> {
     blocks
 }
 
-/// One of a block of values.
 fn within(index: u32, block: Block) -> Value {
     json!({"index": index, "value": !(block.size - 1), "valueTwo": block.first, "op": "SCMP_CMP_MASKED_EQ"})
 }
 
-/// None of these bits.
+/// Matches values with none of these bits.
 fn masked(index: u32, bits: i32) -> Value {
     json!({"index": index, "value": bits, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"})
 }
@@ -146,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_that_are_refused_to_native_programs_are_allowed_in_no_container() {
+    fn calls_refused_natively_are_not_allowed_in_containers() {
         let profile = profile();
         let rules = profile["syscalls"].as_array().unwrap();
         let is_allowed = |name: &str| {
@@ -172,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_sockets_are_allowed_but_for_filters() {
+    fn socket_options_except_filters_are_allowed() {
         let blocks: Vec<Block> = SOCKET_OPTIONS.into_iter().flat_map(blocks).collect();
         let is_allowed = |option: u64| {
             blocks

@@ -1,5 +1,5 @@
-//! The tables: every group of calls with the reason why it is there. `libc` is used for the numbers only; those that it
-//! does not have are written out, and are the same on every architecture from 424 on.
+//! The tables: every group of calls with the reason for it. `libc` is used for the numbers only; those that it does not
+//! have are written out, and are the same on every architecture from 424 on.
 
 #[derive(Debug)]
 pub struct CallGroup {
@@ -18,13 +18,12 @@ macro_rules! group {
     (@ $call:ident $number:literal) => { $number };
 }
 
-/// All that a process may do that only computes.
 #[rustfmt::skip]
 pub(super) const COMPUTING: &[Call] = group!("reading, writing, memory, clocks, the end":
     SYS_read SYS_write SYS_mmap SYS_munmap SYS_mremap SYS_mprotect SYS_madvise SYS_brk SYS_futex SYS_clock_gettime
     SYS_getrandom SYS_rt_sigreturn SYS_rt_sigaction SYS_rt_sigprocmask SYS_sigaltstack SYS_exit SYS_exit_group).calls;
 
-/// Let through in every profile; those marked "by argument" only with the arguments of [`super::arguments`].
+/// Allowed in every profile; those marked "by argument" only with the arguments of [`super::arguments`].
 #[rustfmt::skip]
 pub(super) const ALLOWED: &[CallGroup] = &[
     // files
@@ -39,7 +38,7 @@ pub(super) const ALLOWED: &[CallGroup] = &[
         SYS_ioctl),
     group!("locks and data safe on disk: sqlite, git, package managers":
         SYS_flock SYS_fsync SYS_fdatasync SYS_sync_file_range SYS_ftruncate SYS_truncate SYS_fallocate),
-    group!("files by path, of which mounts and Landlock decide: every program":
+    group!("files by path, as mounts and Landlock allow: every program":
         SYS_openat SYS_openat2 SYS_newfstatat SYS_fstat SYS_statx SYS_statfs SYS_fstatfs SYS_faccessat SYS_faccessat2
         SYS_readlinkat SYS_getdents64 SYS_getcwd SYS_chdir SYS_fchdir SYS_umask),
     group!("making, moving and removing own files: coreutils, tempfile, git":
@@ -60,19 +59,19 @@ pub(super) const ALLOWED: &[CallGroup] = &[
         SYS_mlockall SYS_munlockall SYS_mseal SYS_map_shadow_stack = 453),
     group!("memory barriers and protection keys: Node, Go, Java":
         SYS_membarrier SYS_pkey_alloc SYS_pkey_free SYS_pkey_mprotect),
-    group!("where own memory lies, which cannot be changed: numpy, OpenMP":
+    group!("placement of own memory, which cannot be changed: numpy, OpenMP":
         SYS_get_mempolicy),
 
     // processes
     group!("processes and threads, by argument: every shell, every runtime":
         SYS_clone),
-    group!("starting, ending and awaiting: every program":
+    group!("starting, ending and waiting for processes: every program":
         SYS_execve SYS_execveat SYS_exit SYS_exit_group SYS_wait4 SYS_waitid),
-    group!("what the C library sets up for each thread":
+    group!("per-thread set-up of the C library":
         SYS_set_tid_address SYS_set_robust_list SYS_get_robust_list SYS_rseq),
     group!("waiting for locks: every threaded program":
         SYS_futex SYS_futex_waitv),
-    group!("who am I: every program":
+    group!("own ids: every program":
         SYS_getpid SYS_getppid SYS_gettid SYS_getuid SYS_geteuid SYS_getgid SYS_getegid SYS_getresuid SYS_getresgid
         SYS_getgroups SYS_capget),
     group!("process groups and sessions: job control in shells":
@@ -87,13 +86,13 @@ pub(super) const ALLOWED: &[CallGroup] = &[
         SYS_sigaltstack SYS_restart_syscall SYS_signalfd4),
     group!("own name, dumps, death signal, by argument: every runtime":
         SYS_prctl),
-    group!("asking for the personality, by argument: the loader, uname":
+    group!("querying the personality, by argument: the loader, uname":
         SYS_personality),
     group!("limits, which only go down: ulimit, resource, Go":
         SYS_prlimit64 SYS_getrusage),
     group!("priorities, which only go down: nice, ionice":
         SYS_getpriority SYS_setpriority SYS_ioprio_get SYS_ioprio_set),
-    group!("asking the scheduler: nproc, os.cpu_count, thread pools":
+    group!("querying the scheduler: nproc, os.cpu_count, thread pools":
         SYS_sched_yield SYS_sched_getaffinity SYS_sched_getparam SYS_sched_getscheduler SYS_sched_getattr
         SYS_sched_get_priority_max SYS_sched_get_priority_min SYS_sched_rr_get_interval SYS_getcpu),
     group!("becoming a batch or idle thread, by argument: pthread_create with attributes, compilers":
@@ -102,7 +101,7 @@ pub(super) const ALLOWED: &[CallGroup] = &[
         SYS_seccomp SYS_landlock_create_ruleset SYS_landlock_add_rule SYS_landlock_restrict_self),
 
     // time, events, facts
-    group!("clocks, of which none can be set: every program":
+    group!("reading clocks: every program":
         SYS_clock_gettime SYS_clock_getres SYS_gettimeofday SYS_times),
     group!("sleeping and timers: sleep, timeout, event loops":
         SYS_clock_nanosleep SYS_nanosleep SYS_getitimer SYS_setitimer SYS_timer_create SYS_timer_settime SYS_timer_gettime
@@ -117,7 +116,7 @@ pub(super) const ALLOWED: &[CallGroup] = &[
     // sockets
     group!("sockets, by argument: asyncio, servers under test, package managers":
         SYS_socket SYS_socketpair SYS_setsockopt),
-    group!("using a socket, whose reach the network namespace decides: as above":
+    group!("using a socket, as far as the network namespace reaches: as above":
         SYS_bind SYS_listen SYS_accept SYS_accept4 SYS_connect SYS_getsockname SYS_getpeername SYS_sendto SYS_recvfrom
         SYS_sendmsg SYS_recvmsg SYS_sendmmsg SYS_recvmmsg SYS_getsockopt SYS_shutdown),
 
@@ -131,24 +130,24 @@ pub(super) const ALLOWED: &[CallGroup] = &[
     group!("FIFOs and plain files, the older form, by argument: mkfifo":
         SYS_mknod),
     #[cfg(target_arch = "x86_64")]
-    group!("where thread-local memory is: the C library":
+    group!("address of thread-local memory: the C library":
         SYS_arch_prctl),
     group!("older forms of calls above: C libraries":
         SYS_getrlimit SYS_setrlimit SYS_renameat),
 ];
 
-/// Let through where a cgroup counts memory. Elsewhere the pages would be in no process's resident set, where no sample
-/// of the tree finds them.
+/// Allowed where a cgroup counts memory. Elsewhere the pages would be in no process's resident set, where no sample of
+/// the tree finds them.
 #[rustfmt::skip]
 pub(super) const COUNTED: &[CallGroup] = &[
     group!("memory without a path, by argument: JIT compilers, wayland clients, os.memfd_create":
         SYS_memfd_create),
-    group!("pages lent to a pipe, which are whole huge ones where the pipe counts four kilobytes: splice without a copy":
+    group!("pages shared with a pipe, which may be huge ones where the pipe counts four kilobytes: splice without a copy":
         SYS_vmsplice),
 ];
 
-/// Let through in a private ipc namespace, where a cgroup counts. Elsewhere what they make belongs to the host and
-/// outlives the run, or is not counted (one call can make 32,000 semaphores, that is 2 MB of the kernel's memory).
+/// Allowed in a private ipc namespace, where a cgroup counts memory. Elsewhere the objects belong to the host and
+/// outlive the run, or are not counted (one call can make 32,000 semaphores, that is 2 MB of the kernel's memory).
 #[rustfmt::skip]
 pub(super) const OWN_COUNTED_IPC: &[CallGroup] = &[
     group!("System V shared memory, by argument: PostgreSQL, X11 clients":
@@ -157,20 +156,20 @@ pub(super) const OWN_COUNTED_IPC: &[CallGroup] = &[
         SYS_semget SYS_semop SYS_semctl SYS_semtimedop SYS_msgget SYS_msgsnd SYS_msgrcv SYS_msgctl),
 ];
 
-/// Answered "not permitted", whatever the arguments.
+/// Answered EPERM for any arguments.
 #[rustfmt::skip]
 pub const REFUSED: &[CallGroup] = &[
     group!("reaches into other processes":
         SYS_ptrace SYS_process_vm_readv SYS_process_vm_writev SYS_process_madvise SYS_kcmp),
     group!("puts code into the kernel":
         SYS_bpf SYS_init_module SYS_finit_module SYS_delete_module SYS_kexec_load SYS_kexec_file_load),
-    group!("looks into the kernel, or has it watch others":
+    group!("reads kernel state, or has the kernel watch others":
         SYS_perf_event_open SYS_syslog SYS_lookup_dcookie),
-    group!("page faults held open by the program: the lever of many kernel exploits":
+    group!("page faults handled by the program: used by many kernel exploits":
         SYS_userfaultfd),
     group!("memory that is hidden from the count":
         SYS_memfd_secret = 447),
-    group!("the kernel's key store, which no namespace divides":
+    group!("the kernel's key store, which no namespace isolates":
         SYS_add_key SYS_request_key SYS_keyctl),
     group!("mounts and roots":
         SYS_mount SYS_umount2 SYS_pivot_root SYS_chroot),
@@ -181,7 +180,7 @@ pub const REFUSED: &[CallGroup] = &[
         SYS_setns SYS_unshare),
     group!("quotas and swap of the host":
         SYS_quotactl SYS_quotactl_fd SYS_swapon SYS_swapoff),
-    group!("files by handle, which pass by every rule on paths":
+    group!("files by handle, which bypass every rule on paths":
         SYS_open_by_handle_at SYS_name_to_handle_at),
     group!("watches a whole file system":
         SYS_fanotify_init SYS_fanotify_mark),
@@ -191,24 +190,24 @@ pub const REFUSED: &[CallGroup] = &[
         SYS_reboot SYS_acct SYS_vhangup SYS_sethostname SYS_setdomainname),
     group!("moves memory between nodes, of oneself and of others":
         SYS_move_pages SYS_migrate_pages SYS_mbind SYS_set_mempolicy SYS_set_mempolicy_home_node = 450),
-    group!("processors: where no cgroup divides time, affinity is the share":
+    group!("processors: where no cgroup limits time, affinity is the limit":
         SYS_sched_setaffinity),
-    group!("schedulers by a pointer, behind which realtime may hide; `sched_setscheduler` is by argument":
+    group!("schedulers by a pointer, which may hide realtime; `sched_setscheduler` is by argument":
         SYS_sched_setattr SYS_sched_setparam),
     #[cfg(target_arch = "x86_64")]
     group!("ports and segments of the processor":
         SYS_iopl SYS_ioperm SYS_modify_ldt),
 ];
 
-/// Answered with success, and not done.
+/// Answered with success, and not made.
 #[rustfmt::skip]
-pub const DONE: &[CallGroup] = &[
-    group!("writes out the host's disks, for everybody; fsync is of one file":
+pub const NO_OP: &[CallGroup] = &[
+    group!("flushes all disks of the host; fsync flushes one file":
         SYS_sync SYS_syncfs),
 ];
 
-/// Absent on purpose: answered "no such call", like every number that is in no table, so that libraries fall back to
-/// what is allowed. Written down for their names and reasons only.
+/// Absent on purpose: answered ENOSYS, like every number that is in no table, so that libraries fall back to calls that
+/// are allowed. Listed for their names and reasons only.
 #[rustfmt::skip]
 pub const ABSENT: &[CallGroup] = &[
     group!("POSIX message queues, whose bytes are counted by user, for all sandboxes of a server together":
@@ -219,7 +218,7 @@ pub const ABSENT: &[CallGroup] = &[
         SYS_io_uring_setup SYS_io_uring_enter SYS_io_uring_register),
     group!("handles to processes; asyncio, Go and Rust fall back to signals and waitid":
         SYS_pidfd_open SYS_pidfd_getfd SYS_pidfd_send_signal SYS_process_mrelease),
-    group!("watches of files that are the host's too would tell what others open and start; watchers fall back to polling":
+    group!("watches of files that are the host's too would reveal what others open and start; watchers fall back to polling":
         SYS_inotify_init1 SYS_inotify_add_watch SYS_inotify_rm_watch),
     #[cfg(target_arch = "x86_64")]
     group!("the older form of the same":
@@ -231,13 +230,13 @@ pub const ABSENT: &[CallGroup] = &[
         SYS_getxattrat = 464 SYS_listxattrat = 465 SYS_removexattrat = 466 SYS_file_getattr = 468 SYS_file_setattr = 469),
     group!("security modules and namespaces listed by the kernel: tools of the host":
         SYS_lsm_get_self_attr = 459 SYS_lsm_set_self_attr = 460 SYS_lsm_list_modules = 461 SYS_listns = 470),
-    group!("superseded, and used by nothing":
+    group!("superseded and unused":
         SYS_remap_file_pages SYS_nfsservctl),
     #[cfg(target_arch = "x86_64")]
     group!("asynchronous i/o of the old kind, on this architecture":
         SYS_io_pgetevents = 333),
     #[cfg(target_arch = "x86_64")]
-    group!("called by the kernel's own trampolines, for which newer kernels pass it by every filter; others get a signal":
+    group!("called by the kernel's own trampolines, for which newer kernels skip every filter; other callers get a signal":
         SYS_uretprobe = 335 SYS_uprobe = 336),
     #[cfg(target_arch = "x86_64")]
     group!("segments of 32-bit programs":

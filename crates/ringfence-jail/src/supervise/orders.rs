@@ -13,11 +13,11 @@ use std::{
 };
 
 impl Sandbox<'_> {
-    /// One order of the server. An order that is not for a running program cancels it.
-    pub(super) fn obey(&mut self, server: BorrowedFd<'_>) -> Result<Option<Cause>, Failure> {
+    /// Handles one order of the server. An order that is not for a running program cancels it, as does a hang-up.
+    pub(super) fn handle_order(&mut self, server: BorrowedFd<'_>) -> Result<Option<Cause>, Failure> {
         match wire::receive::<Order>(server) {
             Ok(Some((Order::Interrupt, _))) => self.interrupt(),
-            // A server that is gone shows when it is listened to.
+            // A lost server is noticed at the next receive.
             Ok(Some((Order::Account(number), _))) => {
                 drop(wire::send(server, &Event::Account(number, self.used()), &[]));
             }
@@ -35,7 +35,6 @@ impl Sandbox<'_> {
         Ok(None)
     }
 
-    /// A server that is gone shows when it is listened to.
     fn open_egress(&self, spec: &EgressSpec, server: BorrowedFd<'_>) {
         drop(match Target::open_egress(self.target.as_ref(), spec) {
             Ok(sockets) => {
@@ -59,7 +58,7 @@ impl Sandbox<'_> {
         Ok(())
     }
 
-    /// A program that has ended meanwhile is told by its end.
+    /// Interrupts the program. If it has ended meanwhile, its end is reported.
     fn interrupt(&self) {
         drop(match &self.forked {
             Some(forked) => forked.interrupt(),

@@ -1,4 +1,4 @@
-//! What a sandbox has used.
+//! The resource usage of a sandbox.
 
 use super::Sandbox;
 use crate::{
@@ -12,14 +12,14 @@ use ringfence_sys::resource;
 use std::os::fd::AsFd;
 
 impl Sandbox<'_> {
-    /// What the tree has used so far, by the cgroup, or by what can be seen of it.
+    /// Returns the usage of the tree so far, by the cgroup, or by what can be read of its processes.
     pub(super) fn used(&mut self) -> Usage {
         let counted = self.cgroup.as_ref().map(Cgroup::counted).unwrap_or_default();
         if counted.cpu.is_none()
             && let Some(proc) = self.descriptors.get(&Handle::Proc)
         {
             let (user, system) = sample::cpu(proc, &tree::processes(proc, self.plan.tier));
-            // Of processes that have ended without a parent that waited for them, nothing is known any more.
+            // The time of processes that ended without a parent that waited for them is lost; the maximum is kept.
             self.usage.user = self.usage.user.max(user);
             self.usage.system = self.usage.system.max(system);
         }
@@ -27,7 +27,7 @@ impl Sandbox<'_> {
         self.usage_of(counted)
     }
 
-    /// While pid 1 lives, in whose network namespace the kernel counts them.
+    /// Updates the count of unrouted packets, which the kernel keeps in the network namespace of pid 1 while it lives.
     pub(super) fn count_unrouted(&mut self) {
         if let Some(proc) = self
             .descriptors
@@ -38,7 +38,7 @@ impl Sandbox<'_> {
         }
     }
 
-    /// The highest of what was counted and what was seen.
+    /// Combines what was counted and what was sampled; of memory, the highest.
     pub(super) fn usage_of(&self, counted: Counted) -> Usage {
         let (cpu_user, cpu_system) = counted.cpu.unwrap_or((self.usage.user, self.usage.system));
         let disk = match &self.plan.layout.host_directory {

@@ -1,5 +1,5 @@
-//! Golden plans: what a sandbox will be, as text, for hosts that are not this one. A changed mount, limit or rule is a
-//! line in the difference. `RINGFENCE_BLESS=1` writes them anew.
+//! Golden plans: the plans of sandboxes as text, for hosts that are not this one. A changed mount, limit or rule is a
+//! line in the difference. `RINGFENCE_BLESS=1` rewrites them.
 #![expect(
     clippy::disallowed_methods,
     clippy::unwrap_used,
@@ -144,7 +144,7 @@ fn compare(name: &str, text: &str) {
 
 /// claim: [FS-1] [FS-2] [RES-1]
 #[test]
-fn plans_are_golden() {
+fn plans_match_the_golden_files() {
     check("root-cgroup-v1", spec(Tier::Full), &host(ROOT, v1()));
     check("user-no-cgroup", spec(Tier::Full), &host(ALICE, none()));
     check("landlock-user", spec(Tier::Landlock), &host(ALICE, none()));
@@ -192,7 +192,7 @@ fn plans_are_golden() {
             program,
             ..spec(Tier::Full)
         };
-        // What an interpreter below /tmp needs is covered otherwise.
+        // The parts of an interpreter below /tmp would be covered otherwise.
         spec.trees.extend(["/tmp/venv".into(), "/tmp/venv/inner".into()]);
         spec.links
             .push(("/tmp/bin/python3".into(), "../venv/bin/python3".into()));
@@ -208,7 +208,7 @@ fn plans_are_golden() {
 
 /// claim: [FS-1]
 #[test]
-fn a_tree_that_holds_peoples_files_is_refused() {
+fn tree_with_user_files_is_refused() {
     for path in [
         "/",
         "/home",
@@ -233,7 +233,7 @@ fn a_tree_that_holds_peoples_files_is_refused() {
 
 /// claim: [TIER-1]
 #[test]
-fn a_host_without_landlock_gets_no_plan() {
+fn plan_without_landlock_is_refused() {
     for tier in [Tier::Full, Tier::Landlock] {
         let bare = Host {
             landlock: 0,

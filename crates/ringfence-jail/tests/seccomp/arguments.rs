@@ -1,4 +1,5 @@
-//! The rules on arguments, each by uses that are allowed and uses that are not. The live tests try the same on the kernel.
+//! The rules on arguments, each with uses that are allowed and uses that are not. The live tests try the same on the
+//! kernel.
 
 use crate::{
     ALL, FULL, FULL_UNCOUNTED, LANDLOCK, LANDLOCK_UNCOUNTED,
@@ -12,7 +13,7 @@ const EINVAL: Answer = Answer::Errno(libc::EINVAL);
 const ENOMEM: Answer = Answer::Errno(libc::ENOMEM);
 const ENOSYS: Answer = Answer::Errno(libc::ENOSYS);
 /// Success, and the call is not made.
-const DONE: Answer = Answer::Errno(0);
+const NO_OP: Answer = Answer::Errno(0);
 const FAMILY: Answer = Answer::Errno(libc::EAFNOSUPPORT);
 
 /// A use of a call, and the answer of the first profile.
@@ -59,13 +60,13 @@ const TIOCSETD: i64 = 0x5423;
 const UPPER: i64 = 0x7fff_ffff << 32;
 
 fn namespaces() -> Vec<Case> {
-    const THREAD: i64 = 0x003d_0f00; // what pthread_create asks for
+    const THREAD: i64 = 0x003d_0f00; // the flags of pthread_create
     const NEWTIME: i64 = 0x80;
     vec![
         case!(SYS_clone(libc::SIGCHLD) ALLOW),
         case!(SYS_clone(libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD) ALLOW),
         case!(SYS_clone(THREAD) ALLOW),
-        case!(SYS_clone(NEWTIME) ALLOW), // the exit signal's bits: no flag of this call
+        case!(SYS_clone(NEWTIME) ALLOW), // a bit of the exit signal: not a flag of this call
         case!(SYS_clone(libc::CLONE_NEWUSER | libc::SIGCHLD) EPERM),
         case!(SYS_clone(libc::CLONE_NEWNS) EPERM),
         case!(SYS_clone(libc::CLONE_NEWPID) EPERM),
@@ -128,8 +129,8 @@ fn socket_options() -> Vec<Case> {
     const REUSEPORT_EBPF: i32 = 52;
     vec![
         case!(SYS_setsockopt(3, libc::SOL_SOCKET, libc::SO_REUSEADDR) ALLOW),
-        case!(SYS_setsockopt(3, libc::SOL_SOCKET, libc::SO_SNDBUF) DONE),
-        case!(SYS_setsockopt(3, libc::SOL_SOCKET, libc::SO_RCVBUF) DONE),
+        case!(SYS_setsockopt(3, libc::SOL_SOCKET, libc::SO_SNDBUF) NO_OP),
+        case!(SYS_setsockopt(3, libc::SOL_SOCKET, libc::SO_RCVBUF) NO_OP),
         case!(SYS_setsockopt(3, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER) EPERM),
         case!(SYS_setsockopt(3, libc::SOL_SOCKET, libc::SO_ATTACH_BPF) EPERM),
         case!(SYS_setsockopt(3, libc::SOL_SOCKET, REUSEPORT_CBPF) EPERM),
@@ -153,10 +154,10 @@ fn socket_options() -> Vec<Case> {
 
 fn core_dumps() -> Vec<Case> {
     vec![
-        case!(SYS_prlimit64(0, libc::RLIMIT_CORE, 0) ALLOW), // asks
-        case!(SYS_prlimit64(0, libc::RLIMIT_CORE, 1_i64 << 40) DONE),
+        case!(SYS_prlimit64(0, libc::RLIMIT_CORE, 0) ALLOW), // a query
+        case!(SYS_prlimit64(0, libc::RLIMIT_CORE, 1_i64 << 40) NO_OP),
         case!(SYS_prlimit64(0, libc::RLIMIT_NOFILE, 1_i64 << 40) ALLOW),
-        case!(SYS_setrlimit(libc::RLIMIT_CORE, 4711) DONE),
+        case!(SYS_setrlimit(libc::RLIMIT_CORE, 4711) NO_OP),
         case!(SYS_setrlimit(libc::RLIMIT_NOFILE, 4711) ALLOW),
     ]
 }
@@ -266,7 +267,7 @@ fn memory() -> Vec<Case> {
     ]
 }
 
-/// Pid 1 is guarded in every tier; a tier without namespaces must refuse the rest besides.
+/// Pid 1 is guarded in every tier; a tier without namespaces must also refuse the rest.
 fn others() -> Vec<Case> {
     vec![
         case!(SYS_prlimit64(1, 7) EPERM),
@@ -302,29 +303,29 @@ pub fn cases() -> Vec<Case> {
 }
 
 #[test]
-fn each_use_gets_the_answer_that_is_meant() {
+fn each_use_gets_the_expected_answer() {
     for case in cases() {
         assert_eq!(machine::answer(FULL, case.call), case.expect, "{}", case.text);
     }
 }
 
-/// The kernel reads these arguments as 32-bit numbers; what stands above must not change an answer.
+/// The kernel reads these arguments as 32-bit numbers; the upper half must not change an answer.
 #[test]
-fn upper_halves_of_arguments_hide_nothing() {
+fn upper_halves_of_arguments_are_ignored() {
     for profile in ALL {
         for case in cases() {
             for upper in [1, 0x8000_0000, 0xffff_ffff_u64] {
                 let mut call = case.call;
                 for (at, argument) in call.arguments.iter_mut().enumerate() {
-                    // what the kernel reads whole: the length of a mapping, the pointer to a limit
+                    // arguments that the kernel reads whole: the length of a mapping, the pointer to a limit
                     if ![(libc::SYS_mmap, 1), (libc::SYS_prlimit64, 2)].contains(&(call.number, at)) {
                         *argument = *argument & 0xffff_ffff | upper << 32;
                     }
                 }
-                let plainly = machine::answer(profile, case.call);
+                let plain_answer = machine::answer(profile, case.call);
                 assert_eq!(
                     machine::answer(profile, call),
-                    plainly,
+                    plain_answer,
                     "{} under {upper:#x}",
                     case.text
                 );
@@ -348,7 +349,7 @@ fn check(profiles: &[Profile], table: &[(Case, Answer)]) {
 }
 
 #[test]
-fn without_a_memory_cgroup_memory_that_nobody_counts_is_refused() {
+fn uncounted_memory_is_refused_without_a_memory_cgroup() {
     let length = |length: i64| case("mmap", libc::SYS_mmap, &[0, length, 3, i64::from(SHARED)], ALLOW);
     let table = [
         (case!(SYS_memfd_create(0, 0) ALLOW), ENOSYS),
@@ -371,7 +372,7 @@ fn without_a_memory_cgroup_memory_that_nobody_counts_is_refused() {
 }
 
 #[test]
-fn the_landlock_tier_has_no_sockets_no_ipc_and_no_hold_on_other_processes() {
+fn landlock_tier_refuses_sockets_ipc_and_changes_to_other_processes() {
     let table = [
         (
             case!(SYS_socket(libc::AF_UNIX, libc::SOCK_STREAM, 0) ALLOW),
@@ -409,7 +410,7 @@ fn the_landlock_tier_has_no_sockets_no_ipc_and_no_hold_on_other_processes() {
 
 /// claim: [FS-10]
 #[test]
-fn the_servers_user_changes_no_mode_owner_time_or_attribute_in_the_landlock_tier() {
+fn landlock_tier_refuses_metadata_changes_by_the_servers_user() {
     let calls = [
         (case!(SYS_fchmod(0, 0o644) ALLOW), EPERM),
         (case!(SYS_fchmodat(0, 0, 0o644) ALLOW), EPERM),
@@ -430,9 +431,9 @@ fn the_servers_user_changes_no_mode_owner_time_or_attribute_in_the_landlock_tier
         (case!(SYS_futimesat(0, 0, 0) ALLOW), EPERM),
     ];
     check(&[LANDLOCK], &calls);
-    // `touch` of what is open.
+    // `touch` of an open file.
     check(&[LANDLOCK], &[(case!(SYS_utimensat(0, 0, 0, 0) ALLOW), ALLOW)]);
-    // A sandbox with a user of its own is kept from the files of others by their modes.
+    // In a sandbox with a user of its own, the modes of others' files guard them.
     let allowed = calls.map(|(case, _)| (case, ALLOW));
     check(&[LANDLOCK_UNCOUNTED, FULL, FULL_UNCOUNTED], &allowed);
 }

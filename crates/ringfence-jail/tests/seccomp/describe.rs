@@ -1,7 +1,7 @@
 //! The tables as rows: for the golden file, and to be compared with the compiled filters.
 
 use ringfence_jail::seccomp::{
-    DONE, Profile, allowed,
+    NO_OP, Profile, allowed,
     arguments::{Choice, IOCTLS, PRCTLS, Refusal, own_filters},
     conditional, refused_uses,
     table::{self, Call, CallGroup},
@@ -18,13 +18,13 @@ pub enum Verdict {
 pub struct Row {
     pub number: i64,
     pub name: &'static str,
-    /// The uses that this row is about; empty: all that no other row of the call is about.
+    /// The uses that this row covers; empty: all that no other row of the call covers.
     pub when: &'static str,
     pub verdict: Verdict,
     pub reason: &'static str,
 }
 
-/// Every rule of a profile, by number, with its reason. Numbers that have no row answer `ENOSYS`.
+/// Returns every rule of a profile, by number, with its reason. Numbers that have no row answer `ENOSYS`.
 pub fn describe(profile: Profile) -> Vec<Row> {
     let mut rows: Vec<Row> = allowed(profile)
         .flat_map(|group| of_group(group, Verdict::Allow, group.why))
@@ -38,7 +38,7 @@ pub fn describe(profile: Profile) -> Vec<Row> {
     }
     for (groups, errno) in [
         (table::REFUSED, EPERM),
-        (table::DONE, DONE),
+        (table::NO_OP, NO_OP),
         (table::ABSENT, ENOSYS),
     ] {
         let of_all = groups
@@ -86,7 +86,7 @@ fn of_choice(call: Call, choice: &'static Choice) -> impl Iterator<Item = Row> {
         .map(move |(name, _)| row(call, name, Verdict::Allow, choice.why))
 }
 
-/// A refusal without tests replaces the call's row; one with the words of an earlier one is said once.
+/// Adds a refusal. One without tests replaces the call's row; one with the same text as an earlier one is listed once.
 fn refuse(rows: &mut Vec<Row>, refusal: &Refusal, errno: i32) {
     let row = row(refusal.call, refusal.when, Verdict::Errno(errno), refusal.why);
     if refusal.tests.is_empty() {

@@ -1,4 +1,5 @@
-//! The golden table: what each number answers, computed from the compiled filters. A changed verdict is a changed line.
+//! The golden table: the answer of each number, computed from the compiled filters. A changed verdict is a changed
+//! line.
 
 use crate::{
     FULL, FULL_UNCOUNTED, LANDLOCK, LANDLOCK_UNCOUNTED, arguments,
@@ -17,7 +18,8 @@ fn is(row: &Row, answer: Answer) -> bool {
     }
 }
 
-/// Name and reason of what the filters answer to a plain call. An answer that no row gives is an error of the tables.
+/// Returns the line of an answer to a plain call, with name and reason. An answer that no row gives is an error of the
+/// tables.
 fn line(number: i64, answer: Answer, rows: &[Row]) -> String {
     let mut rows = rows.iter().filter(|row| row.number == number).peekable();
     if rows.peek().is_none() {
@@ -95,7 +97,7 @@ fn document() -> String {
 }
 
 #[test]
-fn golden_table_of_every_number_is_what_the_filters_answer() {
+fn golden_table_matches_the_filters() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/seccomp-x86_64.txt");
     let now = document();
     if std::env::var("RINGFENCE_BLESS").is_ok_and(|word| word == "1") {
@@ -106,7 +108,7 @@ fn golden_table_of_every_number_is_what_the_filters_answer() {
     let changed: Vec<String> = changes(&golden, &now);
     assert!(
         changed.is_empty(),
-        "`cargo xtask golden --bless`, if this is meant:\n{}",
+        "`cargo xtask golden --bless`, if this is intended:\n{}",
         changed.join("\n")
     );
 }

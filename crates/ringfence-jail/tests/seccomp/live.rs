@@ -1,5 +1,5 @@
-//! The filters in the kernel: installed on a thread, whose children inherit them. What the kernel answers must be what
-//! the tests' machine computes, and ordinary programs must not notice.
+//! The filters in the kernel: installed on a thread, whose children inherit them. The kernel's answers must be those
+//! that `machine` computes, and ordinary programs must work.
 
 use crate::{
     ALL, FULL, FULL_UNCOUNTED, LANDLOCK, arguments,
@@ -11,7 +11,7 @@ use std::{
     process::{Command, Output},
 };
 
-/// Refuses to go on unless as many filters are in force as its first argument says: without them, some of the calls
+/// Refuses to continue unless as many filters are in force as its first argument says: without them, some of the calls
 /// would be made.
 const GUARD: &str = "
 import ctypes, os, sys
@@ -33,7 +33,7 @@ fn run(command: &mut Command) -> Output {
         .unwrap()
 }
 
-/// A program started by a thread that is behind the filters.
+/// Runs a program from a thread that is behind the filters.
 fn confined(profile: Profile, argv: &[&str]) -> Output {
     let argv: Vec<String> = argv.iter().map(|&word| word.to_owned()).collect();
     let thread = std::thread::spawn(move || {
@@ -55,7 +55,7 @@ fn text(output: &Output) -> String {
     )
 }
 
-/// Makes each call in one process; what the kernel said, in order.
+/// Makes all calls in one process, and returns the kernel's answers in order.
 fn errnos(profile: Profile, calls: &[Call]) -> Vec<i32> {
     let listed: Vec<String> = calls
         .iter()
@@ -75,14 +75,14 @@ fn errnos(profile: Profile, calls: &[Call]) -> Vec<i32> {
 }
 
 /// `uretprobe` and `uprobe`: since Linux 6.14 no filter sees them (kernel/seccomp.c, `__secure_computing`), because the
-/// kernel's own trampolines call them; anybody else is answered by the kernel.
+/// kernel's own trampolines call them; other callers get the kernel's own answer.
 #[cfg(target_arch = "x86_64")]
 const UNSEEN: [i64; 2] = [335, 336];
 #[cfg(target_arch = "aarch64")]
 const UNSEEN: [i64; 0] = [];
 
 #[test]
-fn calls_that_no_filter_sees_lead_nowhere() {
+fn uprobe_calls_that_bypass_filters_fail() {
     for number in UNSEEN {
         let output = python(FULL, &format!("print(call({number}, 0, 0))"));
         let failed = [libc::ENOSYS, libc::ENXIO]
@@ -98,7 +98,7 @@ fn calls_that_no_filter_sees_lead_nowhere() {
 }
 
 #[test]
-fn the_kernel_refuses_what_the_golden_table_says_with_the_same_errno() {
+fn kernel_answers_with_the_errnos_of_the_golden_table() {
     for profile in ALL {
         let numbers = (0..=600).map(plain);
         let calls = numbers.chain(arguments::cases().into_iter().map(|case| case.call));
@@ -119,10 +119,10 @@ fn the_kernel_refuses_what_the_golden_table_says_with_the_same_errno() {
     }
 }
 
-/// Refused uses that are harmless where they are not refused: outside, at least some must get another answer, or the
-/// test above proves nothing.
+/// Refused uses that are harmless where they are not refused: without the filters, at least some must get another
+/// answer, or the test above proves nothing.
 #[test]
-fn outside_the_filters_the_same_calls_get_other_answers() {
+fn same_calls_get_other_answers_without_filters() {
     let harmless = [
         libc::SYS_unshare,
         libc::SYS_clone3,
@@ -153,10 +153,10 @@ print(ctypes.CFUNCTYPE(ctypes.c_int)(address)() == os.getpid())
 
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn a_call_of_the_i386_table_kills_the_process() {
+fn i386_syscall_kills_the_process() {
     let outside = run(Command::new("python3").args(["-c", &format!("{GUARD}\n{I386_GETPID}"), "0"]));
     if !text(&outside).contains("True") {
-        // The kernel has no such table; the program dies by the interrupt itself.
+        // The kernel has no such table; the interrupt itself kills the program.
         println!(
             "not applicable: int 0x80 does not work outside either ({})",
             outside.status
@@ -176,7 +176,7 @@ fn a_call_of_the_i386_table_kills_the_process() {
 
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn an_x32_number_kills_the_process_and_minus_one_does_not() {
+fn x32_syscall_kills_the_process_and_minus_one_is_enosys() {
     let x32_getpid = 0x4000_0000 + libc::SYS_getpid;
     let program = format!("call({x32_getpid})\nprint('alive')");
     let outside = run(Command::new("python3").args(["-c", &format!("{GUARD}\n{program}"), "0"]));
@@ -191,7 +191,7 @@ fn an_x32_number_kills_the_process_and_minus_one_does_not() {
 
 /// claim: [KERN-7]
 #[test]
-fn a_program_installs_no_filter_once_it_has_the_last_one() {
+fn final_filter_refuses_further_filters() {
     // SECCOMP_RET_ALLOW for everything, then a call that was refused before
     let body = "
 import struct
@@ -215,13 +215,13 @@ print(call(SECCOMP, 1, 0, ctypes.addressof(filter)), call(SECCOMP, 1, 8, ctypes.
     let behind = std::thread::spawn(move || {
         for filter in [
             program(FULL).unwrap(),
-            ringfence_jail::seccomp::of_programs().unwrap(),
+            ringfence_jail::seccomp::final_filter().unwrap(),
         ] {
             ringfence_sys::seccomp::install(filter).unwrap();
         }
         run(Command::new(&argv[0]).args(&argv[1..]))
     });
-    // EINVAL three times, EPERM; a question is answered.
+    // EINVAL three times, EPERM; a query is answered.
     assert_eq!(words(&behind.join().unwrap()), "22 22 22 1 0");
 }
 
@@ -268,7 +268,7 @@ main()
 ";
 
 #[test]
-fn ordinary_programs_do_not_notice() {
+fn ordinary_programs_work_under_the_filters() {
     let landlock = Profile::Landlock {
         memory_cgroup: true,
         servers_user: false,
@@ -283,17 +283,17 @@ fn ordinary_programs_do_not_notice() {
     }
 }
 
-/// What the loss of modes, owners, times and attributes leaves.
+/// Operations that remain without changes to modes, owners, times and attributes.
 #[test]
-fn the_servers_user_can_still_write_copy_and_touch() {
+fn landlock_profile_allows_write_copy_and_touch() {
     let script = "cd $(mktemp -d) && touch a && touch a && cp a b && mv b c && echo x > c && sort c -o c && rm a && echo done";
-    let said = text(&confined(LANDLOCK, &["bash", "-c", script]));
-    assert_eq!(said.trim(), "done");
+    let output = text(&confined(LANDLOCK, &["bash", "-c", script]));
+    assert_eq!(output.trim(), "done");
 }
 
 /// claim: [CHK-2]
 #[test]
-fn a_fork_that_parses_opens_nothing_starts_nothing_and_reaches_nobody() {
+fn parser_process_cannot_open_connect_or_start_anything() {
     fn attempts(port: u16) -> Vec<(&'static str, std::io::Result<()>)> {
         vec![
             ("open", std::fs::File::open("/proc/self/status").map(drop)),
@@ -309,7 +309,7 @@ fn a_fork_that_parses_opens_nothing_starts_nothing_and_reaches_nobody() {
     let port = listener.local_addr().unwrap().port();
     let thread = std::thread::spawn(move || {
         let before = attempts(port);
-        ringfence_sys::seccomp::install(&ringfence_jail::seccomp::of_computing().unwrap()).unwrap();
+        ringfence_sys::seccomp::install(&ringfence_jail::seccomp::compute_filter().unwrap()).unwrap();
         let computed: u64 = (0..1_000_000u64).collect::<Vec<_>>().iter().sum();
         (before, attempts(port), computed)
     });

@@ -1,5 +1,5 @@
-//! Classic BPF as seccomp runs it (kernel/seccomp.c, `seccomp_run_filters`), so that tests judge the compiled filters
-//! and not the tables that they were made from.
+//! Classic BPF as seccomp runs it (kernel/seccomp.c, `seccomp_run_filters`), so that tests evaluate the compiled
+//! filters and not the tables that they were made from.
 
 use ringfence_jail::seccomp::{Profile, program};
 use ringfence_sys::seccomp::Program;
@@ -11,7 +11,7 @@ pub const NATIVE: u32 = 0xc000_003e;
 pub const NATIVE: u32 = 0xc000_00b7;
 pub const I386: u32 = 0x4000_0003;
 
-/// `struct seccomp_data`, without the instruction pointer, which no filter of ours may ask for.
+/// `struct seccomp_data`, without the instruction pointer, which no filter of ours may read.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
     pub arch: u32,
@@ -19,7 +19,7 @@ pub struct Call {
     pub arguments: [u64; 6],
 }
 
-/// What the kernel does.
+/// The action of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     Allow,
@@ -42,8 +42,8 @@ impl fmt::Display for Answer {
     }
 }
 
-/// The answer of all filters together, and the words of `seccomp_data` that they looked at.
-pub struct Judgement {
+/// The answer of all filters together, and the words of `seccomp_data` that they read.
+pub struct Evaluation {
     pub answer: Answer,
     pub offsets: BTreeSet<u32>,
 }
@@ -56,26 +56,26 @@ pub fn plain(number: i64) -> Call {
     }
 }
 
-/// What the filter of a profile says.
-pub fn judge(profile: Profile, call: Call) -> Judgement {
+/// Evaluates the filter of a profile.
+pub fn evaluate(profile: Profile, call: Call) -> Evaluation {
     let mut offsets = BTreeSet::new();
-    let answer = judge_by(&lines([program(profile).unwrap()]), &call, |offset| {
+    let answer = evaluate_filters(&lines([program(profile).unwrap()]), &call, |offset| {
         offsets.insert(offset);
     });
-    Judgement { answer, offsets }
+    Evaluation { answer, offsets }
 }
 
-/// The instructions of filters, in the order in which they are installed.
+/// Returns the instructions of filters, in the order in which they are installed.
 pub fn lines<'a>(programs: impl IntoIterator<Item = &'a Program>) -> Vec<Vec<Line>> {
     let programs = programs.into_iter();
     programs.map(Program::instructions).collect()
 }
 
-/// What these filters say together: from the newest to the oldest; an older one counts only where it is stricter.
-pub fn judge_by(filters: &[Vec<Line>], call: &Call, mut looked_at: impl FnMut(u32)) -> Answer {
+/// Evaluates filters together, from the newest to the oldest; an older one counts only where it is stricter.
+pub fn evaluate_filters(filters: &[Vec<Line>], call: &Call, mut read_at: impl FnMut(u32)) -> Answer {
     let mut strictest = 0x7fff_0000;
     for filter in filters.iter().rev() {
-        let value = run(filter, call, &mut looked_at);
+        let value = run(filter, call, &mut read_at);
         if severity(value) < severity(strictest) {
             strictest = value;
         }
@@ -89,10 +89,10 @@ pub fn judge_by(filters: &[Vec<Line>], call: &Call, mut looked_at: impl FnMut(u3
 }
 
 pub fn answer(profile: Profile, call: Call) -> Answer {
-    judge(profile, call).answer
+    evaluate(profile, call).answer
 }
 
-/// Actions in the kernel's order: as signed numbers, so that killing the process comes before everything.
+/// Returns actions in the kernel's order: as signed numbers, so that killing the process comes before everything.
 fn severity(value: u32) -> i32 {
     i32::from_ne_bytes((value & 0xffff_0000).to_ne_bytes())
 }
@@ -100,14 +100,14 @@ fn severity(value: u32) -> i32 {
 /// Code, jump if true, jump if false, operand.
 pub type Line = (u16, u8, u8, u32);
 
-fn run(program: &[Line], call: &Call, looked_at: &mut impl FnMut(u32)) -> u32 {
+fn run(program: &[Line], call: &Call, read_at: &mut impl FnMut(u32)) -> u32 {
     let (mut at, mut accumulator) = (0, 0);
     loop {
         let (code, jump_true, jump_false, operand) = program[at];
         at += 1;
         let holds = match code {
             0x20 => {
-                looked_at(operand);
+                read_at(operand);
                 accumulator = word(call, operand);
                 continue;
             }

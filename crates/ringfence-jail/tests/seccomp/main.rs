@@ -1,5 +1,5 @@
-//! The filters as compiled: their golden table, their rules on arguments, what they look at, and, in a live process,
-//! whether the kernel reads them as we do.
+//! The filters as compiled: their golden table, their rules on arguments, the words that they read, and, in a live
+//! process, a comparison with the kernel.
 #![expect(
     clippy::disallowed_methods,
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! What holds for every filter, whatever the tables say.
+//! Properties of every filter, independent of the tables.
 
 use crate::{
     ALL,
@@ -9,7 +9,7 @@ use ringfence_jail::seccomp::program;
 use std::collections::{BTreeMap, BTreeSet};
 
 #[test]
-fn foreign_architectures_are_killed_whatever_the_number() {
+fn foreign_architectures_are_killed_for_any_number() {
     for profile in ALL {
         for arch in [I386, 0, 0xffff_ffff, NATIVE ^ 0x8000_0000] {
             for number in [0, 1, 20, 102, 359, 0x4000_0000, -1] {
@@ -30,7 +30,7 @@ fn foreign_architectures_are_killed_whatever_the_number() {
 
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn x32_numbers_are_killed_and_minus_one_is_no_call() {
+fn x32_numbers_are_killed_and_minus_one_is_enosys() {
     for profile in ALL {
         for number in [
             0x4000_0000,
@@ -55,7 +55,7 @@ fn x32_numbers_are_killed_and_minus_one_is_no_call() {
 }
 
 #[test]
-fn numbers_of_the_future_are_no_call() {
+fn unassigned_numbers_are_enosys() {
     for profile in ALL {
         for number in 472..5000 {
             assert_eq!(
@@ -67,10 +67,10 @@ fn numbers_of_the_future_are_no_call() {
     }
 }
 
-/// The kernel remembers, per number, that a filter allows it without looking at arguments (seccomp's action cache); one
-/// look at an argument, and the filters run at each call.
+/// The kernel remembers, per number, that a filter allows it without reading arguments (seccomp's action cache); once
+/// an argument is read, the filters run at each call.
 #[test]
-fn an_unconditional_allow_is_decided_by_number_and_architecture_alone() {
+fn unconditional_allow_depends_only_on_number_and_architecture() {
     for profile in ALL {
         let mut conditional: BTreeSet<i64> = BTreeSet::new();
         let rows = describe(profile);
@@ -84,11 +84,11 @@ fn an_unconditional_allow_is_decided_by_number_and_architecture_alone() {
             .filter(|row| row.verdict == Verdict::Allow && !conditional.contains(&row.number));
         let mut checked = 0;
         for row in free {
-            let judgement = machine::judge(profile, plain(row.number));
-            assert_eq!(judgement.answer, Answer::Allow, "{}", row.name);
+            let evaluation = machine::evaluate(profile, plain(row.number));
+            assert_eq!(evaluation.answer, Answer::Allow, "{}", row.name);
             assert!(
-                judgement.offsets.iter().all(|offset| *offset < 8),
-                "{} looks at arguments",
+                evaluation.offsets.iter().all(|offset| *offset < 8),
+                "{} reads arguments",
                 row.name
             );
             checked += 1;
@@ -98,9 +98,9 @@ fn an_unconditional_allow_is_decided_by_number_and_architecture_alone() {
 }
 
 #[test]
-fn a_filter_is_small() {
+fn filters_are_small() {
     for profile in ALL {
-        // The kernel lets a filter have 4,096, and all of a process 32,768.
+        // The kernel's maximum is 4,096 for a filter, and 32,768 for all of a process.
         let instructions = program(profile).unwrap().instructions().len();
         assert!(instructions < 672, "{instructions}");
     }
@@ -127,7 +127,7 @@ fn every_call_is_in_one_group_and_has_a_reason() {
     }
 }
 
-/// The tables know every call up to Linux 6.17, by name: a new one is let through or not by a decision.
+/// The tables list every call up to Linux 6.17, by name: a new one is allowed or not by a decision.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn every_assigned_number_is_in_the_tables() {
@@ -141,9 +141,9 @@ fn every_assigned_number_is_in_the_tables() {
 
 /// claim: [CHK-2]
 #[test]
-fn a_fork_that_parses_may_compute_and_nothing_else() {
-    let filter = machine::lines([&ringfence_jail::seccomp::of_computing().unwrap()]);
-    let answer = |number| machine::judge_by(&filter, &plain(number), |_| {});
+fn parser_filter_allows_only_computing_calls() {
+    let filter = machine::lines([&ringfence_jail::seccomp::compute_filter().unwrap()]);
+    let answer = |number| machine::evaluate_filters(&filter, &plain(number), |_| {});
     let allowed: Vec<i64> = (0..1024)
         .filter(|number| answer(*number) == Answer::Allow)
         .collect();
@@ -175,5 +175,8 @@ fn a_fork_that_parses_may_compute_and_nothing_else() {
         arch: I386,
         ..plain(libc::SYS_read)
     };
-    assert_eq!(machine::judge_by(&filter, &foreign, |_| {}), Answer::KillProcess);
+    assert_eq!(
+        machine::evaluate_filters(&filter, &foreign, |_| {}),
+        Answer::KillProcess
+    );
 }

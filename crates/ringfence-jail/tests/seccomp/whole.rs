@@ -1,9 +1,9 @@
-//! One filter answers what several would. The reference is compiled part by part, by another compiler where arguments
-//! are looked at, and judged as the kernel judges filters upon each other. A filter compares words of the call with
-//! constants; so it is enough to try, of each word, all values that any of these comparisons tells apart.
+//! One filter answers like several. The reference is compiled part by part, by another compiler where arguments are
+//! tested, and evaluated as the kernel evaluates filters upon each other. A filter compares words of the call with
+//! constants; so it is enough to try, for each word, all values that any of these comparisons distinguishes.
 
 use crate::machine::{self, Call, I386, Line, NATIVE};
-use ringfence_jail::seccomp::{Profile, Ruleset, of_host_directories, program, ruleset};
+use ringfence_jail::seccomp::{Profile, Ruleset, host_directory_filters, program, ruleset};
 use ringfence_sys::seccomp::{Answer, Refusals, Rule, Test, compile};
 use ringfence_types::WorkspaceMode;
 use seccompiler::{
@@ -29,7 +29,7 @@ fn profiles() -> Vec<Profile> {
     [true, false].into_iter().flat_map(counted).collect()
 }
 
-/// A filter for each part, in the order in which they would be installed.
+/// Returns a filter for each part, in the order in which they would be installed.
 fn apart(profile: Profile) -> Vec<Vec<Line>> {
     let Ruleset { numbers, refused } = ruleset(profile).unwrap();
     let by_number = compile(&numbers, &[], Answer::Errno(libc::ENOSYS)).unwrap();
@@ -48,7 +48,7 @@ fn by_other_compiler(refusals: &Refusals) -> Vec<Line> {
         let compiled = SeccompRule::new(conditions).unwrap();
         rules.entry(rule.number).or_default().push(compiled);
     }
-    // To it a call without rules matches always; rules beside it would take that away.
+    // For that compiler a call without rules matches always; rules beside it would take that away.
     rules.extend(whole.iter().map(|rule| (rule.number, Vec::new())));
     let Answer::Errno(errno) = refusals.answer else {
         panic!("refused by {:?}", refusals.answer);
@@ -74,21 +74,21 @@ fn condition(test: Test) -> SeccompCondition {
     SeccompCondition::new(argument, length, compared, value).unwrap()
 }
 
-/// What filters compare a word of the call with.
+/// The constants with which filters compare a word of the call.
 #[derive(Default)]
 struct Compared {
     values: BTreeSet<u32>,
-    /// All bits that are looked at one by one.
+    /// All bits that are tested one by one.
     bits: u32,
 }
 
 const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
 
-/// What is in the accumulator: a word of the call, as it is or under a mask.
+/// The content of the accumulator: a word of the call, as it is or under a mask.
 type Loaded = (u32, Option<u32>);
 
-/// Follows every way through a filter that calls of this number can take; without a number, every way.
+/// Follows every path through a filter that calls of this number can take; without a number, every path.
 fn compared(filter: &[Line], number: Option<u32>, found: &mut BTreeMap<u32, Compared>) {
     let mut waiting = vec![(0_usize, (ARCHITECTURE, None))];
     let mut seen: BTreeSet<(usize, Loaded)> = BTreeSet::new();
@@ -128,8 +128,8 @@ fn compared(filter: &[Line], number: Option<u32>, found: &mut BTreeMap<u32, Comp
     }
 }
 
-/// A bit that no filter looks at and no value has, so that what has it equals no value.
-fn strange_bit(compared: &Compared) -> u32 {
+/// Returns a bit that no filter tests and no value has, so that a value with it equals no constant.
+fn unused_bit(compared: &Compared) -> u32 {
     let with_bits = |value: &u32, bit: u32| value & bit != 0 && value & !bit & !compared.bits == 0;
     let used =
         |bit: &u32| compared.bits & bit != 0 || compared.values.iter().any(|value| with_bits(value, *bit));
@@ -137,17 +137,17 @@ fn strange_bit(compared: &Compared) -> u32 {
     free.unwrap()
 }
 
-/// Of a word, a value for each answer that the comparisons can give together: every constant and its neighbours, and
-/// every combination of the bits, with and without more.
+/// Returns, for a word, a value for each combination of answers that the comparisons can give: every constant and its
+/// neighbours, and every combination of the bits, with and without another bit.
 fn tried(compared: &Compared) -> BTreeSet<u32> {
     let around = |value: &u32| [value.wrapping_sub(1), *value, value.wrapping_add(1)];
     let mut tried: BTreeSet<u32> = compared.values.iter().flat_map(around).collect();
     tried.extend([0, u32::MAX]);
-    let strange = strange_bit(compared);
+    let unused = unused_bit(compared);
     assert!(compared.bits.count_ones() <= 12, "{:#x}", compared.bits);
     let mut subset = compared.bits;
     loop {
-        tried.extend([subset, subset | strange]);
+        tried.extend([subset, subset | unused]);
         if subset == 0 {
             return tried;
         }
@@ -155,7 +155,7 @@ fn tried(compared: &Compared) -> BTreeSet<u32> {
     }
 }
 
-/// Every combination of the arguments' words that is to be tried.
+/// Calls `act` with every combination of the arguments' words that is to be tried.
 fn arguments(words: &[(u32, Vec<u32>)], act: &mut impl FnMut([u64; 6])) {
     fn go(words: &[(u32, Vec<u32>)], so_far: [u64; 6], act: &mut impl FnMut([u64; 6])) {
         let [(offset, values), rest @ ..] = words else {
@@ -171,14 +171,14 @@ fn arguments(words: &[(u32, Vec<u32>)], act: &mut impl FnMut([u64; 6])) {
     go(words, [0; 6], act);
 }
 
-/// Calls that were compared, and those of them that the filters refuse.
+/// The number of calls that were compared, and of those that the filters refuse.
 #[derive(Debug, Default)]
 struct Checked {
     calls: u64,
     refused: u64,
 }
 
-/// Both say the same of every call, told apart by anything that either looks at.
+/// Checks that both give the same answer to every call, varied in everything that either reads.
 fn check_same(name: &str, one: &[Vec<Line>], other: &[Vec<Line>]) -> Checked {
     let both = || one.iter().chain(other);
     let mut all = BTreeMap::new();
@@ -201,7 +201,8 @@ fn check_same(name: &str, one: &[Vec<Line>], other: &[Vec<Line>]) -> Checked {
                 number: i64::from(number),
                 arguments,
             };
-            let [first, second] = [one, other].map(|filters| machine::judge_by(filters, &call, |_| {}));
+            let [first, second] =
+                [one, other].map(|filters| machine::evaluate_filters(filters, &call, |_| {}));
             assert_eq!(first, second, "{name}: {call:x?}");
             checked.calls += 1;
             checked.refused += u64::from(first != machine::Answer::Allow);
@@ -213,7 +214,7 @@ fn check_same(name: &str, one: &[Vec<Line>], other: &[Vec<Line>]) -> Checked {
 }
 
 #[test]
-fn one_filter_answers_what_a_filter_for_each_part_would() {
+fn combined_filter_answers_like_separate_filters() {
     for profile in profiles() {
         let (one, apart) = (machine::lines([program(profile).unwrap()]), apart(profile));
         let checked = check_same(&format!("{profile:?}"), &one, &apart);
@@ -228,12 +229,12 @@ fn one_filter_answers_what_a_filter_for_each_part_would() {
     }
 }
 
-/// What a program is filtered by that sees a directory of the host, whichever is installed first.
+/// The filters of a program that sees a directory of the host, whichever is installed first.
 #[test]
-fn filters_for_host_directories_answer_alike_above_and_below_the_filter_of_the_profile() {
+fn host_directory_filters_answer_the_same_in_any_order() {
     for profile in profiles() {
         let shared = [None, Some(WorkspaceMode::Rw), Some(WorkspaceMode::Ro)];
-        for more in shared.map(|shared| of_host_directories(shared).unwrap()) {
+        for more in shared.map(|shared| host_directory_filters(shared).unwrap()) {
             let own = program(profile).unwrap();
             let above = machine::lines(std::iter::once(own).chain(&more));
             let below = machine::lines(more.iter().chain([own]));
@@ -245,7 +246,7 @@ fn filters_for_host_directories_answer_alike_above_and_below_the_filter_of_the_p
 
 /// The comparison finds a difference in one value of one argument, in one errno, and in one number.
 #[test]
-fn a_filter_that_differs_in_one_place_is_found() {
+fn comparison_detects_a_single_difference() {
     let profile = Profile::Full { memory_cgroup: true };
     let whole = machine::lines([program(profile).unwrap()]);
     let differs = |change: &dyn Fn(&mut Line) -> bool| {

@@ -2,11 +2,11 @@
 //! no JavaScript runs between a fork and its walls.
 //!
 //! [`serve`] waits for orders and forks one child for each. The child enters the namespaces that came with the order,
-//! gives up every right, and returns to the interpreter, which waits for the claim and calls [`confine`]. In the parent
-//! it never returns: it reports each child's end, and ends the process when the connection for orders is closed.
+//! drops every privilege and returns to the interpreter, which waits for the claim and calls [`confine`]. In the parent
+//! it never returns: it reports the end of each child, and ends the process when the control connection is closed.
 //!
-//! There is no C library here, so that the object fits every Python; of that it needs only `memset`. For Node.js it is
-//! compiled once more, with what that needs ([`node`]).
+//! The object has no C library, so that it fits every Python; it needs only `memset` from one. For Node.js it is
+//! compiled a second time, with [`node`].
 #![no_std]
 
 #[cfg(node)]
@@ -20,17 +20,16 @@ use system::{
     kill_self, number, poll, receive, send,
 };
 
-/// Written by Python, with ctypes, or by [`node`].
+/// Filled in by Python, with ctypes, or by [`node`].
 #[repr(C)]
 pub struct Setup {
-    /// Where orders come from.
+    /// Connection on which orders arrive.
     control: i32,
-    /// The filter of all forks, then those for a shared directory, of which the second is for one that is read-only,
-    /// then the last of all forks.
+    /// First the filter of all forks, then those for a shared directory, of which the second is for a read-only one,
+    /// then the last filter of all forks.
     filter_count: u32,
     filters: *const Filter,
-    /// What the C library and CPython do for a fork, in a template that may have threads or handlers of its own; null:
-    /// the system call alone.
+    /// The fork of the C library and CPython, if the template may have threads or handlers; null: the bare system call.
     whole: *const WholeFork,
 }
 
@@ -49,32 +48,32 @@ pub struct WholeFork {
     in_child: extern "C" fn(),
 }
 
-/// Places among the descriptors of an order: six namespaces to join, the pid namespace to fork into, the rules, what
-/// the child has as 0 to 4, and the connection for replies. Time namespaces and files of cgroups follow.
+/// Positions in the descriptors of an order: six namespaces to join, the pid namespace to fork into, the Landlock
+/// rules, the child's descriptors 0 to 4, and the connection for replies. Time namespaces and cgroup files follow.
 const JOINED: usize = 6;
 const PID: usize = 6;
 const RULES: usize = 7;
 const STREAMS: usize = 8;
 const REPLY: usize = 13;
-const GIVEN: usize = 14;
+const FIXED_COUNT: usize = 14;
 
-/// The child's numbers for the rules and the connection. Descriptors of an order are not in their way: each is made in
-/// the lowest place that is free, in their order, and 0 to 4 are taken.
+/// Descriptor numbers of the rules and the reply connection in the child. Those of an order do not collide with them:
+/// the kernel gives each the lowest free number, in their order, and 0 to 4 are taken.
 const RULES_NUMBER: i32 = 5;
 const REPLY_NUMBER: i32 = 6;
 
 const ORDER_BYTES_MAX: usize = 4096;
 const CHILDREN_MAX: usize = 4096;
-/// Of every program, inside its sandbox.
+/// Uid and gid of every program, inside its sandbox.
 const ID: usize = 1000;
 
-/// The kinds of replies, each five numbers, as `ringfence_jail::wire` reads them.
+/// Kinds of replies. Each reply is five numbers, which `ringfence_jail::wire` reads.
 const FORKED: u64 = 0;
 const READY: u64 = 1;
 const REFUSED: u64 = 2;
 const ENDED: u64 = 3;
 
-/// What the kernel can refuse; names are given where replies are read.
+/// Steps that the kernel can refuse; the reader of the replies names them.
 #[derive(Clone, Copy)]
 #[repr(u64)]
 enum Step {
@@ -106,7 +105,7 @@ struct Child {
     reply: i32,
 }
 
-/// Not on the stack, which a fork copies.
+/// Static, because a fork copies the stack.
 static mut FORKER: Forker = Forker {
     polled: [NOT_POLLED; CHILDREN_MAX + 1],
     children: [NO_CHILD; CHILDREN_MAX],
@@ -117,41 +116,41 @@ const NO_CHILD: Child = Child { pid: 0, reply: 0 };
 const NOT_POLLED: PollFd = PollFd {
     descriptor: 0,
     events: 0,
-    found: 0,
+    revents: 0,
 };
 
-/// The children that run. Each has its own descriptor in what is polled, behind the control connection.
+/// The running children. `polled` has the control connection and then the pidfd of each child.
 struct Forker {
     polled: [PollFd; CHILDREN_MAX + 1],
     children: [Child; CHILDREN_MAX],
     count: usize,
 }
 
-/// Forks until the control connection ends, and then ends the process. Returns in each child.
+/// Forks until the control connection is closed, and then ends the process. Returns only in each child.
 ///
 /// # Safety
-/// `setup` and all that it points at are there as long as the process; nothing else calls this.
+/// `setup` and all that it points to live as long as the process; the caller calls this once.
 #[cfg_attr(not(node), unsafe(no_mangle))]
 pub unsafe extern "C" fn serve(setup: &Setup) {
-    pages::keep_mapped();
+    pages::drop_unmapped();
     let forker = unsafe { &mut *(&raw mut FORKER) };
     forker.polled[0] = PollFd::readable(setup.control);
     loop {
         if poll(&mut forker.polled[..=forker.count], None).is_err() {
             continue; // a signal
         }
-        // Also those that a program has made children of this process: they hold up the end of their sandbox.
+        // Also those that a program has made children of this process: they delay the end of their sandbox.
         while let Some(ended) = ended_child() {
-            forker.bury(&ended);
+            forker.reap(&ended);
         }
-        if forker.polled[0].found != 0 && unsafe { forker.obey(setup) } {
+        if forker.polled[0].revents != 0 && unsafe { forker.handle_order(setup) } {
             return;
         }
     }
 }
 
 impl Forker {
-    fn bury(&mut self, ended: &system::EndedChild) {
+    fn reap(&mut self, ended: &system::EndedChild) {
         let known = self.children[..self.count].iter();
         let Some(at) = { known }.position(|child| child.pid == ended.pid) else {
             return;
@@ -166,17 +165,17 @@ impl Forker {
         close(reply);
         close(self.polled[at + 1].descriptor);
         self.count -= 1;
-        // Nothing of it stays behind, where later children would find it.
+        // Later children find no trace of it in this memory.
         self.children[at] = self.children[self.count];
         self.children[self.count] = NO_CHILD;
         self.polled[at + 1] = self.polled[self.count + 1];
         self.polled[self.count + 1] = NOT_POLLED;
     }
 
-    /// Forks one child. Returns whether this is it.
-    unsafe fn obey(&mut self, setup: &Setup) -> bool {
+    /// Receives an order and forks one child. Returns true in the child.
+    unsafe fn handle_order(&mut self, setup: &Setup) -> bool {
         let mut workspace = [0; ORDER_BYTES_MAX];
-        let room = ORDER_BYTES_MAX - 1; // a zero ends it
+        let room = ORDER_BYTES_MAX - 1; // for the NUL at its end
         let Ok(order) = receive(setup.control, &mut workspace[..room]) else {
             return false; // interrupted
         };
@@ -184,14 +183,14 @@ impl Forker {
             exit(0);
         }
         let is_child =
-            order.is_whole && order.count >= GIVEN && unsafe { self.fork(setup, &order, &workspace) };
+            order.is_whole && order.count >= FIXED_COUNT && unsafe { self.fork(setup, &order, &workspace) };
         if is_child {
-            // What it has of its siblings.
+            // The child keeps no descriptors or pids of its siblings.
             self.polled[..=self.count].fill(NOT_POLLED);
             self.children[..self.count].fill(NO_CHILD);
             self.count = 0;
         } else {
-            // A supervisor that got no reply reads the end of the connection.
+            // A supervisor without a reply sees the connection closed.
             order.descriptors[..order.count]
                 .iter()
                 .for_each(|given| close(*given));
@@ -205,13 +204,13 @@ impl Forker {
             Ok(0) => match unsafe { raise_walls(setup, order, workspace) } {
                 Ok(()) => true,
                 Err(refused) => {
-                    refused.tell(reply);
+                    refused.send(reply);
                     exit(1)
                 }
             },
             Ok(_) => false,
             Err(refused) => {
-                refused.tell(reply);
+                refused.send(reply);
                 false
             }
         }
@@ -224,7 +223,7 @@ impl Forker {
         let whole = unsafe { setup.whole.as_ref() };
         unsafe {
             Step::Fork.take(call(SystemCall::Setns, [number(order.descriptors[PID]), 0]))?;
-            // The child's end is reported by it, whatever becomes of the order's own.
+            // A duplicate for reporting the child's end: the order's own descriptor is closed.
             let reply = Step::Fork.take(call(SystemCall::Dup, [number(order.descriptors[REPLY])]))? as i32;
             let forked = match whole {
                 None => Step::Fork.take(system::fork()),
@@ -260,7 +259,7 @@ const TOO_MANY: Refused = Refused {
 };
 
 impl WholeFork {
-    /// As the interpreter forks, but for what it does in the child, which comes behind the walls.
+    /// Forks as the interpreter does, except for the handlers in the child, which run behind the walls.
     unsafe fn fork(&self) -> Result<usize, Refused> {
         (self.before)();
         let pid = (self.fork)();
@@ -272,12 +271,12 @@ impl WholeFork {
 }
 
 impl Refused {
-    fn tell(&self, reply: i32) {
+    fn send(&self, reply: i32) {
         send(reply, &[REFUSED, self.step as u64, self.errno, 0, 0], None);
     }
 }
 
-/// A trial, by which the template finds what its forks touch: negative in it. To be called before [`serve`].
+/// Forks a trial, which finds the pages that forks touch. Negative in the trial. To be called before [`serve`].
 ///
 /// # Safety
 /// This process has one thread.
@@ -287,18 +286,18 @@ pub unsafe extern "C" fn try_run() -> i32 {
     unsafe { pages::try_run(system::fork) }
 }
 
-/// Called by a trial, at its end.
+/// Reports the pages that a trial has touched; called by the trial at its end.
 #[cfg(not(node))]
 #[unsafe(no_mangle)]
 pub extern "C" fn found() {
-    pages::tell_found();
+    pages::report_touched();
 }
 
-/// Everything but the rules about files, which depend on the claim. The connection's end closes with the reply.
+/// Raises all walls but those that depend on the claim, replies, and closes the reply connection.
 unsafe fn raise_walls(setup: &Setup, order: &Received, workspace: &[u8]) -> Result<(), Refused> {
     let given = &order.descriptors;
-    // The order's first byte says how many time namespaces came; its path follows.
-    let times = GIVEN + usize::from(workspace[0]);
+    // The order's first byte is the number of time namespaces; the path of the workspace follows.
+    let times = FIXED_COUNT + usize::from(workspace[0]);
     let path = address(workspace[1..].as_ptr());
     unsafe {
         for file in given.get(times..order.count).unwrap_or_default() {
@@ -307,36 +306,36 @@ unsafe fn raise_walls(setup: &Setup, order: &Received, workspace: &[u8]) -> Resu
                 [number(*file), address(b"0".as_ptr()), 1],
             ))?;
         }
-        let more = given.get(GIVEN..times).unwrap_or_default();
-        // To Node.js the time goes on: where it has begun at a time that is still to come, it ends itself.
+        let more = given.get(FIXED_COUNT..times).unwrap_or_default();
+        // Forks of Node.js join no time namespace: Node.js ends itself if its start lies in the future.
         #[cfg(node)]
         let more = &more[..0];
         for namespace in given[..JOINED].iter().chain(more) {
             Step::Namespaces.take(call(SystemCall::Setns, [number(*namespace), 0]))?;
         }
-        // It may lead a session already, and a mask cannot be refused.
+        // setsid(2) is refused to a session leader, and umask(2) cannot fail.
         let _ = (call(SystemCall::Setsid, []), call(SystemCall::Umask, [0o022]));
         give_up_rights()?;
         Step::Workspace.take(call(SystemCall::Chdir, [path]))?;
         let placed = (0..).zip(&given[STREAMS..REPLY]);
         let placed = placed.chain([(RULES_NUMBER, &given[RULES]), (REPLY_NUMBER, &given[REPLY])]);
         for (at, descriptor) in placed {
-            // Programs that it starts have its streams, and nothing else.
+            // Programs that it starts inherit its streams and nothing else.
             let flags = if at > 2 { O_CLOEXEC } else { 0 };
             Step::Descriptors.take(call(SystemCall::Dup3, [number(*descriptor), number(at), flags]))?;
         }
-        // Its own user's to look at, as after an exec.
+        // Processes of its user may inspect it, as after an exec.
         Step::Identity.take(call(SystemCall::Prctl, [PR_SET_DUMPABLE, 1]))?;
         install(setup, 0..1)?;
         if let Some(whole) = setup.whole.as_ref() {
-            (whole.in_child)(); // which may close files of its own
+            (whole.in_child)(); // it may close files of its own
         }
         #[cfg(node)]
-        Step::Descriptors.take(node::begin_anew())?;
+        Step::Descriptors.take(node::reset_after_fork())?;
         #[cfg(not(node))]
         Step::Descriptors.take(close_from(number(REPLY_NUMBER) + 1))?;
     }
-    pages::provide();
+    pages::populate();
     send(REPLY_NUMBER, &[READY, 0, 0, 0, 0], None);
     close(REPLY_NUMBER);
     Ok(())
@@ -355,7 +354,7 @@ const CAPABILITY_HEAD: [u32; 2] = [0x2008_0522, 0];
 
 unsafe fn give_up_rights() -> Result<(), Refused> {
     unsafe {
-        // Until past the last that this kernel knows.
+        // Ends after the last capability that this kernel knows.
         for capability in 0..CAPABILITIES_MAX {
             if call(SystemCall::Prctl, [PR_CAPBSET_DROP, capability, 0, 0, 0]).is_err() {
                 break;
@@ -384,11 +383,10 @@ unsafe fn install(setup: &Setup, filters: core::ops::Range<usize>) -> Result<(),
     Ok(())
 }
 
-/// The last walls of a child: filters more, if its claim shares a directory, and the rules about files. Kills a child
-/// that cannot raise them.
+/// Raises the last walls: filters for a directory that the claim shares, the last filter, file rules. Kills on failure.
 ///
 /// # Safety
-/// `setup` is what [`serve`] was called with; `workspace` is a path, or null.
+/// `setup` is the one of [`serve`]; `workspace` is a NUL-terminated path that lives until this returns, or null.
 #[cfg_attr(not(node), unsafe(no_mangle))]
 pub unsafe extern "C" fn confine(setup: &Setup, workspace: *const c_char) {
     if unsafe { raise_last_walls(setup, workspace) }.is_err() {
@@ -398,7 +396,7 @@ pub unsafe extern "C" fn confine(setup: &Setup, workspace: *const c_char) {
 
 unsafe fn raise_last_walls(setup: &Setup, workspace: *const c_char) -> Result<(), Refused> {
     const ST_RDONLY: u64 = 1;
-    /// Where `struct statfs` has its flags.
+    /// Index of the flags in `struct statfs`, counted in words.
     const FLAGS: usize = 10;
     /// `LANDLOCK_RESTRICT_SELF_LOG_SAME_EXEC_OFF` and `_LOG_SUBDOMAINS_OFF`: a program without an execve(2), and one
     /// with rules of its own, could fill the host's audit log. Before ABI 7 there is no log, and flags are refused.
@@ -407,7 +405,7 @@ unsafe fn raise_last_walls(setup: &Setup, workspace: *const c_char) -> Result<()
     let last = setup.filter_count as usize - 1;
     unsafe {
         if !workspace.is_null() {
-            // What lies there now was not there before.
+            // The directory that is mounted there now was not there at the first chdir(2).
             Step::Workspace.take(call(SystemCall::Chdir, [address(workspace)]))?;
             let mut about = [0_u64; 15];
             Step::Workspace.take(call(
@@ -434,9 +432,9 @@ fn panic(_: &PanicInfo<'_>) -> ! {
     exit(101)
 }
 
-// A library of the program may have its own.
+// Hidden, because a library that the program loads may define its own.
 core::arch::global_asm!(".hidden rust_eh_personality");
 
-/// The compiler's library refers to it. A panic ends the process and unwinds nothing.
+/// Required by the compiler's library. A panic ends the process and unwinds nothing.
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}

@@ -1,13 +1,13 @@
-//! What a fork of Node.js needs beside that of any process. The object is a Node-API addon, and is also preloaded
-//! (`LD_PRELOAD`), for its [`pthread_join`] and [`pthread_cond_wait`].
+//! Additions for forks of Node.js. The object is a Node-API addon, and is also preloaded (`LD_PRELOAD`), for its
+//! [`pthread_join`] and [`pthread_cond_wait`].
 //!
-//! - V8 keeps its memory from forks (`MADV_DONTFORK`, for quick starts of other programs). A template takes that back.
-//! - libuv's loop begins anew in the child (`uv_loop_fork`), as do its pool of threads and its handling of signals, by
-//!   the handlers that it has registered with the C library, whose fork this is.
-//! - Other threads of the template are not there: V8's, and one of the inspector. When its loop is empty, Node.js waits
-//!   for what V8 has asked of its threads. That is help with what V8 goes on to do alone, so a fork counts it as done.
-//! - Node.js joins those threads when it ends itself, as the last thing; a fork ends there.
-//! - OpenSSL knows a fork by its process id, which is the same in each sandbox, so it is given fresh randomness.
+//! - V8 excludes its memory from forks (`MADV_DONTFORK`, for quick starts of other programs). A template undoes that.
+//! - libuv's loop is reset in the child (`uv_loop_fork`). Its thread pool and signal handling are reset by the handlers
+//!   that it has registered with the C library, whose fork is called.
+//! - A fork lacks the template's other threads: V8's, and one of the inspector. With an empty loop, Node.js waits for
+//!   the tasks of V8's threads, which only help with work that V8 can complete alone, so a fork counts them as done.
+//! - Node.js joins those threads as its last act; a fork exits there.
+//! - OpenSSL detects a fork by its process id, which is the same in each sandbox, so a fork gets fresh randomness.
 
 use crate::{
     Filter, REPLY_NUMBER, Setup, WholeFork, close_from, confine, pages, serve,
@@ -79,7 +79,7 @@ const EVENTS_MAX: usize = 16;
 const PATH_BYTES_MAX: usize = 4096;
 const RANDOM_BYTES: usize = 32;
 
-/// The template's, and its forks'.
+/// State of the template and of its forks.
 static mut TEMPLATE: Template = Template {
     event_loop: ptr::null_mut(),
     seed: None,
@@ -96,15 +96,15 @@ struct Template {
     event_loop: *mut c_void,
     /// `RAND_seed` of OpenSSL.
     seed: Option<unsafe extern "C" fn(*const c_void, c_int)>,
-    /// The highest descriptor that it has of its own.
+    /// Highest descriptor of the template itself.
     highest: usize,
-    /// Those by which threads of its are woken.
+    /// Descriptors (eventfd) by which its threads are woken.
     events: [i32; EVENTS_MAX],
     event_count: usize,
     is_fork: bool,
-    /// The mutex of the tasks for V8's threads.
+    /// Mutex of the task queue of V8's threads.
     tasks: *mut c_void,
-    /// With which a fork exits when Node.js ends it, once JavaScript is over.
+    /// Exit status of a fork, once its JavaScript has ended and Node.js ends it.
     status: Option<usize>,
     filters: [Filter; FILTERS_MAX],
 }
@@ -114,7 +114,7 @@ const NO_FILTER: Filter = Filter {
     code: ptr::null(),
 };
 
-extern "C" fn nothing() {}
+extern "C" fn do_nothing() {}
 
 extern "C" fn fork_whole() -> c_int {
     unsafe { fork() }
@@ -124,16 +124,16 @@ fn template() -> &'static mut Template {
     unsafe { &mut *(&raw mut TEMPLATE) }
 }
 
-/// Makes what JavaScript calls.
+/// Exports the functions that JavaScript calls.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn napi_register_module_v1(environment: Environment, exports: Value) -> Value {
     const FUNCTIONS: [(&CStr, Callback); 7] = [
         (c"prepare", prepare),
         (c"tryRun", try_run),
-        (c"found", tell_found),
+        (c"found", report_touched),
         (c"serve", serve_forks),
         (c"confine", confine_fork),
-        (c"end", end_with),
+        (c"end", set_exit_status),
         (c"exit", exit_now),
     ];
     for (name, callback) in FUNCTIONS {
@@ -192,7 +192,7 @@ unsafe fn bytes(environment: Environment, value: Value) -> &'static mut [u8] {
     unsafe { core::slice::from_raw_parts_mut(data.cast(), length) }
 }
 
-/// `prepare()`: finds what forks need; 0, or which part is missing.
+/// `prepare()`: looks up what forks need. Returns 0, or the number of the missing part.
 unsafe extern "C" fn prepare(environment: Environment, _: Information) -> Value {
     let template = template();
     let missing = unsafe {
@@ -213,15 +213,15 @@ unsafe extern "C" fn prepare(environment: Environment, _: Information) -> Value 
     unsafe { result(environment, missing) }
 }
 
-/// `tryRun()`: a trial; returns -1 in it, and in the template its wait status.
+/// `tryRun()`: forks a trial. Returns -1 in the trial, and its wait status in the template.
 unsafe extern "C" fn try_run(environment: Environment, _: Information) -> Value {
-    inherit();
-    know_descriptors();
+    allow_inheritance();
+    record_descriptors();
     let status = unsafe { pages::try_run(|| usize::try_from(fork_whole()).map_err(|_| 0)) };
     if status == pages::IN_TRIAL {
         in_child();
         unsafe {
-            if begin_anew().and_then(|_| open_streams()).is_err() {
+            if reset_after_fork().and_then(|_| open_streams()).is_err() {
                 exit(1);
             }
         }
@@ -229,7 +229,7 @@ unsafe extern "C" fn try_run(environment: Environment, _: Information) -> Value 
     unsafe { result(environment, status) }
 }
 
-/// What a program has as streams, and where it reports.
+/// Opens a pipe as the descriptors on which a program writes output and reports.
 unsafe fn open_streams() -> Returned {
     let [_read, write] = pipe()?;
     for stream in 1..=3 {
@@ -238,13 +238,13 @@ unsafe fn open_streams() -> Returned {
     Ok(0)
 }
 
-/// `found()`: ends a trial, when it has told the template what it has touched.
-unsafe extern "C" fn tell_found(_: Environment, _: Information) -> Value {
-    pages::tell_found();
+/// `found()`: reports the touched pages to the template and ends the trial.
+unsafe extern "C" fn report_touched(_: Environment, _: Information) -> Value {
+    pages::report_touched();
     exit(0)
 }
 
-/// `serve(control, filters, born)`: returns in each fork, with its pid and 31 random bits in `born`.
+/// `serve(control, filters, born)`: 0 in each fork, its pid and 31 random bits in `born`; -1: no or too many filters.
 unsafe extern "C" fn serve_forks(environment: Environment, information: Information) -> Value {
     let template = template();
     unsafe {
@@ -269,8 +269,8 @@ unsafe extern "C" fn serve_forks(environment: Environment, information: Informat
             return result(environment, -1);
         }
         let setup = setup(integer(environment, control), count);
-        inherit();
-        know_descriptors();
+        allow_inheritance();
+        record_descriptors();
         serve(setup);
         let born = bytes(environment, born);
         let pid = call(SystemCall::Getpid, []).unwrap_or(0) as u32;
@@ -294,9 +294,9 @@ static mut SETUP: Setup = Setup {
     whole: &raw const WHOLE_FORK,
 };
 static mut WHOLE_FORK: WholeFork = WholeFork {
-    before: nothing,
+    before: do_nothing,
     fork: fork_whole,
-    in_parent: nothing,
+    in_parent: do_nothing,
     in_child,
 };
 
@@ -310,7 +310,7 @@ fn setup(control: i32, count: usize) -> &'static Setup {
     }
 }
 
-/// `confine(workspace)`: the last walls.
+/// `confine(workspace)`: raises the last walls.
 unsafe extern "C" fn confine_fork(environment: Environment, information: Information) -> Value {
     unsafe {
         let [path] = arguments(environment, information);
@@ -326,20 +326,20 @@ unsafe extern "C" fn confine_fork(environment: Environment, information: Informa
     }
 }
 
-/// `end(n)`: JavaScript is over; Node.js tells of an error, if there is one, and ends the process.
-unsafe extern "C" fn end_with(environment: Environment, information: Information) -> Value {
+/// `end(n)`: sets the exit status when JavaScript has ended; Node.js prints an error, if any, and ends the process.
+unsafe extern "C" fn set_exit_status(environment: Environment, information: Information) -> Value {
     let [status] = unsafe { arguments(environment, information) };
     template().status = Some(number(unsafe { integer(environment, status) }));
     unsafe { result(environment, 0) }
 }
 
-/// `exit(n)`: at once.
+/// `exit(n)`: exits at once.
 unsafe extern "C" fn exit_now(environment: Environment, information: Information) -> Value {
     let [status] = unsafe { arguments(environment, information) };
     exit(number(unsafe { integer(environment, status) }))
 }
 
-/// As that of the C library, until the main thread joins others for its end: some of them a fork does not have.
+/// Replaces the C library's: a fork exits when its main thread joins others in order to end, some of which it lacks.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_join(thread: Thread, result: *mut *mut c_void) -> c_int {
     type Join = unsafe extern "C" fn(Thread, *mut *mut c_void) -> c_int;
@@ -354,12 +354,13 @@ unsafe extern "C" fn pthread_join(thread: Thread, result: *mut *mut c_void) -> c
     }
 }
 
-/// As that of the C library, but for the queue of tasks for V8's threads, on whose mutex these wait in the template.
+/// Replaces that of the C library: a fork does not wait for the task queue of V8's threads. Its mutex is the first one
+/// on which another thread than the main one waits in the template.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pthread_cond_wait(condition: *mut u8, mutex: *mut c_void) -> c_int {
     type Wait = unsafe extern "C" fn(*mut u8, *mut c_void) -> c_int;
-    /// Of `pthread_cond_t`. In `node::TaskQueue` the number of tasks that are not done follows the condition which
-    /// says that it is 0.
+    /// Size of `pthread_cond_t`. In `node::TaskQueue` the number of unfinished tasks follows the condition that signals
+    /// that it is 0.
     const CONDITION_BYTES: usize = 48;
     let template = template();
     unsafe {
@@ -379,29 +380,29 @@ fn is_main_thread() -> bool {
     unsafe { call(SystemCall::Gettid, []) == call(SystemCall::Getpid, []) }
 }
 
-/// Has forks get all of this process's memory: V8 keeps its own from them.
-fn inherit() {
+/// Lets forks inherit all of this process's memory: V8 excludes its own.
+fn allow_inheritance() {
     const MADV_DOFORK: usize = 11;
     pages::for_each_mapping(|mapping| {
         let Range { start, end } = mapping.pages;
-        // The kernel's own mappings refuse it, and need it not.
+        // The kernel's own mappings refuse it and do not need it.
         let _ = unsafe { call(SystemCall::Madvise, [start, end - start, MADV_DOFORK]) };
     });
 }
 
 const F_GETFD: usize = 1;
 const F_SETFD: usize = 2;
-/// The first descriptor that is not the sandbox's.
+/// First descriptor that does not belong to the sandbox.
 const FIRST: usize = REPLY_NUMBER as usize + 1;
-/// How high a descriptor of a template, which has some twenty, may be.
+/// Upper limit of the descriptors of a template, which has about twenty.
 const DESCRIPTORS_END: usize = 1024;
 
-/// Finds the descriptors that this template has of its own, and takes from them the mark by which a child knows those
-/// that were made after its fork.
-fn know_descriptors() {
+/// Records the descriptors of this template and clears their close-on-exec flag, by which a child recognises
+/// descriptors that were made after its fork.
+fn record_descriptors() {
     let template = template();
     (template.highest, template.event_count) = (FIRST, 0);
-    fill_holes();
+    fill_descriptor_gaps();
     for descriptor in FIRST..DESCRIPTORS_END {
         if unsafe { call(SystemCall::Fcntl, [descriptor, F_SETFD, 0]) }.is_err() {
             continue;
@@ -416,8 +417,8 @@ fn know_descriptors() {
     }
 }
 
-/// So that whatever an order brings lies above the template's own.
-fn fill_holes() {
+/// Fills the gaps between descriptors, so that those of an order lie above the template's own.
+fn fill_descriptor_gaps() {
     let is_open = |descriptor: &usize| unsafe { call(SystemCall::Fcntl, [*descriptor, F_GETFD]) }.is_ok();
     let highest = (FIRST..DESCRIPTORS_END).rev().find(is_open).unwrap_or(FIRST);
     let Ok(null) = open(c"/dev/null") else {
@@ -446,7 +447,7 @@ fn is_event(descriptor: usize) -> bool {
         *digit = b'0' + (rest % 10) as u8;
         rest /= 10;
     }
-    // The kernel wants the number without leading zeros.
+    // `/proc` has the number without leading zeros.
     let zeros = path[14..17].iter().take_while(|digit| **digit == b'0').count();
     path.copy_within(14 + zeros.., 14);
     let mut target = [0_u8; NAME.len() + 1];
@@ -485,9 +486,8 @@ fn fill(random: &mut [u8]) {
     }
 }
 
-/// Closes what the template has open, also what it shares with its other forks, and gives the loop descriptors of its
-/// own.
-pub unsafe fn begin_anew() -> Returned {
+/// Closes the descriptors of the template, including those shared with its other forks, and gives the loop its own.
+pub unsafe fn reset_after_fork() -> Returned {
     const EFD_NONBLOCK: usize = 0o4000;
     let template = template();
     unsafe {
@@ -496,12 +496,12 @@ pub unsafe fn begin_anew() -> Returned {
             return Err(u64::MAX);
         }
         for descriptor in FIRST..=template.highest {
-            // What was made since the fork is closed on exec.
+            // Descriptors made since the fork are closed on exec.
             if call(SystemCall::Fcntl, [descriptor, F_GETFD]) != Ok(0) {
                 continue;
             }
             if template.events[..template.event_count].contains(&(descriptor as i32)) {
-                // Node.js writes there when it ends, to wake a thread that there is not, and aborts where it cannot.
+                // When Node.js ends, it writes there to wake a thread that a fork lacks, and aborts if it cannot.
                 let event = call(SystemCall::Eventfd2, [0, O_CLOEXEC | EFD_NONBLOCK])?;
                 call(SystemCall::Dup3, [event, descriptor, O_CLOEXEC])?;
                 close(event as i32);

@@ -1,5 +1,5 @@
-//! The pages of memory that a program's run touches. A trial, which is a fork without walls that runs a program for
-//! nothing, finds them; each fork is provided with them before its claim.
+//! Memory pages that a program's run touches. A trial, which is a fork without walls that runs a program only to find
+//! them, reports these pages; each fork takes their page faults before its claim.
 
 use crate::{
     REPLY_NUMBER,
@@ -10,12 +10,12 @@ use crate::{
 };
 use core::ops::Range;
 
-/// Neighbouring pages.
+/// Contiguous pages.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Span {
     start: usize,
-    /// In bytes. An odd number says that they are only read.
+    /// In bytes. An odd number means that they are only read.
     length: usize,
 }
 
@@ -23,11 +23,11 @@ const NO_SPAN: Span = Span { start: 0, length: 0 };
 const SPANS_MAX: usize = 2048;
 const EINTR: u64 = 4;
 
-/// What a trial has told, and then empty ones.
+/// Spans that a trial has reported, followed by empty ones.
 static mut FOUND: [Span; SPANS_MAX] = [NO_SPAN; SPANS_MAX];
 
 impl Span {
-    fn provide(self) -> Returned {
+    fn populate(self) -> Returned {
         const MADV_POPULATE_READ: usize = 22; // Linux 5.14
         const MADV_POPULATE_WRITE: usize = 23;
         let is_read_only = self.length & 1 != 0;
@@ -44,16 +44,16 @@ fn found() -> &'static mut [Span; SPANS_MAX] {
     unsafe { &mut *(&raw mut FOUND) }
 }
 
-/// What [`try_run`] returns in the trial.
+/// Returned by [`try_run`] in the trial.
 pub const IN_TRIAL: i32 = -1;
-/// What it returns in the template if no trial could be forked: larger than any wait status.
+/// Returned in the template if no trial could be forked; larger than any wait status.
 const NO_TRIAL: i32 = 1 << 16;
 
-/// Forks a trial. Returns in it, and in the template, with its wait status, when it has ended. It is killed, with its
-/// process group, when that takes too long. What it has [told](tell_found) until then is kept.
+/// Forks a trial. Returns in the trial, and in the template with the trial's wait status when it has ended. A trial
+/// that takes too long is killed with its process group; the spans that it has [reported](report_touched) are kept.
 ///
 /// # Safety
-/// That of the fork.
+/// The requirements of `fork`.
 pub unsafe fn try_run(fork: unsafe fn() -> Returned) -> i32 {
     let Ok([out, into]) = pipe() else {
         return NO_TRIAL;
@@ -61,7 +61,7 @@ pub unsafe fn try_run(fork: unsafe fn() -> Returned) -> i32 {
     let forked = unsafe { fork() };
     if forked == Ok(0) {
         close(out);
-        // Where a child that begins anew leaves it open.
+        // The number that the reset of a child leaves open.
         if into != REPLY_NUMBER {
             let placed = [number(into), number(REPLY_NUMBER), O_CLOEXEC];
             if unsafe { call(SystemCall::Dup3, placed) }.is_err() {
@@ -83,14 +83,14 @@ unsafe fn end_of(pid: usize, out: i32) -> i32 {
         let _ = call(SystemCall::Setpgid, [pid, pid]);
         receive_spans(out);
         let _ = call(SystemCall::Kill, [group, SIGKILL]);
-        let _ = call(SystemCall::Kill, [pid, SIGKILL]); // where it has left its group
+        let _ = call(SystemCall::Kill, [pid, SIGKILL]); // if it has left its group
         let arguments = [pid, address(&raw mut status), 0, 0];
         while call(SystemCall::Wait4, arguments) == Err(EINTR) {}
     }
     status
 }
 
-/// Until the trial has ended, and with it the pipe.
+/// Reads spans until the trial has ended, and with it the pipe, or until time is up.
 unsafe fn receive_spans(out: i32) {
     const TRIAL_SECONDS: usize = 5;
     let found = found();
@@ -111,29 +111,28 @@ unsafe fn receive_spans(out: i32) {
     }
 }
 
-/// Drops what the interpreter has unmapped since the trial.
-pub fn keep_mapped() {
+/// Drops the spans that the interpreter has unmapped since the trial.
+pub fn drop_unmapped() {
     let (found, mut kept) = (found(), 0);
     for at in 0..SPANS_MAX {
         let span = core::mem::replace(&mut found[at], NO_SPAN);
-        if span.length > 0 && span.provide().is_ok() {
+        if span.length > 0 && span.populate().is_ok() {
             found[kept] = span;
             kept += 1;
         }
     }
 }
 
-/// In a fork: takes the page faults now. The list is gone then.
-pub fn provide() {
+/// Takes the page faults of a fork now, and clears the list.
+pub fn populate() {
     for span in found().iter_mut().take_while(|span| span.length > 0) {
-        let _ = span.provide(); // else the program takes them
+        let _ = span.populate(); // on failure the program takes them
         *span = NO_SPAN;
     }
 }
 
-/// In a trial: tells the template the pages that it has written to, and those of files that it has mapped
-/// (proc_pid_pagemap(5)).
-pub fn tell_found() {
+/// Reports the pages that this trial has written to, and those of files that it has mapped (proc_pid_pagemap(5)).
+pub fn report_touched() {
     let Ok(table) = open(c"/proc/self/pagemap") else {
         return;
     };
@@ -142,7 +141,7 @@ pub fn tell_found() {
         count: 0,
         page: page_bytes(),
     };
-    for_each_mapping(|mapping| writer.look_at(table, mapping));
+    for_each_mapping(|mapping| writer.add_mapping(table, mapping));
     writer.flush();
 }
 
@@ -155,7 +154,7 @@ struct SpanWriter {
 }
 
 impl SpanWriter {
-    fn look_at(&mut self, table: i32, mapping: &Mapping) {
+    fn add_mapping(&mut self, table: i32, mapping: &Mapping) {
         const PRESENT: u64 = 1 << 63;
         const OF_FILE: u64 = 1 << 61;
         const OWN: u64 = 1 << 56;
@@ -217,8 +216,8 @@ pub struct Mapping {
     is_written: bool,
 }
 
-/// From `/proc/self/maps`, whose lines begin `start-end rwxp `, the ends in hexadecimal digits.
-pub fn for_each_mapping(mut look: impl FnMut(&Mapping)) {
+/// Visits the private mappings in `/proc/self/maps`, whose lines begin `start-end rwxp `, in hexadecimal digits.
+pub fn for_each_mapping(mut visit: impl FnMut(&Mapping)) {
     const BUFFER_BYTES: usize = 2048;
     let Ok(maps) = open(c"/proc/self/maps") else {
         return;
@@ -239,7 +238,7 @@ pub fn for_each_mapping(mut look: impl FnMut(&Mapping)) {
                     rights[field - 2] = right;
                     field += 1;
                     if rights[3] == b'p' && field == 6 {
-                        look(&Mapping {
+                        visit(&Mapping {
                             pages: ends[0]..ends[1],
                             is_written: rights[1] == b'w',
                         });
@@ -252,7 +251,7 @@ pub fn for_each_mapping(mut look: impl FnMut(&Mapping)) {
     close(maps);
 }
 
-/// From `/proc/self/auxv`, pairs of numbers.
+/// Reads the page size from `/proc/self/auxv`, which has pairs of numbers.
 fn page_bytes() -> usize {
     const AT_PAGESZ: usize = 6;
     let mut auxiliary = [[0_usize; 2]; 64];

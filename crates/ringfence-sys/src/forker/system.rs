@@ -2,7 +2,6 @@
 
 use core::{arch::asm, ffi::CStr, ptr};
 
-/// The number of a system call on this machine.
 const fn number_of(x86_64: usize, aarch64: usize) -> usize {
     if cfg!(target_arch = "x86_64") {
         x86_64
@@ -56,11 +55,11 @@ pub enum SystemCall {
     LandlockRestrictSelf = 446,
 }
 
-/// What the kernel returned, or its error.
+/// The value that the kernel returned, or its errno.
 pub type Returned = Result<usize, u64>;
 
 /// # Safety
-/// That of the call with these arguments.
+/// The requirements of the call with these arguments.
 pub unsafe fn call<const N: usize>(call: SystemCall, arguments: [usize; N]) -> Returned {
     let mut all = [0; 5];
     for (place, argument) in all.iter_mut().zip(arguments) {
@@ -99,8 +98,8 @@ const CLONE_CHILD_CLEARTID: usize = 0x0020_0000;
 const CLONE_CHILD_SETTID: usize = 0x0100_0000;
 const PR_GET_TID_ADDRESS: usize = 40;
 
-/// As the C library forks, with the place where it keeps the thread's number, and the list of the locks that the kernel
-/// gives back at its end: 0 in the child.
+/// Forks as the C library does: with the address at which it keeps the thread's number (`CLONE_CHILD_SETTID`), and with
+/// the list of the locks that the kernel releases when the thread ends (`get_robust_list(2)`). Returns 0 in the child.
 ///
 /// # Safety
 /// No other thread runs.
@@ -126,7 +125,7 @@ pub unsafe fn fork() -> Returned {
         let arguments = [flags, 0, 0, 0, number_at];
         let forked = call(SystemCall::Clone, arguments);
         if forked == Ok(0) && listed.is_ok() && locks != 0 {
-            // A child begins without; the list itself lies where it lay in the parent.
+            // A child starts without the list, which lies at the same address as in the parent.
             let _ = call(SystemCall::SetRobustList, [locks, length]);
         }
         forked
@@ -139,7 +138,7 @@ pub unsafe fn fork() -> Returned {
 pub struct PollFd {
     pub descriptor: i32,
     pub events: i16,
-    pub found: i16,
+    pub revents: i16,
 }
 
 pub const POLLIN: i16 = 1;
@@ -149,12 +148,12 @@ impl PollFd {
         Self {
             descriptor,
             events: POLLIN,
-            found: 0,
+            revents: 0,
         }
     }
 }
 
-/// `left`: a time limit, in seconds and nanoseconds; the kernel writes back what remains of it (ppoll(2)).
+/// Calls ppoll(2). `left` is a time limit in seconds and nanoseconds; the kernel writes back the rest of it.
 pub fn poll(polled: &mut [PollFd], left: Option<&mut [usize; 2]>) -> Returned {
     let left = left.map_or(0, |time| address(time.as_mut_ptr()));
     let arguments = [address(polled.as_mut_ptr()), polled.len(), left, 0, 0];
@@ -163,14 +162,14 @@ pub fn poll(polled: &mut [PollFd], left: Option<&mut [usize; 2]>) -> Returned {
 
 pub const O_CLOEXEC: usize = 0o2_000_000;
 
-/// The file, to be read.
+/// Opens a file for reading.
 pub fn open(path: &CStr) -> Result<i32, u64> {
     const AT_FDCWD: usize = -100_isize as usize;
     let arguments = [AT_FDCWD, address(path.as_ptr()), O_CLOEXEC, 0];
     unsafe { call(SystemCall::Openat, arguments) }.map(|descriptor| descriptor as i32)
 }
 
-/// The ends for reading and for writing.
+/// Opens a pipe: its ends for reading and for writing.
 pub fn pipe() -> Result<[i32; 2], u64> {
     let mut ends = [-1; 2];
     unsafe { call(SystemCall::Pipe2, [address(ends.as_mut_ptr()), O_CLOEXEC]) }?;
@@ -181,12 +180,12 @@ pub fn close(descriptor: i32) {
     let _ = unsafe { call(SystemCall::Close, [number(descriptor)]) };
 }
 
-/// As an argument. The kernel may write there.
+/// Converts a pointer to an argument. The kernel may write there.
 pub fn address<T>(pointer: *const T) -> usize {
     pointer.expose_provenance()
 }
 
-/// As an argument.
+/// Converts a descriptor to an argument.
 pub const fn number(descriptor: i32) -> usize {
     descriptor as usize
 }
@@ -199,13 +198,13 @@ pub fn exit(status: usize) -> ! {
 
 pub const SIGKILL: usize = 9;
 
-/// Kills this process, which leads its group.
+/// Kills the process group that this process leads.
 pub fn kill_self() -> ! {
     let _ = unsafe { call(SystemCall::Kill, [0, SIGKILL]) };
     exit(1)
 }
 
-/// The end of a child, as wait4(2) gives it: its status, times in microseconds, and memory in KiB.
+/// A child that has ended, from wait4(2): its status, times in microseconds, and memory in KiB.
 pub struct EndedChild {
     pub pid: usize,
     pub status: i32,
@@ -214,7 +213,7 @@ pub struct EndedChild {
     pub memory: u64,
 }
 
-/// The next child that has ended, also one that this process has not forked.
+/// Reaps the next child that has ended, including one that this process has not forked.
 pub fn ended_child() -> Option<EndedChild> {
     const WNOHANG: usize = 1;
     const ANY_KIND: usize = 0x4000_0000;
@@ -264,13 +263,12 @@ struct Rights {
     descriptors: [i32; DESCRIPTORS_MAX],
 }
 
-/// The most descriptors of one message.
 pub const DESCRIPTORS_MAX: usize = 24;
 const HEAD: usize = 16;
 const SOL_SOCKET: i32 = 1;
 const SCM_RIGHTS: i32 = 1;
 
-/// Sends a message, with a descriptor if there is one. It is lost where the other end is closed.
+/// Sends a message, with a descriptor if there is one. It is lost if the other end is closed.
 pub fn send(socket: i32, message: &[u64], descriptor: Option<i32>) {
     const MSG_NOSIGNAL: usize = 0x4000;
     let mut slice = Slice {
@@ -301,7 +299,7 @@ pub fn send(socket: i32, message: &[u64], descriptor: Option<i32>) {
     };
 }
 
-/// What was received: so many bytes, with so many descriptors, all of them.
+/// A received message: numbers of bytes and descriptors, and true if none of them was truncated.
 pub struct Received {
     pub bytes: usize,
     pub descriptors: [i32; DESCRIPTORS_MAX],
