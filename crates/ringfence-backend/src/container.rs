@@ -1,4 +1,4 @@
-//! What a container is asked to be: the whole of its walls, in one place.
+//! The configuration of a container: all of its walls, in one place.
 
 use crate::{
     engine::{ContainerEngine, DIRECTORY_LABEL, EngineFacts, Runner, STATE_LABEL},
@@ -13,35 +13,35 @@ use ringfence_jail::{Program, seccomp};
 use ringfence_types::Limits;
 use std::collections::HashMap;
 
-/// Where the agent is inside.
+/// Path of the agent in the container.
 const AGENT: &str = "/.ringfence";
-/// Processes and threads of the agent and of what the runtime needs to start it.
+/// Processes and threads of the agent, and those that the runtime needs to start it.
 const OWN_PROCESSES: i64 = 4;
-/// gVisor lets processes of one user open each other's descriptors, so that a program could speak in the agent's place.
-/// There the agent is gVisor's root with these, and the program another user without any.
+/// Capabilities of the agent under gVisor, which lets processes of one user open each other's descriptors: a program
+/// could impersonate the agent. There the agent is root with these, and the program another user without any.
 const AGENT_CAPABILITIES: [&str; 5] = ["KILL", "SETGID", "SETPCAP", "SETUID", "SYS_RESOURCE"];
-/// Of all containers with one uid of the host together.
+/// Limit for all containers with one uid of the host together.
 const PROCESSES_OF_ONE_USER: i64 = 16_384;
-/// Pages of /dev/shm.
+/// Size of /dev/shm.
 const SHARED_MEMORY_BYTES: i64 = 64 << 20;
 
-/// One container, as asked for; it knows nothing of any request.
+/// A requested container, independent of any request to run code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerSpec {
     pub runner: Runner,
     /// The image's id.
     pub image: String,
-    /// Started at once, or with the claim.
+    /// The program, which is started at once or with the claim.
     pub program: Program,
-    /// What it may use, until a claim says otherwise.
+    /// Its limits, until a claim sets others.
     pub limits: Limits,
 }
 
 impl ContainerEngine {
-    /// Whether the engine has taken gVisor for it: one that does not know the word leaves it out.
+    /// Checks that the engine uses gVisor for a container: an engine that does not know the field ignores it.
     pub(crate) async fn check_gvisor(&self, container: &str) -> Result<(), EngineError> {
         let inspect = self.docker.inspect_container(container, None);
-        let made = self.ask("inspect a container", inspect).await?;
+        let made = self.request("inspect a container", inspect).await?;
         let used = made.host_config.and_then(|host| host.runtime).unwrap_or_default();
         let runtime = self.settings.gvisor.clone();
         match used == runtime {
@@ -51,7 +51,6 @@ impl ContainerEngine {
     }
 }
 
-/// Everything that the engine is told.
 pub(crate) fn describe(
     engine: &ContainerEngine,
     facts: &EngineFacts,
@@ -116,22 +115,22 @@ fn walls(
             "no-new-privileges=true".to_owned(),
             match facts.is_podman {
                 true => format!("seccomp={}", engine.seccomp.display()),
-                false => format!("seccomp={}", seccomp::profile_of_containers()),
+                false => format!("seccomp={}", seccomp::container_profile()),
             },
         ]),
         readonly_rootfs: Some(true),
         network_mode: Some("none".to_owned()),
-        // For the listeners of the agent, in a network namespace that has no device but its loopback.
+        // For the listeners of the agent, in a network namespace whose only device is its loopback.
         sysctls: Some(HashMap::from([(
             "net.ipv4.ip_unprivileged_port_start".to_owned(),
             "0".to_owned(),
         )])),
         ipc_mode: Some("private".to_owned()),
         cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
-        // An ordinary user's own id, where the engine is that user's, so that files are theirs.
+        // The user's own id if the engine is rootless, so that files belong to that user.
         userns_mode: (facts.is_rootless && facts.is_podman).then(|| "keep-id".to_owned()),
         runtime: match spec.runner {
-            // Where gVisor is the engine's default, it is still not what was asked for.
+            // gVisor was not requested, even if it is the engine's default.
             Runner::Kernel => (facts.default_runtime == engine.settings.gvisor).then(|| "runc".to_owned()),
             Runner::Gvisor => Some(engine.settings.gvisor.clone()),
         },
@@ -140,16 +139,16 @@ fn walls(
             config: None,
         }),
         memory: has_cgroups.then(|| signed(limits.memory_bytes)),
-        // No more with swap than without.
+        // Memory and swap together: no swap.
         memory_swap: has_cgroups.then(|| signed(limits.memory_bytes)),
         nano_cpus: has_cgroups.then(|| i64::from(limits.cpu_millicores) * 1_000_000),
         pids_limit: has_cgroups.then(|| i64::from(limits.processes) + OWN_PROCESSES),
         ulimits: Some(vec![
-            ulimit("core", 1), // not 0, which a core_pattern that is a pipe ignores (core(5))
+            ulimit("core", 1), // a core_pattern that is a pipe ignores 0 (core(5))
             ulimit("memlock", 8 << 20),
             ulimit("msgqueue", 819_200),
             ulimit("nofile", 1024),
-            // Podman's own default is more than a host with limits lets it set.
+            // Podman's default is higher than a host with limits allows.
             ulimit("nproc", PROCESSES_OF_ONE_USER),
             ulimit("stack", 8 << 20),
         ]),
@@ -197,7 +196,7 @@ fn ulimit(name: &str, value: i64) -> ResourcesUlimits {
     }
 }
 
-/// The limits of a claim, for a container that was made with others.
+/// Builds the update of a container to the limits of a claim.
 pub(crate) fn limits(now: &Limits) -> bollard::models::ContainerUpdateBody {
     bollard::models::ContainerUpdateBody {
         memory: Some(signed(now.memory_bytes)),
@@ -213,8 +212,8 @@ mod tests {
     use super::*;
     use crate::{ContainerSettings, User};
 
-    /// What an engine of this kind is told.
-    fn told(runner: Runner, facts: &EngineFacts) -> HostConfig {
+    /// Returns the host configuration for an engine with these facts.
+    fn host_config(runner: Runner, facts: &EngineFacts) -> HostConfig {
         let state_dir = std::env::temp_dir().join(format!("ringfence-walls-{}", uuid::Uuid::now_v7()));
         let settings = ContainerSettings {
             socket: "/dev/null".into(),
@@ -254,10 +253,10 @@ mod tests {
     }
 
     #[test]
-    fn the_engines_default_runtime_decides_no_backend() {
+    fn default_runtime_of_the_engine_does_not_choose_the_backend() {
         let runtime = |runner, default_runtime: &str| {
             let default_runtime = default_runtime.to_owned();
-            told(
+            host_config(
                 runner,
                 &EngineFacts {
                     default_runtime,
@@ -272,20 +271,20 @@ mod tests {
         assert_eq!(runtime(Runner::Gvisor, "runsc").as_deref(), Some("runsc"));
     }
     #[test]
-    fn an_engine_that_ignores_limits_is_given_none() {
+    fn engine_that_ignores_limits_gets_none() {
         let mut facts = EngineFacts {
             is_podman: true,
             is_rootless: true,
             ..EngineFacts::default()
         };
-        let limited = told(Runner::Kernel, &facts);
+        let limited = host_config(Runner::Kernel, &facts);
         assert_eq!(
             (limited.memory, limited.pids_limit),
             (Some(512 << 20), Some(16 + OWN_PROCESSES))
         );
         assert_eq!(limited.userns_mode.as_deref(), Some("keep-id"));
         facts.ignores_limits = true;
-        let ignored = told(Runner::Kernel, &facts);
+        let ignored = host_config(Runner::Kernel, &facts);
         assert_eq!(
             (ignored.memory, ignored.nano_cpus, ignored.pids_limit),
             (None, None, None)

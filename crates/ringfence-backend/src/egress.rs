@@ -1,5 +1,4 @@
-//! Connections and questions for names that come out of a container. The agent says where each was meant to go; what
-//! takes it decides what becomes of it.
+//! Connections and DNS queries from a container. The agent reports their destinations, the receiver decides about them.
 
 use crate::frame::ListenerKind;
 use std::{
@@ -11,19 +10,19 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 
-/// Addresses of names in a container begin here. All of 127/8 is the loopback device's, whatever rights there are.
+/// First address of names in a container. All of 127/8 belongs to the loopback device, with and without privileges.
 pub const NAMES_FROM: Ipv4Addr = Ipv4Addr::new(127, 18, 0, 0);
-/// What the container's resolver is told: where the agent answers.
+/// The container's resolv.conf, with the address at which the agent answers.
 pub(crate) const RESOLVER: &str = "nameserver 127.18.0.1\n";
-/// Arrivals that were not taken yet.
-const WAITING_MAX: usize = 64;
+/// Maximum number of arrivals that are not received yet.
+const ARRIVALS_MAX: usize = 64;
 
 #[derive(Debug)]
 pub enum Arrival {
     Connection {
         kind: ListenerKind,
-        /// The address inside at which it was accepted.
-        meant: SocketAddr,
+        /// The address in the container at which it was accepted.
+        destination: SocketAddr,
         stream: TcpStream,
     },
     Question {
@@ -32,15 +31,14 @@ pub enum Arrival {
     },
 }
 
-/// What comes out of one container; dropped, nothing does.
+/// Connections and queries from one container; if dropped, they are refused.
 pub type Arrivals = mpsc::Receiver<Arrival>;
 
 pub(crate) fn arrivals() -> (mpsc::Sender<Arrival>, Arrivals) {
-    mpsc::channel(WAITING_MAX)
+    mpsc::channel(ARRIVALS_MAX)
 }
 
-/// Two ends of a connection of this host's loopback: the one for what serves it, and ours. A stranger who finds the
-/// listener in between is turned away by its address.
+/// Opens a loopback connection: the end to serve, and ours. Connections of other processes are dropped by address.
 pub(crate) async fn pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let ours = TcpStream::connect(listener.local_addr()?).await?;

@@ -1,4 +1,4 @@
-//! One container engine: what it is, what it has, and what of it is ours.
+//! One container engine: its facts and images, and the containers in it that are ours.
 
 use crate::{
     error::EngineError,
@@ -9,7 +9,7 @@ use bollard::{
     models::SystemInfoCgroupVersionEnum as CgroupVersion,
     query_parameters::{ListContainersOptionsBuilder, RemoveContainerOptionsBuilder},
 };
-use ringfence_jail::seccomp::profile_of_containers;
+use ringfence_jail::seccomp::container_profile;
 use std::{
     collections::HashMap,
     fs, io,
@@ -23,72 +23,69 @@ use std::{
 };
 use tokio::{net::UnixStream, sync::watch, time::timeout};
 
-/// How long the engine may take for one answer; beyond it, it is as good as gone.
-pub(crate) const ANSWER: Duration = Duration::from_secs(10);
-/// How long what is known of the engine is taken as true.
+/// Timeout of a request to the engine, after which it counts as unreachable.
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum age of the facts about the engine.
 const FACTS_AGE: Duration = Duration::from_secs(10);
-/// How long it is believed that it does not answer.
+/// Maximum age of the fact that it does not answer.
 const FAILURE_AGE: Duration = Duration::from_secs(1);
-/// Between two looks at what is left, and between those at an engine that does not answer.
-const AGAIN: Duration = Duration::from_secs(5);
-const AGAIN_MAX: Duration = Duration::from_secs(60);
-/// How long the last look, at a server's end, may take.
-const LAST_LOOK: Duration = Duration::from_secs(2);
-/// Looks in a row that have to find nothing: what was asked of an engine that hung is done when it wakes.
-const LOOKS: u32 = 3;
+/// Pause between sweeps for containers that are left, and its maximum while the engine does not answer.
+const SWEEP_PAUSE: Duration = Duration::from_secs(5);
+const SWEEP_PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Timeout of the last sweep, at the end of a server.
+const LAST_SWEEP_TIMEOUT: Duration = Duration::from_secs(2);
+/// Consecutive sweeps that must find nothing: an engine that hung carries out earlier requests when it resumes.
+const EMPTY_SWEEPS: u32 = 3;
 /// The agent, linked with everything that it needs.
 const AGENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent"));
 
-/// The state directory whose server made a container.
+/// Label with the state directory of the server that created a container.
 pub(crate) const STATE_LABEL: &str = "dev.ringfence.state";
-/// Its directory on the host, which its server has locked.
+/// Label with the container's directory on the host, which its server has locked.
 pub(crate) const DIRECTORY_LABEL: &str = "dev.ringfence.directory";
 
-/// An image that the engine has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageFacts {
     pub name: String,
-    /// By which containers are made: what is behind the name may change.
+    /// Containers are created by it, because the name can come to mean another image.
     pub id: String,
     /// The directories of its `PATH`.
     pub path: Vec<String>,
 }
 
-/// What runs a container.
+/// Runtime of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Runner {
     /// The engine's own runtime: `runc` or `crun`.
     Kernel,
-    /// gVisor.
     Gvisor,
 }
 
 #[derive(Clone, Debug)]
 pub struct ContainerSettings {
-    /// Its socket.
     pub socket: PathBuf,
     /// The engine's name for gVisor.
     pub gvisor: String,
-    /// Whether an image that is missing is fetched from its registry.
+    /// True if a missing image is pulled from its registry.
     pub pull: bool,
     pub require_digest: bool,
-    /// Where the directories of containers are made.
+    /// Parent of the directories of containers.
     pub state_dir: PathBuf,
     pub user: User,
 }
 
-/// What an engine says of itself.
+/// An engine's description of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EngineFacts {
     pub version: String,
     /// Runtimes by name, with their arguments.
     pub runtimes: HashMap<String, Vec<String>>,
     pub default_runtime: String,
-    /// Whether its containers are in a user namespace: it remaps them, or is an ordinary user's.
+    /// True if its containers are in a user namespace: it remaps users, or is rootless.
     pub remaps_users: bool,
     pub is_rootless: bool,
     pub(crate) is_podman: bool,
-    /// Podman of an ordinary user takes limits and sets none where cgroups are of version 1.
+    /// Rootless Podman accepts limits and does not set them with cgroups of version 1.
     pub(crate) ignores_limits: bool,
     pub has_seccomp: bool,
     pub limits_memory: bool,
@@ -97,7 +94,7 @@ pub struct EngineFacts {
 }
 
 impl EngineFacts {
-    /// Whether cgroups hold a container of this runner: gVisor may be told to leave them alone.
+    /// True if cgroups limit a container of this runner: gVisor may be configured to ignore them.
     pub fn has_cgroups(&self, runner: Runner, settings: &ContainerSettings) -> bool {
         let name = match runner {
             Runner::Kernel => &self.default_runtime,
@@ -108,7 +105,7 @@ impl EngineFacts {
         !self.ignores_limits && !arguments.is_some_and(left_alone)
     }
 
-    /// Whether a cgroup counts the memory of such a container; else the agent samples it.
+    /// True if a cgroup counts the memory of such a container; otherwise the agent samples it.
     pub fn counts_memory(&self, runner: Runner, settings: &ContainerSettings) -> bool {
         self.limits_memory && self.has_cgroups(runner, settings)
     }
@@ -120,13 +117,13 @@ pub struct ContainerEngine {
     pub(crate) docker: Docker,
     pub(crate) settings: ContainerSettings,
     pub(crate) agent: PathBuf,
-    /// The filter as a file, which Podman reads.
+    /// The seccomp profile as a file, which Podman reads.
     pub(crate) seccomp: PathBuf,
     facts: tokio::sync::Mutex<Option<(Instant, Described)>>,
     pub(crate) images: Mutex<HashMap<String, (Instant, Arc<ImageFacts>)>>,
-    /// Containers that are still there.
-    living: watch::Sender<usize>,
-    /// Whether a task looks for what is left.
+    /// Number of containers that exist.
+    containers: watch::Sender<usize>,
+    /// True while a task sweeps for containers that are left.
     is_cleaning: AtomicBool,
 }
 
@@ -138,15 +135,15 @@ impl ContainerEngine {
     /// Connects to nothing yet.
     pub fn new(settings: ContainerSettings) -> io::Result<Self> {
         let socket = settings.socket.display().to_string();
-        let docker = Docker::connect_with_unix(&socket, ANSWER.as_secs(), API_DEFAULT_VERSION);
+        let docker = Docker::connect_with_unix(&socket, REQUEST_TIMEOUT.as_secs(), API_DEFAULT_VERSION);
         Ok(Self {
             docker: docker.map_err(io::Error::other)?,
-            agent: put(&settings.state_dir, "agent", AGENT)?,
-            seccomp: put(&settings.state_dir, "seccomp", profile_of_containers().as_bytes())?,
+            agent: install_file(&settings.state_dir, "agent", AGENT)?,
+            seccomp: install_file(&settings.state_dir, "seccomp", container_profile().as_bytes())?,
             settings,
             facts: tokio::sync::Mutex::default(),
             images: Mutex::default(),
-            living: watch::Sender::new(0),
+            containers: watch::Sender::new(0),
             is_cleaning: AtomicBool::new(false),
         })
     }
@@ -159,29 +156,29 @@ impl ContainerEngine {
         self.settings.socket.display().to_string()
     }
 
-    /// An answer of the engine, in time.
-    pub(crate) async fn ask<T>(
+    /// Makes a request to the engine, with a timeout.
+    pub(crate) async fn request<T>(
         &self,
         step: &'static str,
         question: impl Future<Output = Result<T, bollard::errors::Error>>,
     ) -> Result<T, EngineError> {
-        match timeout(ANSWER, question).await {
+        match timeout(REQUEST_TIMEOUT, question).await {
             Ok(answer) => answer.map_err(|error| EngineError::of(step, &self.socket(), &error)),
             Err(_) => Err(EngineError::Unreachable {
                 socket: self.socket(),
-                why: format!("it took more than {} s to {step}", ANSWER.as_secs()),
+                why: format!("it took more than {} s to {step}", REQUEST_TIMEOUT.as_secs()),
             }),
         }
     }
 
-    /// What it says of itself, now or a moment ago. Those who ask meanwhile get the same answer or error: an engine
-    /// that hangs costs each of them [`ANSWER`], and not the time of those before it.
+    /// Returns its description of itself, at most `FACTS_AGE` old. Concurrent callers get the same answer or error:
+    /// an engine that hangs costs each of them [`REQUEST_TIMEOUT`], and not the time of the callers before it.
     pub async fn facts(&self) -> Described {
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         let mut known = self.facts.lock().await;
         if let Some((when, facts)) = known.as_ref() {
             let age = if facts.is_ok() { FACTS_AGE } else { FAILURE_AGE };
-            if *when >= asked || when.elapsed() < age {
+            if *when >= requested_at || when.elapsed() < age {
                 return facts.clone();
             }
         }
@@ -192,18 +189,18 @@ impl ContainerEngine {
 
     async fn describe(&self) -> Result<EngineFacts, EngineError> {
         let described = async {
-            // An older engine knows fewer versions of its interface.
+            // An older engine has fewer versions of the API.
             let docker = self.docker.clone().negotiate_version().await?;
             let peer = UnixStream::connect(&self.settings.socket).await?.peer_cred()?;
             Ok((docker.version().await?, docker.info().await?, peer.uid()))
         };
-        let (version, info, uid) = self.ask("describe itself", described).await?;
+        let (version, info, uid) = self.request("describe itself", described).await?;
         let components = version.components.unwrap_or_default();
         let is_podman = components.iter().any(|part| part.name.starts_with("Podman"));
         let options = info.security_options.unwrap_or_default();
         let has = |name: &str| options.iter().any(|option| option.contains(name));
         let runtimes = info.runtimes.unwrap_or_default().into_iter();
-        // Podman 4.3 does not say so; the kernel says who listens at its socket.
+        // Podman 4.3 does not report it; the kernel reports the uid that listens at the socket.
         let is_rootless = has("name=rootless") || is_podman && uid != 0;
         Ok(EngineFacts {
             version: info.server_version.unwrap_or_default(),
@@ -222,7 +219,7 @@ impl ContainerEngine {
         })
     }
 
-    /// The facts, where it can also run containers so.
+    /// Returns the facts, if the engine can run containers with this runner.
     pub async fn ready(&self, runner: Runner) -> Result<Arc<EngineFacts>, EngineError> {
         let facts = self.facts().await?;
         let name = &self.settings.gvisor;
@@ -238,27 +235,27 @@ impl ContainerEngine {
         }
     }
 
-    pub(crate) fn began(&self) {
-        self.living.send_modify(|living| *living += 1);
+    pub(crate) fn container_began(&self) {
+        self.containers.send_modify(|count| *count += 1);
     }
 
-    pub(crate) fn ended(&self) {
-        self.living.send_modify(|living| *living -= 1);
+    pub(crate) fn container_ended(&self) {
+        self.containers.send_modify(|count| *count -= 1);
     }
 
-    /// Until every container of this server is gone. If it is still looking for what is left, it looks once more: an
-    /// engine that was killed may have come back and made what it had begun.
-    pub async fn emptied(&self) {
-        drop(self.living.subscribe().wait_for(|living| *living == 0).await);
+    /// Waits until every container of this server is gone. If sweeps are still running, sweeps once more: an engine
+    /// that was killed may have restarted and created a container that it had begun.
+    pub async fn wait_until_empty(&self) {
+        drop(self.containers.subscribe().wait_for(|count| *count == 0).await);
         if self.is_cleaning.load(Ordering::Acquire) {
-            match timeout(LAST_LOOK, self.sweep()).await {
-                Ok(Ok(Swept { held_up: 0, .. })) => {}
+            match timeout(LAST_SWEEP_TIMEOUT, self.sweep()).await {
+                Ok(Ok(Swept { left: 0, .. })) => {}
                 failed => tracing::warn!(?failed, "containers may be left"),
             }
         }
     }
 
-    /// Removes a container with everything in it. That it is gone already is as good.
+    /// Removes a container with everything in it. A container that is gone already is not an error.
     pub(crate) async fn remove(self: &Arc<Self>, name: &str) {
         if let Err(error) = self.try_remove(name).await {
             tracing::warn!(%error, name, "a container is still there");
@@ -266,7 +263,7 @@ impl ContainerEngine {
         }
     }
 
-    /// Removes what has our label and no holder that lives, in the background, until nothing is left.
+    /// Removes containers with our label whose server is gone, in the background, until none are left.
     pub fn clean(self: &Arc<Self>) {
         if !self.is_cleaning.swap(true, Ordering::AcqRel) {
             tokio::spawn(self.clone().clean_all());
@@ -274,17 +271,17 @@ impl ContainerEngine {
     }
 
     async fn clean_all(self: Arc<Self>) {
-        let (mut looks, mut pause) = (0, AGAIN);
-        while looks < LOOKS {
+        let (mut empty_sweeps, mut pause) = (0, SWEEP_PAUSE);
+        while empty_sweeps < EMPTY_SWEEPS {
             match self.sweep().await {
-                Ok(Swept { gone: 0, held_up: 0 }) => (looks, pause) = (looks + 1, AGAIN),
-                Ok(Swept { gone, held_up: 0 }) => {
-                    tracing::info!(containers = gone, "removed what was left");
-                    (looks, pause) = (0, AGAIN);
+                Ok(Swept { removed: 0, left: 0 }) => (empty_sweeps, pause) = (empty_sweeps + 1, SWEEP_PAUSE),
+                Ok(Swept { removed, left: 0 }) => {
+                    tracing::info!(containers = removed, "removed what was left");
+                    (empty_sweeps, pause) = (0, SWEEP_PAUSE);
                 }
                 failed => {
                     tracing::debug!(?failed, "containers may be left");
-                    (looks, pause) = (0, (pause * 2).min(AGAIN_MAX));
+                    (empty_sweeps, pause) = (0, (pause * 2).min(SWEEP_PAUSE_MAX));
                 }
             }
             tokio::time::sleep(pause).await;
@@ -294,10 +291,10 @@ impl ContainerEngine {
 
     async fn try_remove(&self, name: &str) -> Result<(), EngineError> {
         let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
-        let removed = timeout(ANSWER, self.docker.remove_container(name, Some(options))).await;
+        let removed = timeout(REQUEST_TIMEOUT, self.docker.remove_container(name, Some(options))).await;
         match removed {
             Ok(Ok(())) => Ok(()),
-            // It is gone, or goes just now.
+            // It is gone, or its removal is in progress.
             Ok(Err(bollard::errors::Error::DockerResponseServerError {
                 status_code: 404 | 409,
                 ..
@@ -307,7 +304,7 @@ impl ContainerEngine {
         }
     }
 
-    /// Removes the containers of servers with this state directory that let go of them, and no others.
+    /// Removes the containers of servers with this state directory that no longer hold them, and no others.
     async fn sweep(&self) -> Result<Swept, EngineError> {
         let ours = format!("{}={}", STATE_LABEL, self.settings.state_dir.display());
         let filters = HashMap::from([("label", vec![ours])]);
@@ -316,20 +313,20 @@ impl ContainerEngine {
             .filters(&filters)
             .build();
         let found = self
-            .ask("list containers", self.docker.list_containers(Some(options)))
+            .request("list containers", self.docker.list_containers(Some(options)))
             .await?;
         let mut swept = Swept::default();
         for container in found {
             let labels = container.labels.unwrap_or_default();
             let directory = labels.get(DIRECTORY_LABEL).map(PathBuf::from);
-            // A server that lives holds the lock on the directory of each of its containers.
+            // A running server holds the lock on the directory of each of its containers.
             let is_held = directory.is_some_and(|directory| run_directory::is_held(&directory));
             if let (Some(id), false) = (container.id, is_held) {
                 match self.try_remove(&id).await {
-                    Ok(()) => swept.gone += 1,
+                    Ok(()) => swept.removed += 1,
                     Err(error) => {
                         tracing::warn!(%error, id, "a container is still there");
-                        swept.held_up += 1;
+                        swept.left += 1;
                     }
                 }
             }
@@ -338,16 +335,15 @@ impl ContainerEngine {
     }
 }
 
-/// Containers that a look has found, and could remove or not.
+/// Numbers of containers that a sweep has removed, and that are left because it could not.
 #[derive(Debug, Default)]
 struct Swept {
-    gone: usize,
-    held_up: usize,
+    removed: usize,
+    left: usize,
 }
 
-/// Writes a file where the engine can read it. Its name has a digest of it: another version does not replace one that
-/// is being used.
-fn put(state_dir: &Path, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
+/// Writes a file for the engine, with a hash of the content in its name: another version does not replace one in use.
+fn install_file(state_dir: &Path, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
     bytes.hash(&mut hasher);

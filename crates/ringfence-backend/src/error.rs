@@ -1,35 +1,32 @@
-//! What can be wrong with a container engine, as callers see it.
+//! Errors of a container engine, as callers see them.
 
 use bollard::errors::Error;
 use ringfence_jail::wire::Failure;
 use ringfence_types::{ErrorCode, RequestError};
 use std::fmt;
 
-/// The step of a failure that is the engine's; its detail is a whole sentence.
+/// The step of a failure of the engine; its detail is a whole sentence.
 pub const ENGINE_STEP: &str = "container engine";
-/// The number of such a failure where the engine does not answer, or has not what is needed (`ECONNREFUSED`).
+/// The errno of such a failure if the engine does not answer or lacks something (`ECONNREFUSED`).
 const UNAVAILABLE_ERRNO: i32 = 111;
-/// Of what an engine says of a failure.
+/// Maximum length of an engine's error message.
 const WHY_CHARS_MAX: usize = 400;
 
-/// Why an engine does not do what it is asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
-    /// Nothing answers at its socket, or too late.
+    /// Its socket does not answer, or not in time.
     #[error("the container engine at {socket} does not answer: {why}")]
     Unreachable { socket: String, why: String },
     #[error("the container engine has no runtime `{runtime}`")]
     NoRuntime { runtime: String },
-    /// It knows the runtime, and makes containers with another.
+    /// It has the runtime, but creates containers with another.
     #[error("the container engine uses the runtime `{used}` where `{runtime}` is asked for")]
     OtherRuntime { runtime: String, used: String },
-    /// Nor can it get it.
+    /// It does not have the image and cannot pull it.
     #[error("the container engine has no image {image}: {why}")]
     NoImage { image: String, why: String },
-    /// The operator wants images by digest.
     #[error("the image {image} is not pinned by a digest")]
     NotPinned { image: String },
-    /// It refuses, or fails at, a step.
     #[error("the container engine could not {step}: {why}")]
     Refused { step: &'static str, why: String },
 }
@@ -40,12 +37,12 @@ impl EngineError {
         Self::Refused { step, why }
     }
 
-    /// An answer of the engine, or the lack of one.
+    /// Converts an error of the client: an error response of the engine, or no response.
     pub(crate) fn of(step: &'static str, socket: &str, error: &Error) -> Self {
         match error {
             Error::DockerResponseServerError { message, .. } => Self::Refused {
                 step,
-                // It may repeat all that it was told.
+                // It may repeat everything in the request.
                 why: message
                     .chars()
                     .filter(|c| !c.is_control())
@@ -59,7 +56,7 @@ impl EngineError {
         }
     }
 
-    /// As the supervisor of a container tells it.
+    /// Returns it as the supervisor of a container reports it.
     pub(crate) fn failure(&self) -> Failure {
         let errno = match self {
             Self::Refused { .. } => 0,
@@ -72,7 +69,7 @@ impl EngineError {
         }
     }
 
-    /// As a caller sees it.
+    /// Returns it as a caller sees it.
     pub fn refusal(&self) -> RequestError {
         let code = match self {
             Self::NotPinned { .. } => ErrorCode::PolicyDenied,
@@ -101,12 +98,12 @@ impl EngineError {
                     "Write it as {image}@sha256:..., which `docker inspect` shows, or set `containers.require_digest: false`."
                 )
             }
-            Self::Refused { .. } => "`ringfence doctor` looks at the engine.".to_owned(),
+            Self::Refused { .. } => "`ringfence doctor` checks the engine.".to_owned(),
         }
     }
 }
 
-/// The last cause in the chain, which says most.
+/// Returns the last cause in the chain, which is the most specific.
 fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut last = error;
     while let Some(source) = last.source() {

@@ -1,20 +1,17 @@
 //! The frames between the server and the agent in a container: one byte for the kind, four for the stream, four for the
-//! length, then so many bytes. Both ends compile this file; each reads the other's frames as an attacker's.
+//! length of the payload, the payload. Both ends compile this file and treat the other's frames as an attacker's.
 
-/// Bytes of a frame after its head.
 pub const PAYLOAD_BYTES_MAX: usize = 64 << 10;
-/// The head of a frame.
 pub const HEAD_BYTES: usize = 9;
-/// Bytes of one stream that may be under way in one direction: a sender waits for [`Kind::Credit`] then.
+/// Maximum unacknowledged bytes of one stream in one direction; at the limit a sender waits for [`Kind::Credit`].
 pub const WINDOW_BYTES: u32 = 256 << 10;
-/// What a program is started with, in all: arguments, environment, limits.
+/// Maximum bytes of an encoded [`Spec`].
 pub const SPEC_BYTES_MAX: usize = 4 << 20;
-/// Connections of one container that are open at once.
 pub const CONNECTIONS_MAX: usize = 256;
-/// Of what an interpreter that was started ahead says of its imports.
+/// Maximum bytes of the report of imports by an interpreter that was started ahead.
 pub const IMPORTED_BYTES_MAX: usize = 48 << 10;
 
-/// Streams with a number of their own.
+/// Numbers of the program's streams.
 pub const STDIN: u32 = 0;
 pub const STDOUT: u32 = 1;
 pub const STDERR: u32 = 2;
@@ -26,48 +23,48 @@ pub const CONNECTION_FIRST: u32 = 16;
 #[repr(u8)]
 pub enum Kind {
     // from the server
-    /// More of what a program is started with, or gets.
+    /// A chunk of an encoded [`Spec`].
     Spec = 1,
-    /// The program in the spec is started now, and waits for [`Kind::Go`].
+    /// Starts the program of the spec, which waits for [`Kind::Go`].
     Ahead = 2,
-    /// The program in the spec is started now.
+    /// Starts the program of the spec.
     Exec = 3,
-    /// The program that waits gets the spec, with the limits that stand before it.
+    /// Applies the limits of the spec to the program that waits, and sends it the word of the spec.
     Go = 4,
     /// A [`Signal`], as one byte.
     Signal = 5,
-    /// Listen at these ports, too: two bytes each.
+    /// Listens at further ports: two bytes each.
     Listen = 6,
-    /// What was used so far? The number comes back as the stream of [`Kind::Used`].
+    /// Asks for the usage so far. The reply, [`Kind::Used`], has the same number as its stream.
     Account = 7,
-    /// The answer to a [`Kind::Query`] of this number; empty: none.
+    /// The answer to the [`Kind::Query`] of this number; empty: no answer.
     Answer = 8,
 
     // from both
     /// Bytes of a stream.
     Data = 16,
-    /// The receiver has used so many bytes: four bytes.
+    /// The number of bytes that the receiver has consumed: four bytes.
     Credit = 17,
-    /// No more bytes come.
+    /// The end of the stream's bytes.
     Close = 18,
-    /// The connection is gone.
+    /// The connection is closed or broken.
     Reset = 19,
 
     // from the agent
-    /// Its walls are up and its listeners listen.
+    /// The agent is protected and its listeners are open.
     Ready = 32,
-    /// What the program that waits has imported.
+    /// The imports of the program that waits.
     Imported = 33,
     Running = 34,
-    /// A connection of this stream: its [`ListenerKind`], its port, its address.
+    /// A new connection: its [`ListenerKind`], port and address.
     Open = 35,
-    /// A question for names.
+    /// A DNS query.
     Query = 36,
     Used = 37,
     Ended = 38,
-    /// What could not be done: an error number in four bytes, then the step.
+    /// A failure: the errno in four bytes, then the step.
     Failed = 39,
-    /// The ports of [`Kind::Listen`] are open.
+    /// Reply to [`Kind::Listen`]: empty if the ports are open, otherwise as [`Kind::Failed`].
     Listens = 40,
 }
 
@@ -82,7 +79,7 @@ impl Kind {
     }
 }
 
-/// What [`Kind::Signal`] asks for.
+/// The payload of [`Kind::Signal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Signal {
@@ -91,7 +88,7 @@ pub enum Signal {
     Kill = 3,
 }
 
-/// Where a connection of a program came in.
+/// The listener that accepted a connection of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ListenerKind {
@@ -115,11 +112,11 @@ pub struct Frame {
     pub payload: Vec<u8>,
 }
 
-/// What came was no frame.
+/// The bytes are not a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-/// One frame as it travels. Longer payloads are the caller's fault, and are cut.
+/// Encodes a frame. A payload above the maximum is the caller's fault, and is truncated.
 pub fn encode(kind: Kind, stream: u32, payload: &[u8]) -> Vec<u8> {
     let payload = &payload[..payload.len().min(PAYLOAD_BYTES_MAX)];
     let length = u32::try_from(payload.len()).unwrap_or(0);
@@ -131,7 +128,7 @@ pub fn encode(kind: Kind, stream: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Puts frames together from bytes as they come. It holds one frame at most, beside what was pushed last.
+/// Decodes frames from chunks of bytes. Holds at most one partial frame beside the last chunk.
 #[derive(Default)]
 pub struct Decoder {
     bytes: Vec<u8>,
@@ -145,7 +142,7 @@ impl Decoder {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole frame, if there is one.
+    /// Returns the next complete frame, if there is one.
     pub fn next(&mut self) -> Result<Option<Frame>, Malformed> {
         let rest = &self.bytes[self.at..];
         let Some((head, rest)) = rest.split_at_checked(HEAD_BYTES) else {
@@ -169,25 +166,25 @@ impl Decoder {
     }
 }
 
-/// Four bytes as a number; fewer: 0.
+/// Decodes four bytes as a number; fewer are 0.
 pub fn number(bytes: &[u8]) -> u32 {
     bytes
         .first_chunk::<4>()
         .map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
-/// What the agent says of processor time and the rest, in [`Kind::Used`] and [`Kind::Ended`].
+/// The agent's report of usage, in [`Kind::Used`] and [`Kind::Ended`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
-    /// Wait status of the program; of no meaning while it runs.
+    /// Wait status of the program; meaningless while it runs.
     pub status: i32,
-    /// The kernel, or the agent in its place, has ended something for want of memory.
+    /// True if the kernel, or the agent in its place, has killed a process for lack of memory.
     pub out_of_memory: bool,
     pub user_us: u64,
     pub system_us: u64,
     pub memory_peak_kib: u64,
     pub processes_peak: u64,
-    /// Packets for which there was no route.
+    /// Packets without a route.
     pub unrouted: u64,
 }
 
@@ -228,18 +225,18 @@ impl Used {
     }
 }
 
-/// A program as it is to be started, or the limits and the words for one that waits.
+/// A program to start, or the limits and the word for one that waits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spec {
     pub argv: Vec<String>,
     pub environment: Vec<(String, String)>,
-    /// It gets the report pipe as descriptor 3.
+    /// True if it gets the report pipe as descriptor 3.
     pub report: bool,
-    /// Limits by setrlimit(2): the number there, and the value.
+    /// Limits of setrlimit(2): number and value.
     pub rlimits: Vec<(u32, u64)>,
-    /// The tree's memory is counted by the agent and held to this; 0: something else counts it.
+    /// Memory limit of the tree, which the agent samples and enforces; 0: a cgroup does.
     pub memory_bytes: u64,
-    /// What a program that waits gets.
+    /// The bytes that are written to a program that waits.
     pub word: Vec<u8>,
 }
 
@@ -330,7 +327,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_frame_that_claims_too_much_is_refused_before_it_is_read() {
+    fn frame_with_an_excessive_length_is_refused_before_its_payload() {
         let mut bytes = encode(Kind::Data, 1, b"x");
         bytes[5..9].copy_from_slice(&(PAYLOAD_BYTES_MAX as u32 + 1).to_le_bytes());
         let mut decoder = Decoder::default();
@@ -342,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_that_promises_more_than_there_is_costs_no_memory() {
+    fn count_above_the_remaining_bytes_is_refused() {
         assert_eq!(Spec::decode(&u32::MAX.to_le_bytes()), Err(Malformed));
         assert_eq!(Used::decode(&[0; 44]), Err(Malformed));
     }
@@ -365,7 +362,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frames_come_out_as_they_went_in_however_they_are_cut(
+        fn frames_survive_any_chunking(
             payloads in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 1..5),
             piece in 1_usize..50,
         ) {
@@ -381,7 +378,7 @@ mod tests {
         }
 
         #[test]
-        fn bytes_of_any_kind_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_do_not_panic_the_decoders(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut decoder = Decoder::default();
             decoder.push(&bytes);
             while let Ok(Some(_)) = decoder.next() {}
@@ -389,7 +386,7 @@ mod tests {
         }
 
         #[test]
-        fn a_program_arrives_as_it_was_sent(spec in spec()) {
+        fn spec_survives_encoding_and_decoding(spec in spec()) {
             prop_assert_eq!(Spec::decode(&spec.encode()), Ok(spec));
         }
     }

@@ -1,4 +1,4 @@
-//! Images: found by name, fetched where the operator allows it, held to a digest where the operator wants one.
+//! Images: found by name, pulled if the operator allows it, pinned by a digest if the operator requires it.
 
 use crate::{
     engine::{ContainerEngine, ImageFacts, lock},
@@ -12,17 +12,16 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// The longest that an image may take to be fetched.
-const PULL: Duration = Duration::from_secs(600);
+const PULL_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// How long it is believed that an image is behind a name.
-const KNOWN: Duration = Duration::from_secs(60);
+/// Maximum age of the fact which image a name means.
+const NAME_MAX_AGE: Duration = Duration::from_secs(60);
 
 impl ContainerEngine {
-    /// The image of this name, fetched where that is allowed and needed.
+    /// Returns the image of this name, pulled if that is needed and allowed.
     pub async fn image(&self, name: &str) -> Result<Arc<ImageFacts>, EngineError> {
         let known = lock(&self.images).get(name).cloned();
-        if let Some((_, known)) = known.filter(|(when, _)| when.elapsed() < KNOWN) {
+        if let Some((_, known)) = known.filter(|(when, _)| when.elapsed() < NAME_MAX_AGE) {
             return Ok(known);
         }
         let found = Arc::new(find(self, name).await?);
@@ -30,7 +29,6 @@ impl ContainerEngine {
         Ok(found)
     }
 
-    /// Whether it is there already.
     pub async fn has_image(&self, name: &str) -> bool {
         matches!(inspect(self, name).await, Ok(Some(_)))
     }
@@ -46,10 +44,10 @@ async fn find(engine: &ContainerEngine, name: &str) -> Result<ImageFacts, Engine
     match inspect(engine, name).await? {
         Some(found) => return Ok(found),
         None if engine.settings.pull => pull(engine, name).await?,
-        None => return Err(absent(name, "it is not there, and `containers.pull` is off")),
+        None => return Err(absent(name, "it is missing, and `containers.pull` is off")),
     }
     let found = inspect(engine, name).await?;
-    found.ok_or_else(|| absent(name, "it was fetched, and is not there"))
+    found.ok_or_else(|| absent(name, "it was pulled, but is still missing"))
 }
 
 fn absent(name: &str, why: impl Into<String>) -> EngineError {
@@ -60,7 +58,7 @@ fn absent(name: &str, why: impl Into<String>) -> EngineError {
 }
 
 async fn inspect(engine: &ContainerEngine, name: &str) -> Result<Option<ImageFacts>, EngineError> {
-    let inspected = timeout(crate::engine::ANSWER, engine.docker.inspect_image(name)).await;
+    let inspected = timeout(crate::engine::REQUEST_TIMEOUT, engine.docker.inspect_image(name)).await;
     let inspected = match inspected {
         Ok(Ok(inspected)) => inspected,
         Ok(Err(Error::DockerResponseServerError { status_code: 404, .. })) => return Ok(None),
@@ -84,7 +82,7 @@ async fn inspect(engine: &ContainerEngine, name: &str) -> Result<Option<ImageFac
     }))
 }
 
-/// Fetches it, with its progress in the log.
+/// Pulls it, with its progress in the log.
 async fn pull(engine: &ContainerEngine, name: &str) -> Result<(), EngineError> {
     tracing::info!(image = name, "fetching an image");
     let mut options = CreateImageOptionsBuilder::new().from_image(name);
@@ -113,8 +111,8 @@ async fn pull(engine: &ContainerEngine, name: &str) -> Result<(), EngineError> {
     let late = || {
         Err(absent(
             name,
-            format!("it could not be fetched within {} s", PULL.as_secs()),
+            format!("it could not be fetched within {} s", PULL_TIMEOUT.as_secs()),
         ))
     };
-    timeout(PULL, fetched).await.unwrap_or_else(|_| late())
+    timeout(PULL_TIMEOUT, fetched).await.unwrap_or_else(|_| late())
 }

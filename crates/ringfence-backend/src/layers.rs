@@ -1,11 +1,11 @@
-//! The walls of a container in the words of a result.
+//! The isolation of a container, as a result reports it.
 
 use crate::engine::{ContainerEngine, EngineFacts, Runner};
 use ringfence_types::{Isolation, LayerState, Limits, Tier};
 use std::collections::BTreeMap;
 
 impl ContainerEngine {
-    /// Tier and layers of a run in a container with these limits.
+    /// Returns the tier and the layers of a run in a container with these limits.
     pub fn isolation(&self, facts: &EngineFacts, runner: Runner, limits: &Limits) -> Isolation {
         let mut layers = BTreeMap::new();
         let mut layer = |name: &str, active: bool, detail: &str| {

@@ -1,6 +1,6 @@
-//! Sandboxes that a container engine makes (Docker's or Podman's, with `runc` or gVisor's `runsc`), in the form of the
-//! jail's: the same connection to a supervisor, the same orders and events, the same pipes. What uses a sandbox
-//! does not see what made it.
+//! Sandboxes of a container engine (Docker or Podman, with `runc` or gVisor's `runsc`), with the interface of the
+//! jail's: the same connection to a supervisor, the same orders and events, the same pipes. A user of a sandbox does
+//! not see what has created it.
 //!
 //! ```text
 //! engine ──orders──► supervise.rs ──frames, over the container's attached stdin and stdout──► agent/, pid 1 inside

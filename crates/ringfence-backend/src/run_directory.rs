@@ -1,4 +1,4 @@
-//! The directory of one container on the host: what is mounted into it. A lock says that its server lives.
+//! The directory of one container on the host, with its mounted files. A lock shows that its server is running.
 
 use ringfence_jail::{ExportDirectory, remove_tree};
 use std::{
@@ -8,31 +8,29 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Who the program of a container is, on this side of the engine's own mapping.
+/// The host user of a container's program, before any mapping by the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum User {
-    /// A uid and gid of its own, from here on: the server is root.
-    OwnFrom(u32),
+    /// A random uid and gid from this number on, for a server that is root.
+    RandomFrom(u32),
     /// This one.
     Fixed { uid: u32, gid: u32 },
 }
 
-/// Those of one container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ids {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
 }
 
-/// Of which a container gets one.
+/// Size of the range from which a container gets its id.
 const OWN_IDS: u32 = 1 << 26;
 
 impl User {
-    /// The ids of one more container.
     pub(crate) fn next(self) -> Ids {
         match self {
             Self::Fixed { uid, gid } => Ids { uid, gid },
-            Self::OwnFrom(first) => {
+            Self::RandomFrom(first) => {
                 let random = uuid::Uuid::now_v7().as_u128() % u128::from(OWN_IDS);
                 let id = first + u32::try_from(random).unwrap_or(0);
                 Ids { uid: id, gid: id }
@@ -75,7 +73,7 @@ impl RunDirectory {
         for name in [WORKSPACE, OUTPUT] {
             let directory = made.path.join(name);
             make(&directory, 0o700)?;
-            made.give(&directory)?;
+            made.set_owner(&directory)?;
         }
         let file = made.path.join(RESOLVER);
         fs::write(&file, resolver)?;
@@ -83,47 +81,47 @@ impl RunDirectory {
         Ok(made)
     }
 
-    /// Makes it the program's. An ordinary user's is its own; where the engine maps users, see [`Self::open_to_all`].
-    fn give(&self, path: &Path) -> io::Result<()> {
+    /// Makes the program the owner. For an engine that maps users, see [`Self::make_world_writable`].
+    fn set_owner(&self, path: &Path) -> io::Result<()> {
         let Ids { uid, gid } = self.ids;
-        own_already(lchown(path, Some(uid), Some(gid)))
+        ignore_permission_denied(lchown(path, Some(uid), Some(gid)))
     }
 
-    /// Lets whatever user the engine maps the program to write.
-    pub(crate) fn open_to_all(&self) -> io::Result<()> {
+    /// Lets every user write, because the engine maps the program to an unknown one.
+    pub(crate) fn make_world_writable(&self) -> io::Result<()> {
         [WORKSPACE, OUTPUT]
             .into_iter()
             .try_for_each(|name| fs::set_permissions(self.path.join(name), fs::Permissions::from_mode(0o777)))
     }
 
-    /// A file beside the code, to be read.
+    /// Writes a read-only file into the code directory.
     pub(crate) fn put_code(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let path = self.path.join(CODE).join(name);
         fs::write(&path, bytes)?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o444))
     }
 
-    /// A new file in the workspace. Nothing of the request has run yet, but the image's interpreter may have: no link
-    /// of its making is followed, and nothing is replaced.
+    /// Writes a new file into the workspace. The request's code has not run yet, but the image's interpreter may have:
+    /// a link that it has made is not followed, and nothing is replaced.
     pub(crate) fn put_file(&self, below: &Path, bytes: &[u8]) -> io::Result<()> {
         let workspace = ExportDirectory::open(&self.path.join(WORKSPACE))?;
         let mut file = workspace.create(below)?;
         file.write_all(bytes)?;
         file.set_permissions(fs::Permissions::from_mode(0o644))?;
         let Ids { uid, gid } = self.ids;
-        own_already(fchown(&file, Some(uid), Some(gid)))?;
+        ignore_permission_denied(fchown(&file, Some(uid), Some(gid)))?;
         let above = below
             .ancestors()
             .skip(1)
             .filter(|above| !above.as_os_str().is_empty());
         above
             .into_iter()
-            .try_for_each(|above| own_already(workspace.give(above, uid, gid)))
+            .try_for_each(|above| ignore_permission_denied(workspace.chown(above, uid, gid)))
     }
 }
 
-/// An ordinary user's server gives nothing away: it is that user's already.
-fn own_already(given: io::Result<()>) -> io::Result<()> {
+/// Ignores a denied permission: a server without root cannot change owners, and already runs as the right user.
+fn ignore_permission_denied(given: io::Result<()>) -> io::Result<()> {
     match given {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         given => given,
@@ -132,12 +130,12 @@ fn own_already(given: io::Result<()>) -> io::Result<()> {
 
 impl Drop for RunDirectory {
     fn drop(&mut self) {
-        // What cannot be removed now is removed by the next start's sweep.
+        // A directory that cannot be removed now is removed by the sweep of the next start.
         drop(remove_tree(&self.path));
     }
 }
 
-/// Whether a server that lives holds it.
+/// True if a running server holds its lock.
 pub(crate) fn is_held(directory: &Path) -> bool {
     File::open(directory).is_ok_and(|lock| lock.try_lock().is_err())
 }
@@ -148,7 +146,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn a_link_that_an_image_has_left_leads_no_file_elsewhere() {
+    fn link_left_by_an_image_is_not_followed() {
         let base = std::env::temp_dir().join(format!("ringfence-run-directory-{}", std::process::id()));
         drop(fs::remove_dir_all(&base));
         let own = fs::metadata("/proc/self").unwrap();

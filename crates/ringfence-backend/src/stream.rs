@@ -1,4 +1,4 @@
-//! Streams to and from an agent, each with its window: what is not read here is not sent there.
+//! Streams to and from an agent, each with a window: a sender waits until the receiver has read.
 
 use crate::frame::{self, Kind, WINDOW_BYTES};
 use std::{
@@ -15,43 +15,42 @@ use tokio::{
 
 const CHUNK_BYTES: usize = 32 << 10;
 
-/// Frames on their way to the agent. What is in it is bounded by the windows and by what the server itself says.
+/// Queue of frames to the agent, bounded by the windows, the server's own frames and [`QUEUED_BYTES_MAX`].
 #[derive(Clone)]
 pub(crate) struct ToAgent {
     queue: mpsc::UnboundedSender<Vec<u8>>,
-    waiting: Arc<AtomicUsize>,
+    queued: Arc<AtomicUsize>,
 }
 
-/// Bytes that wait for an agent. One that does not read them gets no more.
-const WAITING_BYTES_MAX: usize = 80 << 20;
+/// Maximum bytes queued for an agent. An agent that does not read gets no further frames.
+const QUEUED_BYTES_MAX: usize = 80 << 20;
 
-/// The other end of [`ToAgent`].
 pub(crate) struct FramesToWrite {
     frames: mpsc::UnboundedReceiver<Vec<u8>>,
-    waiting: Arc<AtomicUsize>,
+    queued: Arc<AtomicUsize>,
 }
 
 impl ToAgent {
     pub(crate) fn new() -> (Self, FramesToWrite) {
         let (queue, frames) = mpsc::unbounded_channel();
-        let waiting = Arc::new(AtomicUsize::new(0));
+        let queued = Arc::new(AtomicUsize::new(0));
         let to_write = FramesToWrite {
             frames,
-            waiting: waiting.clone(),
+            queued: queued.clone(),
         };
-        (Self { queue, waiting }, to_write)
+        (Self { queue, queued }, to_write)
     }
 }
 
 impl FramesToWrite {
     pub(crate) async fn next(&mut self) -> Option<Vec<u8>> {
         let frame = self.frames.recv().await?;
-        self.waiting.fetch_sub(frame.len(), Ordering::Relaxed);
+        self.queued.fetch_sub(frame.len(), Ordering::Relaxed);
         Some(frame)
     }
 }
 
-/// Until the agent, or whatever speaks to it, is gone.
+/// Writes frames until the connection to the agent is closed.
 pub(crate) async fn write_frames(mut input: impl AsyncWrite + Unpin, mut frames: FramesToWrite) {
     while let Some(frame) = frames.next().await {
         let written = async {
@@ -59,59 +58,59 @@ pub(crate) async fn write_frames(mut input: impl AsyncWrite + Unpin, mut frames:
             input.flush().await
         };
         if written.await.is_err() {
-            return; // its end is told by its output
+            return; // its end shows in its output
         }
     }
 }
 
-pub(crate) fn tell(to: &ToAgent, kind: Kind, stream: u32, payload: &[u8]) {
+pub(crate) fn send_frame(to: &ToAgent, kind: Kind, stream: u32, payload: &[u8]) {
     let frame = frame::encode(kind, stream, payload);
     let length = frame.len();
-    if to.waiting.fetch_add(length, Ordering::Relaxed) + length > WAITING_BYTES_MAX {
-        to.waiting.fetch_sub(length, Ordering::Relaxed);
+    if to.queued.fetch_add(length, Ordering::Relaxed) + length > QUEUED_BYTES_MAX {
+        to.queued.fetch_sub(length, Ordering::Relaxed);
         return;
     }
-    // An agent that is gone is told by its end.
+    // The end of an agent shows in its output.
     drop(to.queue.send(frame));
 }
 
-/// Bytes from the agent on their way to where they are read.
+/// Queue of bytes from the agent to their reader.
 pub(crate) struct Incoming {
     queue: mpsc::UnboundedSender<Vec<u8>>,
-    /// Bytes that have come and were not read yet.
-    waiting: Arc<AtomicU32>,
+    /// Bytes that have arrived and are not read yet.
+    queued: Arc<AtomicU32>,
 }
 
-/// The agent has sent more than there was room for.
+/// The agent has sent more than its window allows.
 #[derive(Debug)]
-pub(crate) struct PastWindow;
+pub(crate) struct WindowExceeded;
 
 impl Incoming {
     pub(crate) fn new() -> (Self, IncomingEnd) {
         let (queue, chunks) = mpsc::unbounded_channel();
-        let waiting = Arc::new(AtomicU32::new(0));
+        let queued = Arc::new(AtomicU32::new(0));
         let end = IncomingEnd {
             chunks,
-            waiting: waiting.clone(),
+            queued: queued.clone(),
         };
-        (Self { queue, waiting }, end)
+        (Self { queue, queued }, end)
     }
 
-    pub(crate) fn take(&self, bytes: Vec<u8>) -> Result<(), PastWindow> {
-        let count = u32::try_from(bytes.len()).map_err(|_| PastWindow)?;
+    pub(crate) fn take(&self, bytes: Vec<u8>) -> Result<(), WindowExceeded> {
+        let count = u32::try_from(bytes.len()).map_err(|_| WindowExceeded)?;
         if count == 0 {
-            return Err(PastWindow); // it would cost no window
+            return Err(WindowExceeded); // it would not count against the window
         }
-        let before = self.waiting.fetch_add(count, Ordering::Relaxed);
+        let before = self.queued.fetch_add(count, Ordering::Relaxed);
         if before.saturating_add(count) > WINDOW_BYTES {
-            return Err(PastWindow);
+            return Err(WindowExceeded);
         }
-        // A reader that is gone reads no more.
+        // A reader that is gone needs no bytes.
         drop(self.queue.send(bytes));
         Ok(())
     }
 
-    /// Whether what it is poured into is gone.
+    /// True if its reader is gone.
     pub(crate) fn is_closed(&self) -> bool {
         self.queue.is_closed()
     }
@@ -119,32 +118,32 @@ impl Incoming {
 
 pub(crate) struct IncomingEnd {
     chunks: mpsc::UnboundedReceiver<Vec<u8>>,
-    waiting: Arc<AtomicU32>,
+    queued: Arc<AtomicU32>,
 }
 
 impl IncomingEnd {
-    /// Writes what comes until it ends; what a closed sink does not take is dropped, and the program goes on.
-    pub(crate) async fn pour(
+    /// Writes the incoming bytes until they end. Bytes for a closed sink are dropped, and the program continues.
+    pub(crate) async fn write_to(
         mut self,
         number: u32,
         mut to: impl AsyncWrite + Unpin,
         agent: ToAgent,
     ) -> io::Result<()> {
-        let mut poured = Ok(());
+        let mut written = Ok(());
         while let Some(chunk) = self.chunks.recv().await {
-            if poured.is_ok() {
-                poured = to.write_all(&chunk).await;
+            if written.is_ok() {
+                written = to.write_all(&chunk).await;
             }
             let count = u32::try_from(chunk.len()).unwrap_or(0);
-            self.waiting.fetch_sub(count, Ordering::Relaxed);
-            tell(&agent, Kind::Credit, number, &count.to_le_bytes());
+            self.queued.fetch_sub(count, Ordering::Relaxed);
+            send_frame(&agent, Kind::Credit, number, &count.to_le_bytes());
         }
-        poured?;
+        written?;
         to.shutdown().await
     }
 }
 
-/// Room for bytes to the agent.
+/// Window for bytes to the agent.
 #[derive(Clone)]
 pub(crate) struct Outgoing(Arc<Semaphore>);
 
@@ -153,7 +152,7 @@ impl Outgoing {
         Self(Arc::new(Semaphore::new(WINDOW_BYTES as usize)))
     }
 
-    /// Nothing more goes there; what waits for room is woken.
+    /// Closes the window; a sender that waits for it is woken.
     pub(crate) fn close(&self) {
         self.0.close();
     }
@@ -162,14 +161,14 @@ impl Outgoing {
         self.0.is_closed()
     }
 
-    /// The agent has passed on so many bytes, it says.
+    /// Handles the agent's report that it has forwarded so many bytes.
     pub(crate) fn credit(&self, bytes: u32) {
         let room = (WINDOW_BYTES as usize).saturating_sub(self.0.available_permits());
         self.0.add_permits(room.min(bytes as usize));
     }
 
-    /// Sends what is read until it ends.
-    pub(crate) async fn fill(
+    /// Sends the bytes of a reader until they end.
+    pub(crate) async fn send_from(
         self,
         number: u32,
         mut from: impl AsyncRead + Unpin,
@@ -181,7 +180,7 @@ impl Outgoing {
             let room = (1 + self.0.available_permits()).min(CHUNK_BYTES);
             let count = from.read(&mut chunk[..room]).await?;
             if count == 0 {
-                tell(&agent, Kind::Close, number, &[]);
+                send_frame(&agent, Kind::Close, number, &[]);
                 return Ok(());
             }
             first.forget();
@@ -189,7 +188,7 @@ impl Outgoing {
             if let Ok(more) = self.0.try_acquire_many(rest) {
                 more.forget();
             }
-            tell(&agent, Kind::Data, number, &chunk[..count]);
+            send_frame(&agent, Kind::Data, number, &chunk[..count]);
         }
     }
 }
@@ -199,7 +198,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_agent_that_sends_past_its_window_is_noticed() {
+    async fn agent_that_exceeds_its_window_is_refused() {
         let (incoming, _end) = Incoming::new();
         let chunk = || vec![0; frame::PAYLOAD_BYTES_MAX];
         for _ in 0..WINDOW_BYTES as usize / frame::PAYLOAD_BYTES_MAX {
@@ -209,11 +208,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_more_is_sent_than_the_agent_has_room_for() {
+    async fn sender_stops_at_the_agents_window() {
         let (to_agent, mut frames) = ToAgent::new();
         let outgoing = Outgoing::new();
         let endless = tokio::io::repeat(7);
-        let filled = tokio::spawn(outgoing.clone().fill(9, endless, to_agent));
+        let sender = tokio::spawn(outgoing.clone().send_from(9, endless, to_agent));
         let (mut sent, window) = (0, WINDOW_BYTES as usize);
         while sent < window {
             sent += frames.next().await.unwrap().len() - frame::HEAD_BYTES;
@@ -221,13 +220,13 @@ mod tests {
         assert_eq!(sent, window);
         tokio::task::yield_now().await;
         assert!(frames.frames.try_recv().is_err(), "it waits");
-        // A credit for more than was sent is worth no more than what was.
+        // A credit for more than was sent counts as one for what was sent.
         outgoing.credit(u32::MAX);
         let mut more = 0;
         while more < window {
             more += frames.next().await.unwrap().len() - frame::HEAD_BYTES;
         }
         assert_eq!(more, window);
-        filled.abort();
+        sender.abort();
     }
 }

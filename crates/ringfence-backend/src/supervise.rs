@@ -1,6 +1,6 @@
-//! The supervisor of one container: it has the container made, hears orders and tells events as the jail's supervisors
-//! do, keeps the clock and the disk, passes streams on, and has the container removed when its server lets go of it.
-//! Every byte from the agent is taken for an attacker's.
+//! The supervisor of one container: it has it created, receives orders and sends events as the jail's supervisors do,
+//! enforces the limits of time and disk, forwards streams, and has the container removed when its server closes the
+//! connection. Every byte from the agent is treated as an attacker's.
 
 mod claimed;
 
@@ -11,7 +11,7 @@ use crate::{
     error::EngineError,
     frame::{self, Decoder, Frame, Kind, ListenerKind, Used},
     run_directory::RunDirectory,
-    stream::{Incoming, Outgoing, ToAgent, tell, write_frames},
+    stream::{Incoming, Outgoing, ToAgent, send_frame, write_frames},
 };
 use bollard::{
     container::LogOutput,
@@ -42,25 +42,25 @@ use tokio::{
     time::{Instant, interval, sleep_until, timeout},
 };
 
-/// From the wish for a container to the first word of its agent.
-const START: Duration = Duration::from_secs(30);
-/// How often the agent hears that its server lives; it gives up after several without.
-const HEARTBEAT: Duration = Duration::from_secs(3);
-/// How long the streams of a tree that has ended are read.
-const STREAMS: Duration = Duration::from_secs(60);
-/// How often the disk is looked at while a program runs.
-const LOOK: Duration = Duration::from_millis(200);
-/// After the order to kill everything, until the container itself is removed.
-const DEATH: Duration = Duration::from_secs(6);
-/// Of what an agent writes on its standard error.
-const COMPLAINT_BYTES_MAX: usize = 1 << 10;
+/// From the request for a container to the first frame of its agent.
+const START_MAX: Duration = Duration::from_secs(30);
+/// Interval of the heartbeats to the agent, which gives up without several of them.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
+/// Time for which the streams of an ended tree are still read.
+const STREAMS_TIMEOUT: Duration = Duration::from_secs(60);
+/// Interval of disk checks while a program runs.
+const DISK_CHECK_INTERVAL: Duration = Duration::from_millis(200);
+/// From the order to kill everything to the removal of the container itself.
+const KILL_TIMEOUT: Duration = Duration::from_secs(6);
+/// Maximum logged bytes of a message on an agent's standard error.
+const STDERR_BYTES_MAX: usize = 1 << 10;
 
 type Output = Pin<Box<dyn Stream<Item = Result<LogOutput, bollard::errors::Error>> + Send>>;
 type Input = Pin<Box<dyn AsyncWrite + Send>>;
 
 impl ContainerEngine {
-    /// Asks for a container, in the runtime that this is called in. It is made meanwhile.
-    pub fn place(self: &Arc<Self>, spec: Arc<ContainerSpec>) -> io::Result<(SandboxEnds, Arrivals)> {
+    /// Requests a container, in the Tokio runtime of the caller. It is created in the background.
+    pub fn new_container(self: &Arc<Self>, spec: Arc<ContainerSpec>) -> io::Result<(SandboxEnds, Arrivals)> {
         let (ends, SupervisorEnds { server, pipes }) = client::ends()?;
         let (out, arrivals) = egress::arrivals();
         let server = std::os::unix::net::UnixStream::from(server);
@@ -73,7 +73,7 @@ impl ContainerEngine {
             out,
             name: format!("ringfence-{}", uuid::Uuid::now_v7()),
         };
-        self.began();
+        self.container_began();
         tokio::spawn(supervisor.run());
         Ok((ends, arrivals))
     }
@@ -106,33 +106,33 @@ impl Supervisor {
                 Some(directory)
             }
             Err((error, directory)) => {
-                self.say(&Event::Failed(error.failure()), &[]);
+                self.send_event(&Event::Failed(error.failure()), &[]);
                 self.engine.remove(&self.name).await;
-                // An engine that hangs may have been told to make it, and do so when it wakes.
+                // An engine that hangs may have got the request, and may create it later.
                 self.engine.clean();
                 directory
             }
         };
-        // A program may have left it full.
+        // A program may have filled it, so that its removal takes time.
         drop(tokio::task::spawn_blocking(move || drop(directory)).await);
-        self.engine.ended();
+        self.engine.container_ended();
     }
 
-    fn say(&self, event: &Event, descriptors: &[BorrowedFd<'_>]) {
-        // A server that is gone shows when it is listened to.
+    fn send_event(&self, event: &Event, descriptors: &[BorrowedFd<'_>]) {
+        // The end of the server is noticed when its next order is read.
         if let Err(error) = wire::send(self.server.as_fd(), event, descriptors) {
-            tracing::debug!(%error, "an event for a server that is gone");
+            tracing::debug!(%error, "cannot send an event: the server is gone");
         }
     }
 
-    /// Makes the container and waits for its agent.
+    /// Creates the container and waits for its agent.
     async fn make(&self) -> Result<Made, (EngineError, Option<Arc<RunDirectory>>)> {
         let failed = |error| (EngineError::refused("make its directory", error), None);
         let directory = self.directory().map_err(failed)?;
-        let made = timeout(START, self.make_in(&directory)).await;
+        let made = timeout(START_MAX, self.make_in(&directory)).await;
         let late = EngineError::Unreachable {
             socket: self.engine.socket(),
-            why: format!("a container took more than {} s to start", START.as_secs()),
+            why: format!("a container took more than {} s to start", START_MAX.as_secs()),
         };
         made.unwrap_or(Err(late))
             .map_err(|error| (error, Some(directory)))
@@ -148,13 +148,13 @@ impl Supervisor {
         let engine = &self.engine;
         let facts = engine.ready(self.spec.runner).await?;
         if facts.remaps_users {
-            let opened = directory.open_to_all();
+            let opened = directory.make_world_writable();
             opened.map_err(|error| EngineError::refused("open its directory", error))?;
         }
         let body = container::describe(engine, &facts, &self.spec, directory);
         let named = CreateContainerOptionsBuilder::new().name(&self.name).build();
         engine
-            .ask(
+            .request(
                 "create a container",
                 engine.docker.create_container(Some(named), body),
             )
@@ -168,9 +168,9 @@ impl Supervisor {
             .stderr(true)
             .stream(true);
         let attach = engine.docker.attach_container(&self.name, Some(options.build()));
-        let attached = engine.ask("attach to a container", attach).await?;
+        let attached = engine.request("attach to a container", attach).await?;
         engine
-            .ask(
+            .request(
                 "start a container",
                 engine.docker.start_container(&self.name, None),
             )
@@ -187,34 +187,34 @@ impl Supervisor {
         let why = match made.from.next_frame().await {
             Ok(Some(frame)) if frame.kind == Kind::Ready => return Ok(made),
             Ok(Some(frame)) => failure_of(frame.kind, &frame.payload).to_string(),
-            Ok(None) => "it has ended at once".to_owned(),
+            Ok(None) => "it ended immediately".to_owned(),
             Err(why) => why,
         };
         Err(EngineError::refused("start the agent", why))
     }
 
-    /// From the agent's first word to the moment when the server lets go.
+    /// Serves the container from its agent's first frame until the server closes the connection.
     async fn supervise(&mut self, made: Made) {
         let Some(pipes) = self.pipes.take() else { return };
         let mut tasks = JoinSet::new();
-        let (mut live, mut from) = match Supervised::connect(self, made, pipes, &mut tasks) {
+        let (mut supervised, mut from) = match Supervised::connect(self, made, pipes, &mut tasks) {
             Ok(connected) => connected,
             Err(error) => {
                 let failure = Failure::new("connect the container's streams", &error);
-                return self.say(&Event::Failed(failure), &[]);
+                return self.send_event(&Event::Failed(failure), &[]);
             }
         };
-        live.begin();
-        match live.serve(&mut from, &mut tasks).await {
-            Ok(ending) => self.say(&Event::Ended(ending), &[]),
-            Err(failure) => self.say(&Event::Failed(failure), &[]),
+        supervised.begin();
+        match supervised.serve(&mut from, &mut tasks).await {
+            Ok(ending) => self.send_event(&Event::Ended(ending), &[]),
+            Err(failure) => self.send_event(&Event::Failed(failure), &[]),
         }
-        if !live.is_told {
-            // Nothing is known of it: it goes now, whatever holds its streams.
-            live.incoming.clear();
+        if !supervised.end_is_reported {
+            // Its state is unknown: it is removed now, even if its streams are still open.
+            supervised.incoming.clear();
             self.engine.remove(&self.name).await;
         }
-        live.linger(&mut from, &mut tasks).await;
+        supervised.drain(&mut from, &mut tasks).await;
     }
 }
 
@@ -227,7 +227,7 @@ impl FromAgent {
     async fn next_frame(&mut self) -> Result<Option<Frame>, String> {
         loop {
             let frame = self.decoder.next();
-            if let Some(frame) = frame.map_err(|_| "the agent sent what is no frame".to_owned())? {
+            if let Some(frame) = frame.map_err(|_| "the agent sent a malformed frame".to_owned())? {
                 return Ok(Some(frame));
             }
             match self.output.next().await {
@@ -235,7 +235,7 @@ impl FromAgent {
                     self.decoder.push(&message)
                 }
                 Some(Ok(LogOutput::StdErr { message })) => {
-                    let message = &message[..message.len().min(COMPLAINT_BYTES_MAX)];
+                    let message = &message[..message.len().min(STDERR_BYTES_MAX)];
                     let text = String::from_utf8_lossy(message);
                     tracing::debug!(text = text.escape_debug().to_string(), "a container says");
                 }
@@ -247,10 +247,10 @@ impl FromAgent {
     }
 }
 
-/// What an agent says that it could not do.
+/// Returns the failure that an agent reports; a frame of another kind is a failure of its own.
 fn failure_of(kind: Kind, payload: &[u8]) -> Failure {
     if kind != Kind::Failed {
-        return Failure::other("hear from the agent", format!("{kind:?} came out of turn"));
+        return Failure::other("receive from the agent", format!("unexpected {kind:?}"));
     }
     let errno = i32::try_from(frame::number(payload)).unwrap_or(0);
     let step = payload.get(4..).unwrap_or_default();
@@ -262,34 +262,33 @@ fn failure_of(kind: Kind, payload: &[u8]) -> Failure {
     Failure::new(step, &io::Error::from_raw_os_error(errno))
 }
 
-/// One container that is supervised.
 struct Supervised<'a> {
     supervisor: &'a Supervisor,
     directory: Arc<RunDirectory>,
     agent: ToAgent,
     incoming: HashMap<u32, Incoming>,
     outgoing: HashMap<u32, Outgoing>,
-    /// What its engine was when it was made.
+    /// Facts of the engine when it created the container.
     facts: Arc<EngineFacts>,
-    /// Whether the agent has told the end of the tree.
-    is_told: bool,
-    /// Whether a claim may take effect.
-    is_up: bool,
+    /// True once the agent has reported the end of the tree.
+    end_is_reported: bool,
+    /// True once a claim can take effect.
+    is_ready: bool,
     claim: Option<(u64, File)>,
     running: Option<Running>,
-    /// What a session has asked for last.
+    /// Numbers of a session's latest account orders, by the number that the agent was sent.
     accounts: HashMap<u32, u64>,
-    asked: u32,
+    last_account: u32,
 }
 
-/// What ends [`Supervised::serve`].
+/// Reasons for the end of [`Supervised::serve`].
 enum End {
-    /// The tree has ended, the agent says.
-    Told(Used),
-    /// The agent is gone.
+    /// The agent has reported the end of the tree.
+    Reported(Used),
+    /// The agent is gone, or has not ended the tree in time.
     Lost,
-    /// The server is gone, or wants it no more, before anything has run.
-    Left,
+    /// The server is gone, or has cancelled before anything has run.
+    Cancelled,
 }
 
 impl<'a> Supervised<'a> {
@@ -301,38 +300,38 @@ impl<'a> Supervised<'a> {
     ) -> io::Result<(Self, FromAgent)> {
         let (agent, frames) = ToAgent::new();
         tasks.spawn(write_frames(made.input, frames));
-        let mut live = Self {
+        let mut this = Self {
             supervisor,
             directory: made.directory,
             agent,
             incoming: HashMap::new(),
             outgoing: HashMap::new(),
             facts: made.facts,
-            is_told: false,
-            is_up: false,
+            end_is_reported: false,
+            is_ready: false,
             claim: None,
             running: None,
             accounts: HashMap::new(),
-            asked: 0,
+            last_account: 0,
         };
         let given = Outgoing::new();
-        live.outgoing.insert(frame::STDIN, given.clone());
-        let (stdin, agent) = (pipe::Receiver::from_owned_fd(pipes.stdin)?, live.agent.clone());
-        tasks.spawn(async move { drop(given.fill(frame::STDIN, stdin, agent).await) });
+        this.outgoing.insert(frame::STDIN, given.clone());
+        let (stdin, agent) = (pipe::Receiver::from_owned_fd(pipes.stdin)?, this.agent.clone());
+        tasks.spawn(async move { drop(given.send_from(frame::STDIN, stdin, agent).await) });
         for (number, pipe) in [
             (frame::STDOUT, pipes.stdout),
             (frame::STDERR, pipes.stderr),
             (frame::REPORT, pipes.report),
         ] {
             let (incoming, end) = Incoming::new();
-            live.incoming.insert(number, incoming);
-            let (pipe, agent) = (pipe::Sender::from_owned_fd(pipe)?, live.agent.clone());
-            tasks.spawn(async move { drop(end.pour(number, pipe, agent).await) });
+            this.incoming.insert(number, incoming);
+            let (pipe, agent) = (pipe::Sender::from_owned_fd(pipe)?, this.agent.clone());
+            tasks.spawn(async move { drop(end.write_to(number, pipe, agent).await) });
         }
-        Ok((live, made.from))
+        Ok((this, made.from))
     }
 
-    /// Starts the program that waits for its claim, or says that a claim may come.
+    /// Starts the program that waits for its claim, or reports that a claim can be made.
     fn begin(&mut self) {
         match &self.supervisor.spec.program {
             Program::Ahead { argv, environment } => {
@@ -349,32 +348,32 @@ impl<'a> Supervised<'a> {
     }
 
     fn parked(&mut self, imported: Imported) {
-        self.is_up = true;
-        self.supervisor.say(&Event::Parked(imported), &[]);
+        self.is_ready = true;
+        self.supervisor.send_event(&Event::Parked(imported), &[]);
     }
 
     fn send_spec(&self, spec: &frame::Spec, kind: Kind) {
         for chunk in spec.encode().chunks(frame::PAYLOAD_BYTES_MAX) {
-            tell(&self.agent, Kind::Spec, 0, chunk);
+            send_frame(&self.agent, Kind::Spec, 0, chunk);
         }
-        tell(&self.agent, kind, 0, &[]);
+        send_frame(&self.agent, kind, 0, &[]);
     }
 
-    /// Until the tree has ended.
+    /// Handles frames, orders and deadlines until the tree has ended.
     async fn serve(&mut self, from: &mut FromAgent, tasks: &mut JoinSet<()>) -> Result<Ending, Failure> {
-        let (mut heartbeat, mut look) = (interval(HEARTBEAT), interval(LOOK));
+        let (mut heartbeat, mut disk_check) = (interval(HEARTBEAT_INTERVAL), interval(DISK_CHECK_INTERVAL));
         let end = loop {
-            if self.is_up
+            if self.is_ready
                 && let Some((bytes, payload)) = self.claim.take()
             {
-                self.bind(bytes, payload).await?;
+                self.apply_claim(bytes, payload).await?;
             }
-            let alarm = self.running.as_ref().map(Running::alarm);
+            let deadline = self.running.as_ref().map(Running::deadline);
             let far = Instant::now() + Duration::from_secs(3600);
             tokio::select! {
                 frame = from.next_frame() => match frame {
-                    Ok(Some(frame)) => if let Some(used) = self.hear(frame, tasks)? {
-                        break End::Told(used);
+                    Ok(Some(frame)) => if let Some(used) = self.handle_frame(frame, tasks)? {
+                        break End::Reported(used);
                     },
                     Ok(None) => break End::Lost,
                     Err(detail) => {
@@ -383,30 +382,29 @@ impl<'a> Supervised<'a> {
                     }
                 },
                 order = next_order(&self.supervisor.server) => match order {
-                    Some((order, descriptors)) => if let Some(end) = self.obey(order, descriptors).await {
+                    Some((order, descriptors)) => if let Some(end) = self.handle_order(order, descriptors).await {
                         break end;
                     },
-                    None => break End::Left,
+                    None => break End::Cancelled,
                 },
-                () = sleep_until(alarm.unwrap_or(far)), if alarm.is_some() => if self.ring() {
+                () = sleep_until(deadline.unwrap_or(far)), if deadline.is_some() => if self.handle_deadline() {
                     break End::Lost;
                 },
-                _ = heartbeat.tick() => tell(&self.agent, Kind::Credit, frame::STDERR, &0_u32.to_le_bytes()),
-                _ = look.tick(), if self.running.as_ref().is_some_and(Running::wants_look) => self.look().await,
+                _ = heartbeat.tick() => send_frame(&self.agent, Kind::Credit, frame::STDERR, &0_u32.to_le_bytes()),
+                _ = disk_check.tick(), if self.needs_disk_check() => self.check_disk().await,
                 Some(_) = tasks.join_next() => {}
             }
         };
-        self.is_told = matches!(end, End::Told(_));
+        self.end_is_reported = matches!(end, End::Reported(_));
         Ok(self.ending(end))
     }
 
-    /// What the end of a tree is called.
     fn ending(&self, end: End) -> Ending {
         let (otherwise, used) = match end {
-            End::Told(used) if used.out_of_memory => (Cause::OutOfMemory, Some(used)),
-            End::Told(used) => (Cause::Program, Some(used)),
+            End::Reported(used) if used.out_of_memory => (Cause::OutOfMemory, Some(used)),
+            End::Reported(used) => (Cause::Program, Some(used)),
             End::Lost => (Cause::Killed, None),
-            End::Left => (Cause::Cancelled, None),
+            End::Cancelled => (Cause::Cancelled, None),
         };
         let cause = self.running.as_ref().and_then(|running| running.cause);
         let cause = cause.unwrap_or(otherwise);
@@ -423,14 +421,14 @@ impl<'a> Supervised<'a> {
         }
     }
 
-    /// The tree has ended; its streams are read to their ends, until the server lets go.
-    async fn linger(&mut self, from: &mut FromAgent, tasks: &mut JoinSet<()>) {
+    /// Reads the streams of an ended tree to their ends, until the server closes the connection.
+    async fn drain(&mut self, from: &mut FromAgent, tasks: &mut JoinSet<()>) {
         let mut lives = true;
-        let by = Instant::now() + STREAMS;
+        let by = Instant::now() + STREAMS_TIMEOUT;
         loop {
             tokio::select! {
                 frame = from.next_frame(), if lives => match frame {
-                    Ok(Some(frame)) => lives = self.hear(frame, tasks).is_ok(),
+                    Ok(Some(frame)) => lives = self.handle_frame(frame, tasks).is_ok(),
                     _ => lives = false,
                 },
                 order = next_order(&self.supervisor.server) => match order {
@@ -442,18 +440,18 @@ impl<'a> Supervised<'a> {
                 Some(_) = tasks.join_next() => {}
             }
             if !lives {
-                // Their readers see their ends.
+                // Their readers see the end of file.
                 self.incoming.clear();
             }
         }
     }
 
     fn fault(&self, detail: &str) -> Failure {
-        Failure::other("hear from the agent", detail)
+        Failure::other("receive from the agent", detail)
     }
 
-    /// One frame; of the end of the tree, what it used.
-    fn hear(&mut self, frame: Frame, tasks: &mut JoinSet<()>) -> Result<Option<Used>, Failure> {
+    /// Handles one frame. Returns the usage if it reports the end of the tree.
+    fn handle_frame(&mut self, frame: Frame, tasks: &mut JoinSet<()>) -> Result<Option<Used>, Failure> {
         let Frame {
             kind,
             stream,
@@ -463,7 +461,7 @@ impl<'a> Supervised<'a> {
             Kind::Data => {
                 if let Some(incoming) = self.incoming.get(&stream) {
                     let taken = incoming.take(payload);
-                    taken.map_err(|_| self.fault("it sent more than there is room for"))?;
+                    taken.map_err(|_| self.fault("it sent more than its window allows"))?;
                 }
             }
             Kind::Credit => {
@@ -479,21 +477,21 @@ impl<'a> Supervised<'a> {
                 }
             }
             Kind::Open => self.open(stream, &payload, tasks)?,
-            Kind::Query => self.question(stream, payload, tasks),
-            Kind::Imported if !self.is_up => {
-                // Whatever it says, it is there.
+            Kind::Query => self.query_names(stream, payload, tasks),
+            Kind::Imported if !self.is_ready => {
+                // The program is ready even if its report is malformed.
                 self.parked(serde_json::from_slice(&payload).unwrap_or_default());
             }
             Kind::Running => self.program_runs()?,
             Kind::Listens => self.listens(stream, &payload)?,
             Kind::Used | Kind::Ended => {
-                let used = Used::decode(&payload).map_err(|_| self.fault("its account makes no sense"))?;
+                let used = Used::decode(&payload).map_err(|_| self.fault("its usage report is malformed"))?;
                 if kind == Kind::Ended {
                     return Ok(Some(used));
                 }
-                if let Some(asked) = self.accounts.remove(&stream) {
-                    let event = Event::Account(asked, usage(&used, self.disk_bytes()));
-                    self.supervisor.say(&event, &[]);
+                if let Some(number) = self.accounts.remove(&stream) {
+                    let event = Event::Account(number, usage(&used, self.disk_bytes()));
+                    self.supervisor.send_event(&event, &[]);
                 }
             }
             _ => return Err(failure_of(kind, &payload)),
@@ -501,14 +499,14 @@ impl<'a> Supervised<'a> {
         Ok(None)
     }
 
-    /// An answer to [`Kind::Listen`]: of a claim, or of a session's order.
-    fn listens(&self, asked: u32, payload: &[u8]) -> Result<(), Failure> {
+    /// Handles the answer to a [`Kind::Listen`] of a claim or of a session's order.
+    fn listens(&self, number: u32, payload: &[u8]) -> Result<(), Failure> {
         let failed = (!payload.is_empty()).then(|| failure_of(Kind::Failed, payload));
-        match (asked, failed) {
+        match (number, failed) {
             (claimed::OF_CLAIM, Some(failure)) => return Err(failure),
             (claimed::OF_CLAIM, None) => {}
-            (_, Some(failure)) => self.supervisor.say(&Event::EgressNotOpened(failure), &[]),
-            (_, None) => self.supervisor.say(&Event::EgressOpened, &[]),
+            (_, Some(failure)) => self.supervisor.send_event(&Event::EgressNotOpened(failure), &[]),
+            (_, None) => self.supervisor.send_event(&Event::EgressOpened, &[]),
         }
         Ok(())
     }
@@ -517,13 +515,12 @@ impl<'a> Supervised<'a> {
         self.running.as_ref().map_or(0, |running| running.disk_bytes)
     }
 
-    /// A connection of the program: its bytes go to a socket of this host, whose other end is served.
+    /// Accepts a connection of the program: its bytes go to a socket of this host, whose other end is served.
     fn open(&mut self, stream: u32, payload: &[u8], tasks: &mut JoinSet<()>) -> Result<(), Failure> {
         let [kind, low, high, a, b, c, d] = *payload else {
-            return Err(self.fault("its connection makes no sense"));
+            return Err(self.fault("its connection is malformed"));
         };
-        let kind =
-            ListenerKind::from_byte(kind).ok_or_else(|| self.fault("its connection makes no sense"))?;
+        let kind = ListenerKind::from_byte(kind).ok_or_else(|| self.fault("its connection is malformed"))?;
         let is_new = stream >= frame::CONNECTION_FIRST && !self.outgoing.contains_key(&stream);
         if !is_new {
             return Err(self.fault("it opened a connection twice"));
@@ -536,7 +533,7 @@ impl<'a> Supervised<'a> {
         if self.outgoing.len().max(self.incoming.len()) > frame::CONNECTIONS_MAX {
             return Err(self.fault("it opened too many connections"));
         }
-        let meant = SocketAddr::from((Ipv4Addr::new(a, b, c, d), u16::from_le_bytes([low, high])));
+        let destination = SocketAddr::from((Ipv4Addr::new(a, b, c, d), u16::from_le_bytes([low, high])));
         let (incoming, end) = Incoming::new();
         let outgoing = Outgoing::new();
         self.incoming.insert(stream, incoming);
@@ -548,35 +545,35 @@ impl<'a> Supervised<'a> {
                 let (theirs, ours) = egress::pair().await?;
                 let arrival = Arrival::Connection {
                     kind,
-                    meant,
+                    destination,
                     stream: theirs,
                 };
                 out.try_send(arrival)
                     .map_err(|_| io::Error::from(io::ErrorKind::ConnectionRefused))?;
-                let (said, says) = ours.into_split();
-                let there = end.pour(stream, says, agent.clone());
-                let back = outgoing.fill(stream, said, agent.clone());
+                let (reader, writer) = ours.into_split();
+                let there = end.write_to(stream, writer, agent.clone());
+                let back = outgoing.send_from(stream, reader, agent.clone());
                 tokio::try_join!(there, back).map(drop)
             };
             let is_broken = forwarded.await.is_err();
             ended.close();
             if is_broken {
-                tell(&agent, Kind::Reset, stream, &[]);
+                send_frame(&agent, Kind::Reset, stream, &[]);
             }
         });
         Ok(())
     }
 
-    fn question(&self, number: u32, query: Vec<u8>, tasks: &mut JoinSet<()>) {
+    fn query_names(&self, number: u32, query: Vec<u8>, tasks: &mut JoinSet<()>) {
         let (answer, answered) = oneshot::channel();
-        let asked = self.supervisor.out.try_send(Arrival::Question { query, answer });
-        if asked.is_err() {
-            return; // a resolver asks again
+        let sent = self.supervisor.out.try_send(Arrival::Question { query, answer });
+        if sent.is_err() {
+            return; // a resolver repeats its query
         }
         let agent = self.agent.clone();
         tasks.spawn(async move {
             if let Ok(Some(answer)) = answered.await {
-                tell(&agent, Kind::Answer, number, &answer);
+                send_frame(&agent, Kind::Answer, number, &answer);
             }
         });
     }
@@ -594,7 +591,7 @@ fn usage(used: &Used, disk_bytes: u64) -> Usage {
     }
 }
 
-/// The server's next order; none: it is gone.
+/// Reads the server's next order; `None`: the server is gone.
 async fn next_order(server: &UnixStream) -> Option<(Order, Vec<OwnedFd>)> {
     loop {
         server.readable().await.ok()?;

@@ -1,14 +1,14 @@
-//! The process that a command runs in: this binary, re-executed with one thread. It receives the plan and descriptors
-//! over the socket on its standard input, makes the namespaces, and stays outside as the supervisor: when the time is
-//! up or the server hangs up, everything inside ends. Inside, pid 1 is ours; it puts up the walls in order, each step
-//! named, starts the program and reports how the kernel says that it ended.
+//! The process that a command runs in: this binary, re-executed with one thread. It receives plan and descriptors over
+//! the socket on its standard input, creates the namespaces, and stays outside as the supervisor: at the deadline, or
+//! when the server closes the socket, it ends everything inside. Pid 1 inside is also this binary; it puts up the walls
+//! in order, each step named, starts the program and reports its wait status.
 
 use crate::{
     mounts,
     spec::{Grant, Handed, Report, Source, Spec, Step, step},
 };
 use ringfence_jail::{
-    cgroup::{Cgroup, Entrance},
+    cgroup::{Cgroup, CgroupEntry},
     seccomp::{self, Profile},
     wire,
 };
@@ -32,21 +32,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The first word of this process's command line.
+/// First argument of this process's command line.
 pub const CHILD_WORD: &str = "__host-command";
 
 const MEMORY_BYTES: u64 = 512 << 20;
 const PROCESSES: u32 = 64;
-/// Of one process, also where no cgroup counts: more than the libraries of an interpreter take.
+/// RLIMIT_DATA of each process, which also holds without a cgroup; more than the libraries of an interpreter need.
 const DATA_BYTES: u64 = 2 << 30;
 const OPEN_FILES: u64 = 1024;
 const FILE_BYTES: u64 = 64 << 20;
 const SPEC_BYTES_MAX: u64 = 1 << 20;
-/// How often, where no namespace holds them together, what is left of a command is looked for.
-const HUNTS: usize = 100;
-const HUNT_PAUSE: Duration = Duration::from_millis(10);
+/// Rounds of killing the remaining processes of a command that has no pid namespace.
+const KILL_ROUNDS_MAX: usize = 100;
+const KILL_ROUND_PAUSE: Duration = Duration::from_millis(10);
 
-/// The whole life of the process; `main` calls it when its first argument is [`CHILD_WORD`]. Returns its exit status.
+/// Runs the whole child process; `main` calls it when the first argument is [`CHILD_WORD`]. Returns the exit status.
 pub fn run() -> i32 {
     match serve() {
         Ok(()) => 0,
@@ -63,7 +63,7 @@ fn serve() -> io::Result<()> {
     }
     process::set_name("ringfence-host")?;
     process::new_session()?;
-    process::mind_children()?;
+    process::stop_ignoring_children()?;
     let control = process::duplicate_above(file::inherited(0)?, 3)?;
     let null = File::open("/dev/null")?;
     process::place_descriptor(&null, 0)?;
@@ -81,43 +81,43 @@ fn serve() -> io::Result<()> {
     let report = match supervise(handed, &control) {
         Ok(report) | Err(report) => report,
     };
-    // The server may be gone.
+    // An error means that the server has closed the socket.
     drop(wire::send(control.as_fd(), &report, &[]));
     Ok(())
 }
 
-/// Makes the inside and waits for its end.
+/// Creates the namespaces and their pid 1, and waits until it ends.
 fn supervise(handed: Handed, control: &OwnedFd) -> Step<Report> {
     let spec = &handed.spec;
     let (deadline, namespaces) = (Duration::from_millis(spec.deadline_ms), namespaces(spec));
     let group = step("cgroup", Cgroup::create(&spec.cgroups, &limits(spec)))?;
-    let entrance = step("cgroup", group.as_ref().map(Cgroup::entrance).transpose())?;
+    let cgroup_entry = step("cgroup", group.as_ref().map(Cgroup::entry).transpose())?;
     let (ours, theirs) = step("channel", ringfence_sys::channel::pair())?;
     step("adopt orphans", process::adopt_orphans())?;
     let events = step("child events", process::child_events())?;
-    let forked = match &entrance {
-        Some(Entrance::Birth(directory)) => process::fork_into_cgroup(&namespaces, directory.as_fd()),
+    let forked = match &cgroup_entry {
+        Some(CgroupEntry::AtClone(directory)) => process::fork_into_cgroup(&namespaces, directory.as_fd()),
         _ => process::fork_into(&namespaces),
     };
     let pid = match step("namespaces", forked)? {
         Fork::Parent(pid) => pid,
         Fork::Child => {
             drop(ours);
-            let report = inside(&handed, entrance, &theirs);
+            let report = inside(&handed, cgroup_entry, &theirs);
             drop(wire::send(theirs.as_fd(), &report, &[]));
             process::exit_now(0)
         }
     };
-    drop((theirs, entrance));
+    drop((theirs, cgroup_entry));
     let spec = handed.spec;
     drop(handed.descriptors);
     let sealed = match namespaces.contains(&NamespaceKind::User) {
         true => step("identity map", map_self(pid)),
         false => Ok(()),
     };
-    // Not before: the files by which the inside gets its identity would be root's.
+    // Not earlier: without the dumpable attribute root owns the files of /proc that map the ids.
     step("not dumpable", process::refuse_dumps())?;
-    // Its end of the pipes is the program's alone from now on.
+    // From now on only the program holds the writing ends of the output pipes.
     let nulled = File::options().write(true).open("/dev/null").and_then(|null| {
         process::place_descriptor(&null, 1)?;
         process::place_descriptor(&null, 2)
@@ -153,14 +153,14 @@ fn watch(
             Some(events.as_fd()),
             alarm.map(AsFd::as_fd),
         ];
-        let [told, hung_up, _, memory] = match wait::readable(polled, Some(left)) {
+        let [reported, hung_up, _, memory] = match wait::readable(polled, Some(left)) {
             Ok(ready) => ready,
             Err(error) => return step::<()>("wait", Err(error)).err().unwrap_or(Report::TimedOut),
         };
         if memory {
             return Report::OutOfMemory;
         }
-        if told {
+        if reported {
             let report = wire::receive::<Report>(inside.as_fd()).ok().flatten();
             let out_of_memory = || group.is_some_and(|group| group.counted().out_of_memory);
             return match report {
@@ -181,16 +181,16 @@ fn watch(
     }
 }
 
-/// Ends everything: with a pid namespace by its pid 1, else by hunting down what this process has adopted.
+/// Kills everything: pid 1 of the pid namespace, or without one the process group and, in rounds, adopted descendants.
 fn end(pid: i32, spec: &Spec) {
     drop(process::kill(pid, Kill::Kill));
     if spec.namespaces {
-        // With pid 1 everything inside has ended.
+        // The kernel ends the whole pid namespace with its pid 1.
         while matches!(wait::wait(Child::Any), Ok(Some(_))) {}
         return;
     }
     drop(process::kill_group(pid, Kill::Kill));
-    for _ in 0..HUNTS {
+    for _ in 0..KILL_ROUNDS_MAX {
         let children = format!("/proc/self/task/{}/children", std::process::id());
         let children = fs::read_to_string(children).unwrap_or_default();
         let mut children = children
@@ -201,8 +201,8 @@ fn end(pid: i32, spec: &Spec) {
             return;
         }
         children.for_each(|child| drop(process::kill(child, Kill::Kill)));
-        while matches!(wait::wait_now(Child::Any), Ok(Some(_))) {}
-        std::thread::sleep(HUNT_PAUSE);
+        while matches!(wait::wait_nonblocking(Child::Any), Ok(Some(_))) {}
+        std::thread::sleep(KILL_ROUND_PAUSE);
     }
 }
 
@@ -232,7 +232,7 @@ fn limits(spec: &Spec) -> Limits {
     }
 }
 
-/// The same id inside as outside (user_namespaces(7)).
+/// Maps the effective ids to the same ids inside (user_namespaces(7)).
 fn map_self(pid: i32) -> io::Result<()> {
     let (uid, gid) = identity::effective_ids();
     let proc = Path::new("/proc").join(pid.to_string());
@@ -241,9 +241,9 @@ fn map_self(pid: i32) -> io::Result<()> {
     fs::write(proc.join("uid_map"), format!("{uid} {uid} 1\n"))
 }
 
-/// Pid 1: the walls, the program, its end.
-fn inside(handed: &Handed, entrance: Option<Entrance>, supervisor: &OwnedFd) -> Report {
-    match enter(handed, entrance, supervisor) {
+/// Pid 1: puts up the walls, starts the program and waits for its end.
+fn inside(handed: &Handed, cgroup_entry: Option<CgroupEntry>, supervisor: &OwnedFd) -> Report {
+    match enter(handed, cgroup_entry, supervisor) {
         Ok(pid) => {
             let mut status = None;
             while let Ok(Some(ended)) = wait::wait(Child::Any) {
@@ -258,13 +258,13 @@ fn inside(handed: &Handed, entrance: Option<Entrance>, supervisor: &OwnedFd) -> 
     }
 }
 
-fn enter(handed: &Handed, entrance: Option<Entrance>, supervisor: &OwnedFd) -> Step<i32> {
+fn enter(handed: &Handed, cgroup_entry: Option<CgroupEntry>, supervisor: &OwnedFd) -> Step<i32> {
     let spec = &handed.spec;
     step("die with the supervisor", process::die_with_parent())?;
-    if let Some(entrance) = &entrance {
-        step("enter the cgroup", entrance.enter())?;
+    if let Some(cgroup_entry) = &cgroup_entry {
+        step("enter the cgroup", cgroup_entry.enter())?;
     }
-    // Until the identity is mapped.
+    // The supervisor sends this once the ids are mapped.
     let go = step("wait for the supervisor", wire::receive::<()>(supervisor.as_fd()))?;
     if go.is_none() {
         process::exit_now(0);
@@ -281,7 +281,7 @@ fn enter(handed: &Handed, entrance: Option<Entrance>, supervisor: &OwnedFd) -> S
         (rules, _) => rules,
     };
     if let Some((uid, gid)) = spec.identity {
-        step("groups", identity::leave_groups())?;
+        step("groups", identity::clear_groups())?;
         step("identity", identity::become_user(uid, gid))?;
     }
     step("die with the supervisor", process::die_with_parent())?;
@@ -289,14 +289,14 @@ fn enter(handed: &Handed, entrance: Option<Entrance>, supervisor: &OwnedFd) -> S
         step("limits", resource::lower_limit(0, limit, value))?;
     }
     step("capabilities", identity::drop_all_capabilities())?;
-    step("no new privileges", identity::refuse_new_privileges())?;
+    step("no new privileges", identity::set_no_new_privileges())?;
     step("not dumpable", process::refuse_dumps())?;
     if let Some(rules) = rules {
         step("landlock", landlock::confine(rules))?;
     }
     match step("fork", process::fork())? {
         Fork::Parent(pid) => {
-            // The pipes are the program's.
+            // Only the program keeps the output pipes.
             step("streams", process::place_descriptor(&null, 1))?;
             step("streams", process::place_descriptor(&null, 2))?;
             Ok(pid)
@@ -311,7 +311,7 @@ fn enter(handed: &Handed, entrance: Option<Entrance>, supervisor: &OwnedFd) -> S
 
 fn rlimits(spec: &Spec) -> Vec<(Limit, u64)> {
     let mut limits = vec![
-        (Limit::Core, 1), // not 0, which a core_pattern that is a pipe ignores (core(5))
+        (Limit::Core, 1), // not 0, which is ignored when core_pattern is a pipe (core(5))
         (Limit::Fsize, FILE_BYTES),
         (Limit::Nofile, OPEN_FILES),
         (Limit::Cpu, spec.deadline_ms.div_ceil(1000) + 1),
@@ -319,9 +319,9 @@ fn rlimits(spec: &Spec) -> Vec<(Limit, u64)> {
         (Limit::Msgqueue, 0),
         (Limit::Memlock, 64 << 10),
     ];
-    // Of another user all that it has running counts.
-    if spec.identity.is_none() && spec.namespaces {
-        // In a user namespace of its own it is counted alone.
+    // RLIMIT_NPROC counts all processes of a user, so another user's limit is wider.
+    if spec.identity.is_none() && namespaces(spec).contains(&NamespaceKind::User) {
+        // In its own user namespace only the command's processes count.
         limits.push((Limit::Nproc, u64::from(PROCESSES)));
     }
     if spec.identity.is_some_and(|(uid, _)| uid != 0) {
@@ -340,7 +340,7 @@ fn right(grant: Grant) -> Right {
     }
 }
 
-/// Rules are about files, not about paths: they are made before the root changes, and hold in it.
+/// Landlock rules refer to files, not to paths: they are made before the root changes and hold inside the new root.
 fn prepare_rules(handed: &Handed) -> Step<Option<landlock::Rules>> {
     if !handed.spec.landlock {
         return Ok(None);
@@ -363,7 +363,7 @@ fn prepare_rules(handed: &Handed) -> Step<Option<landlock::Rules>> {
     step("landlock rules", landlock::prepare(&rules, tcp)).map(Some)
 }
 
-/// The program takes this process's place. Returns only with a failure.
+/// Executes the program in this process. Returns only on failure.
 fn execute(handed: &Handed) -> Report {
     match prepare_execution(handed) {
         Ok(program) => {
@@ -378,7 +378,7 @@ fn execute(handed: &Handed) -> Report {
 }
 
 fn prepare_execution(handed: &Handed) -> Step<OwnedFd> {
-    /// Above every number that programs get by themselves.
+    /// Above the descriptor numbers that programs are given by default.
     const PROGRAM: i32 = 900;
     let program = handed.descriptor(0)?;
     let program = step("program", process::duplicate_above(program, PROGRAM))?;
@@ -387,23 +387,23 @@ fn prepare_execution(handed: &Handed) -> Step<OwnedFd> {
     for filter in step("seccomp filter", filters(&handed.spec, program.as_raw_fd()))? {
         step("seccomp", ringfence_sys::seccomp::install(&filter))?;
     }
-    // The last one: it allows no more.
-    let last = step("seccomp filter", seccomp::of_programs())?;
+    // Last, because after it no filter can be installed.
+    let last = step("seccomp filter", seccomp::final_filter())?;
     step("seccomp", ringfence_sys::seccomp::install(last))?;
     Ok(program)
 }
 
-/// What sandboxes have that see a directory of the host: no set-id bits, and no sockets by their path unless its rule
-/// names one. Then the command's own.
+/// The filters of sandboxes that see a directory of the host (no set-id bits, and no Unix sockets unless the rule names
+/// a socket), then the command's own filter.
 fn filters(spec: &Spec, program: i32) -> io::Result<Vec<ringfence_sys::seccomp::Program>> {
     let shared = (!spec.sockets).then_some(WorkspaceMode::Rw);
-    let mut filters = seccomp::of_host_directories(shared)?;
+    let mut filters = seccomp::host_directory_filters(shared)?;
     filters.push(filter(spec, program)?);
     Ok(filters)
 }
 
-/// The jail's filter, and upon it: no program but this one, unless it may start some; no socket, or none but of the
-/// kind that it may use.
+/// The jail's filter, and in addition: execution of this program only, unless the command may start programs; and
+/// without the host's network no sockets, or only Unix sockets where the rule names one.
 fn filter(spec: &Spec, program: i32) -> io::Result<ringfence_sys::seccomp::Program> {
     let profile = match spec.namespaces || spec.sockets {
         true => Profile::Full { memory_cgroup: true },
@@ -432,7 +432,7 @@ fn filter(spec: &Spec, program: i32) -> io::Result<ringfence_sys::seccomp::Progr
     let sockets = match (spec.network, spec.sockets) {
         (true, _) => Vec::new(),
         (false, true) => vec![rule(libc::SYS_socket, vec![Test::IsNot(0, unix)])],
-        // A pair of datagram sockets can send to any path.
+        // A datagram socket of a pair can send to any path.
         (false, false) => vec![
             rule(libc::SYS_socket, Vec::new()),
             rule(libc::SYS_socketpair, Vec::new()),

@@ -1,5 +1,5 @@
-//! In which directories of the host files are read, listed and written, and how a path of a caller's becomes an open
-//! file: below one of them, by one resolution that follows no link, and never by its path again.
+//! Directories of the host in which files are read, listed and written, and the opening of a caller's path: one
+//! resolution below one of these directories that follows no link, after which only the open file is used.
 
 use crate::{secret_places, words::escaped};
 use ringfence_sys::file;
@@ -16,38 +16,37 @@ use std::{
 const PATH_BYTES_MAX: usize = 4096;
 
 closed_words! {
-    /// What may be done in a directory.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Access {
-        /// Files are read, and copied into a workspace; commands may work here.
+        /// Reads files, and copies them into a workspace; commands may have it as their directory.
         Read = "read",
         List = "list",
         Write = "write",
     }
 }
 
-/// A rule as it is written.
+/// A directory rule as written in the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DirectoryText {
     pub(crate) path: PathBuf,
     pub(crate) access: Vec<Access>,
-    #[serde(default = "everybody")]
+    #[serde(default = "all_namespaces")]
     pub(crate) namespaces: Vec<String>,
 }
 
-fn everybody() -> Vec<String> {
+fn all_namespaces() -> Vec<String> {
     vec!["*".to_owned()]
 }
 
 /// A directory that callers may use, opened once.
 #[derive(Clone, Debug)]
 pub struct Directory {
-    /// Where it was when it was opened, without links.
+    /// Canonical path at the time of opening.
     pub path: PathBuf,
     pub access: Vec<Access>,
-    /// Whose programs: names, or a beginning followed by `*`.
+    /// Namespaces that the rule is for: names, or a prefix followed by `*`.
     pub namespaces: Vec<String>,
     handle: Arc<OwnedFd>,
 }
@@ -60,12 +59,12 @@ impl Directory {
         }
         let path = text.path.canonicalize().map_err(failed)?;
         if path == Path::new("/") {
-            return Err("the root of all files is no directory to let callers into".to_owned());
+            return Err("the root directory `/` cannot be opened to callers".to_owned());
         }
         if let Some(place) = secret_places::in_path(&path) {
             return Err(format!("{} is a place of secrets (`{place}`)", path.display()));
         }
-        let handle = file::open_listing_unlinked(&path).map_err(failed)?;
+        let handle = file::open_listing_no_symlinks(&path).map_err(failed)?;
         Ok(Self {
             path,
             access: text.access,
@@ -82,24 +81,24 @@ impl Directory {
         self.access.contains(&access) && self.namespaces.iter().any(is_for)
     }
 
-    /// Opens what a path below means.
+    /// Opens a path below this directory, without following links or leaving it.
     fn resolve(&self, below: &Path, flags: OFlags) -> Result<OwnedFd, RequestError> {
-        let way = match below.as_os_str().is_empty() {
+        let relative = match below.as_os_str().is_empty() {
             true => Path::new("."),
             false => below,
         };
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        rustix::fs::openat2(&*self.handle, way, flags, Mode::empty(), how)
-            .map_err(|error| unopened(&self.path.join(below), error))
+        rustix::fs::openat2(&*self.handle, relative, flags, Mode::empty(), how)
+            .map_err(|error| open_error(&self.path.join(below), error))
     }
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Directories {
     all: Vec<Directory>,
-    /// What the server keeps, or is decided by, and from which access on it is closed to every caller: `Read` or
-    /// `Write`.
+    /// Paths of the server's own files and of its settings, each with the access that is closed to every caller:
+    /// `Write`, or `Read` for every access.
     guarded: Vec<(PathBuf, Access)>,
 }
 
@@ -112,9 +111,9 @@ impl Directories {
         self.all.push(directory);
     }
 
-    /// Closes a file, or everything below a directory, to this access of every caller, by each way that leads there.
+    /// Closes a file, or everything below a directory, to this access of every caller, by each path that leads there.
     pub(crate) fn guard(&mut self, path: &Path, from: Access) {
-        let ways = file::ways(path).into_iter();
+        let ways = file::resolution_paths(path).into_iter();
         self.guarded.extend(ways.map(|way| (way, from)));
     }
 
@@ -124,28 +123,27 @@ impl Directories {
         closed.map(|(path, _)| path.as_path())
     }
 
-    /// Whether a guarded file or directory is this one, by whatever name.
+    /// Refuses a file or directory that is a guarded one under any name.
     fn refuse_guarded(&self, path: &Path, stat: &Stat, access: Access) -> Result<(), RequestError> {
-        match self.guarded(access).any(|guarded| is_at(guarded, stat)) {
-            true => Err(own(path)),
+        match self.guarded(access).any(|guarded| is_same_file(guarded, stat)) {
+            true => Err(server_owned(path)),
             false => Ok(()),
         }
     }
 
-    /// What of the guarded lies in a path of a rule's effect, or around it.
+    /// Returns a guarded path that contains a path of a rule's effect, or lies in it.
     pub(crate) fn guarded_in(&self, path: &Path, access: Access) -> Option<&Path> {
-        let (ways, stat) = (file::ways(path), rustix::fs::stat(path).ok());
+        let (paths, stat) = (file::resolution_paths(path), rustix::fs::stat(path).ok());
         let mut guarded = self.guarded(access);
         guarded.find(|guarded| {
             let mut above = guarded.ancestors();
-            let lies = |way: &PathBuf| guarded.starts_with(way) || way.starts_with(guarded);
-            ways.iter().any(lies) || stat.is_some_and(|stat| above.any(|above| is_at(above, &stat)))
+            let overlaps = |path: &PathBuf| guarded.starts_with(path) || path.starts_with(guarded);
+            paths.iter().any(overlaps) || stat.is_some_and(|stat| above.any(|at| is_same_file(at, &stat)))
         })
     }
 
-    /// The rule that is about a path and gives this access: one of those with the longest path, whatever a wider rule
-    /// gives.
-    pub(crate) fn rule_of(&self, path: &Path, namespace: &str, access: Access) -> Option<&Directory> {
+    /// Returns a rule for the path that gives this access; only those with the longest path count, not wider ones.
+    pub(crate) fn rule_for(&self, path: &Path, namespace: &str, access: Access) -> Option<&Directory> {
         let length = |directory: &Directory| directory.path.components().count();
         let about = || {
             self.all
@@ -156,71 +154,71 @@ impl Directories {
         about().find(|directory| length(directory) == longest && directory.allows(namespace, access))
     }
 
-    /// What in a directory, or around it, is closed to this access of a command that has all of it.
+    /// Returns a path in or around a directory that is closed to this access of a command that has all of it.
     pub(crate) fn closed_below(&self, open: &OpenFile, namespace: &str, access: Access) -> Option<&Path> {
         let is_in = |path: &&Path| {
             path.starts_with(&open.path)
                 || open.path.starts_with(path)
-                || path.ancestors().any(|above| is_at(above, &open.stat))
+                || path.ancestors().any(|above| is_same_file(above, &open.stat))
         };
         let narrower = self.all.iter().map(|directory| directory.path.as_path());
         let narrower = narrower
-            .filter(|path| path.starts_with(&open.path) && self.rule_of(path, namespace, access).is_none());
+            .filter(|path| path.starts_with(&open.path) && self.rule_for(path, namespace, access).is_none());
         self.guarded(access).filter(is_in).chain(narrower).next()
     }
 }
 
-fn is_at(path: &Path, stat: &Stat) -> bool {
+fn is_same_file(path: &Path, stat: &Stat) -> bool {
     let found = rustix::fs::stat(path);
     found.is_ok_and(|found| (found.st_dev, found.st_ino) == (stat.st_dev, stat.st_ino))
 }
 
-fn own(path: &Path) -> RequestError {
+fn server_owned(path: &Path) -> RequestError {
     let what = "decides what is allowed here, or is the server's own";
     denied(path, what, "No rule opens it.")
 }
 
-pub(crate) fn unopened(path: &Path, error: rustix::io::Errno) -> RequestError {
+pub(crate) fn open_error(path: &Path, error: rustix::io::Errno) -> RequestError {
     use rustix::io::Errno;
     match error {
-        Errno::LOOP => denied(path, "leads through a link", WHERE_IT_IS),
+        Errno::LOOP => denied(path, "leads through a link", NAME_REAL_PATH),
         Errno::XDEV => {
             let hint = "Name a path below a directory that is listed.";
             denied(path, "leaves its directory", hint)
         }
         Errno::NOENT | Errno::NOTDIR => RequestError::not_found(
-            format!("{} is not there.", shown(path)),
+            format!("{} is not there.", displayed(path)),
             "List the directory above it.",
         ),
         error => {
             let error = std::io::Error::from(error);
-            denied(path, &format!("cannot be opened: {error}"), RIGHT_TO_IT)
+            denied(path, &format!("cannot be opened: {error}"), PERMISSION_NEEDED)
         }
     }
 }
 
-const WHERE_IT_IS: &str = "Name the file where it really is.";
+const NAME_REAL_PATH: &str = "Name the file where it really is.";
 const PLAIN_ONLY: &str = "Only plain files and directories are opened.";
-pub(crate) const RIGHT_TO_IT: &str = "The server's user needs the right to it.";
+pub(crate) const PERMISSION_NEEDED: &str = "The server's user needs the right to it.";
 
-/// Refuses a path, which the sentence begins with.
+/// Refuses a path; the message is the path followed by `what`.
 pub(crate) fn denied(path: &Path, what: &str, hint: &str) -> RequestError {
-    RequestError::denied(format!("{} {what}.", shown(path)), hint)
+    RequestError::denied(format!("{} {what}.", displayed(path)), hint)
 }
 
-/// The same where the caller can write it otherwise.
+/// The same for a path that the caller can correct.
 pub(crate) fn invalid(path: &Path, what: &str, hint: &str) -> RequestError {
-    RequestError::invalid(format!("{} {what}.", shown(path)), hint)
+    RequestError::invalid(format!("{} {what}.", displayed(path)), hint)
 }
 
-pub(crate) fn shown(path: &Path) -> String {
+pub(crate) fn displayed(path: &Path) -> String {
     escaped(&path.to_string_lossy())
 }
 
-/// A file or directory that was admitted, held open.
+/// An admitted file or directory, held open.
 #[derive(Debug)]
 pub struct OpenFile {
-    /// Where it was when it was opened, without links.
+    /// Canonical path at the time of opening.
     pub path: PathBuf,
     pub(crate) handle: OwnedFd,
     pub(crate) stat: Stat,
@@ -232,7 +230,7 @@ impl OpenFile {
     }
 }
 
-/// The directory above a file that is to be written, held open, and the file's name in it.
+/// The parent directory of a file to be written, held open, and the file's name in it.
 #[derive(Debug)]
 pub(crate) struct OpenParent {
     pub(crate) path: PathBuf,
@@ -240,7 +238,7 @@ pub(crate) struct OpenParent {
     pub(crate) name: std::ffi::OsString,
 }
 
-/// Finds the rule for a path of a caller's and opens what it means, to look at only.
+/// Finds the rule for a caller's path and opens the path with `O_PATH`.
 pub(crate) fn open(
     directories: &Directories,
     namespace: &str,
@@ -249,16 +247,16 @@ pub(crate) fn open(
 ) -> Result<OpenFile, RequestError> {
     let (directory, below) = admit(directories, namespace, path, access)?;
     let handle = directory.resolve(&below, OFlags::PATH)?;
-    // Without the slash that an empty rest would leave.
+    // Drops the trailing slash that an empty `below` leaves.
     let path: PathBuf = directory.path.join(&below).components().collect();
-    let stat = rustix::fs::fstat(&handle).map_err(|error| unopened(&path, error))?;
+    let stat = rustix::fs::fstat(&handle).map_err(|error| open_error(&path, error))?;
     check(&path, &stat)?;
     directories.refuse_guarded(&path, &stat, access)?;
-    refuse_foreign(&path, handle.as_fd())?;
+    refuse_kernel_filesystem(&path, handle.as_fd())?;
     Ok(OpenFile { path, handle, stat })
 }
 
-/// The same for a file that is to be written, which need not be there.
+/// The same for the parent of a file to be written; the file need not exist.
 pub(crate) fn open_parent(
     directories: &Directories,
     namespace: &str,
@@ -269,9 +267,9 @@ pub(crate) fn open_parent(
         return Err(denied(path, "is a directory", "Name a file."));
     };
     let opened = directory.resolve(parent, OFlags::RDONLY | OFlags::DIRECTORY)?;
-    refuse_foreign(&directory.path, opened.as_fd())?;
+    refuse_kernel_filesystem(&directory.path, opened.as_fd())?;
     let path = directory.path.join(&below);
-    if let Some(stat) = look(opened.as_fd(), &name).map_err(|error| unopened(&path, error))? {
+    if let Some(stat) = stat_entry(opened.as_fd(), &name).map_err(|error| open_error(&path, error))? {
         directories.refuse_guarded(&path, &stat, Access::Write)?;
     }
     Ok(OpenParent {
@@ -281,29 +279,29 @@ pub(crate) fn open_parent(
     })
 }
 
-/// The rule with the longest path counts, and the places of secrets after that.
+/// Finds the rule with the longest path, then refuses guarded paths and secret places.
 fn admit<'a>(
     directories: &'a Directories,
     namespace: &str,
     path: &Path,
     access: Access,
 ) -> Result<(&'a Directory, PathBuf), RequestError> {
-    let strange = |part: Component<'_>| matches!(part, Component::ParentDir | Component::Prefix(_));
+    let is_refused = |part: Component<'_>| matches!(part, Component::ParentDir | Component::Prefix(_));
     let bytes = path.as_os_str().as_encoded_bytes();
     if bytes.len() > PATH_BYTES_MAX
         || bytes.contains(&0)
         || !path.is_absolute()
-        || path.components().any(strange)
+        || path.components().any(is_refused)
     {
         let what = "is not an absolute path without `..`";
         return Err(invalid(path, what, "Write the path from `/`."));
     }
     let written = path;
     let path: PathBuf = written.components().collect();
-    let Some(directory) = directories.rule_of(&path, namespace, access) else {
-        let (access, shown) = (access.as_str(), shown(written));
+    let Some(directory) = directories.rule_for(&path, namespace, access) else {
+        let (access, displayed) = (access.as_str(), displayed(written));
         return Err(RequestError::denied(
-            format!("no directory rule lets this namespace {access} {shown}."),
+            format!("no directory rule lets this namespace {access} {displayed}."),
             "`list_host_access` has the directories; the operator adds one to `directories` of the host rules.",
         ));
     };
@@ -311,7 +309,7 @@ fn admit<'a>(
         .guarded(access)
         .any(|guarded| path.starts_with(guarded))
     {
-        return Err(own(&path));
+        return Err(server_owned(&path));
     }
     if let Some(place) = secret_places::in_path(&path) {
         let what = format!("is a place of secrets (`{}`)", escaped(&place));
@@ -324,7 +322,7 @@ fn admit<'a>(
     Ok((directory, below))
 }
 
-/// Only plain files with one name, and directories.
+/// Refuses everything but directories and regular files with one link.
 pub(crate) fn check(path: &Path, stat: &Stat) -> Result<(), RequestError> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => Ok(()),
@@ -333,38 +331,113 @@ pub(crate) fn check(path: &Path, stat: &Stat) -> Result<(), RequestError> {
             let what = "has another name (a hard link), which may be anywhere";
             Err(denied(path, what, "Copy the file."))
         }
-        FileType::Symlink => Err(denied(path, "is a link", WHERE_IT_IS)),
+        FileType::Symlink => Err(denied(path, "is a link", NAME_REAL_PATH)),
         _ => Err(denied(path, "is a device, a FIFO or a socket", PLAIN_ONLY)),
     }
 }
 
-fn refuse_foreign(path: &Path, open: BorrowedFd<'_>) -> Result<(), RequestError> {
-    match is_of_the_kernel(open).map_err(|error| unopened(path, error))? {
+fn refuse_kernel_filesystem(path: &Path, open: BorrowedFd<'_>) -> Result<(), RequestError> {
+    match is_kernel_filesystem(open).map_err(|error| open_error(path, error))? {
         true => Err(denied(path, "is the kernel's, not a file", PLAIN_ONLY)),
         false => Ok(()),
     }
 }
 
-/// File systems of the kernel may be mounted anywhere (statfs(2)).
-pub(crate) fn is_of_the_kernel(open: BorrowedFd<'_>) -> rustix::io::Result<bool> {
-    const OF_THE_KERNEL: [i64; 8] = [
-        0x9fa0,      // proc
+/// True if the file lies in a file system of the kernel, wherever that is mounted (statfs(2)).
+pub(crate) fn is_kernel_filesystem(open: BorrowedFd<'_>) -> rustix::io::Result<bool> {
+    const KERNEL_MAGICS: [i64; 20] = [
+        0x0000_1cd1, // devpts
+        0x0000_9fa0, // proc
+        0x0027_e0eb, // cgroup 1
+        0x0765_5821, // resctrl
+        0x1980_0202, // mqueue
+        0x4249_4e4d, // binfmt_misc
+        0x4341_5d53, // smackfs
+        0x5a3c_69f0, // apparmorfs
+        0x6165_676c, // pstore
+        0x6265_6570, // configfs
         0x6265_6572, // sysfs
+        0x6367_7270, // cgroup 2
         0x6462_6720, // debugfs
-        0x7472_6163, // tracefs
-        0x6377_7366, // cgroup 2 is 0x63677270, cgroup 1 0x27e0eb
-        0x6367_7270,
-        0x0027_e0eb,
+        0x6573_5543, // fusectl
+        0x6e73_6673, // nsfs
         0x7363_6673, // securityfs
+        0x7472_6163, // tracefs
+        0xcafe_4a11, // bpf
+        0xde5e_81e4, // efivarfs
+        0xf97c_ff8c, // selinuxfs
     ];
-    Ok(OF_THE_KERNEL.contains(&(rustix::fs::fstatfs(open)?.f_type as i64)))
+    Ok(KERNEL_MAGICS.contains(&(rustix::fs::fstatfs(open)?.f_type as i64)))
 }
 
-/// What stands directly in a directory under this name, without following a link; none: nothing does.
-pub(crate) fn look(directory: BorrowedFd<'_>, name: &OsStr) -> Result<Option<Stat>, rustix::io::Errno> {
+/// The stat of a directory entry, without following a link. `None`: no such entry.
+pub(crate) fn stat_entry(directory: BorrowedFd<'_>, name: &OsStr) -> Result<Option<Stat>, rustix::io::Errno> {
     match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),
         Err(rustix::io::Errno::NOENT) => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+
+    #[test]
+    fn kernel_filesystems_are_recognised_at_any_mount_point() {
+        #![expect(clippy::disallowed_methods, reason = "reads which checks must not be skipped")]
+        if !rustix::process::geteuid().is_root() {
+            let required = std::env::var("RINGFENCE_REQUIRE").unwrap_or_default();
+            assert!(
+                !required.split(',').any(|word| word.trim() == "root"),
+                "RINGFENCE_REQUIRE asks for root"
+            );
+            eprintln!("skipped: making these file systems needs root");
+            return;
+        }
+        let mount = |name: &str| {
+            let context = fsopen(name, FsOpenFlags::FSOPEN_CLOEXEC)?;
+            fsconfig_create(context.as_fd())?;
+            fsmount(
+                context.as_fd(),
+                FsMountFlags::FSMOUNT_CLOEXEC,
+                MountAttrFlags::empty(),
+            )
+        };
+        let supported = std::fs::read_to_string("/proc/filesystems").unwrap();
+        let mut seen = 0;
+        for name in [
+            "binfmt_misc",
+            "bpf",
+            "cgroup2",
+            "configfs",
+            "debugfs",
+            "devpts",
+            "efivarfs",
+            "fusectl",
+            "mqueue",
+            "proc",
+            "pstore",
+            "securityfs",
+            "selinuxfs",
+            "sysfs",
+            "tracefs",
+        ] {
+            let is_known = supported
+                .lines()
+                .any(|line| line.split_whitespace().last() == Some(name));
+            match mount(name) {
+                Ok(root) => assert!(is_kernel_filesystem(root.as_fd()).unwrap(), "{name}"),
+                Err(error) => {
+                    assert!(!is_known || name == "efivarfs", "{name}: {error}");
+                    continue;
+                }
+            }
+            seen += 1;
+        }
+        assert!(seen >= 4, "{seen} of them were made");
+        let plain = mount("tmpfs").unwrap();
+        assert!(!is_kernel_filesystem(plain.as_fd()).unwrap());
     }
 }

@@ -1,10 +1,10 @@
-//! Reading, listing and writing files of the host for a caller. Each path is resolved once (see
-//! [`crate::directories`]); a file is written whole or not at all, keeps its owner and mode, and what it was before can
-//! be had back.
+//! Reading, listing and writing files of the host. Each path is resolved once (see [`crate::directories`]); a file is
+//! written whole or not at all, keeps its owner and mode, and its former content can be restored.
 
 use crate::{
     directories::{
-        self, Access, OpenFile, OpenParent, RIGHT_TO_IT, check, denied, invalid, look, shown, unopened,
+        self, Access, OpenFile, OpenParent, PERMISSION_NEEDED, check, denied, displayed, invalid, open_error,
+        stat_entry,
     },
     rule::Rules,
     secret_places,
@@ -26,24 +26,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Bytes of one file that is read or written.
+/// Maximum bytes of a file that is read or written.
 pub(crate) const FILE_BYTES_MAX: u64 = 1 << 20;
 const ENTRIES_MAX: usize = 2000;
 const DIFF_BYTES_MAX: usize = 16 << 10;
-/// Beyond it the difference is everything old and everything new.
+/// Time limit of a diff; beyond it the diff is the whole old text and the whole new text.
 const DIFF_TIME: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub struct FileRead {
     pub path: PathBuf,
-    /// Its content: not redacted.
+    /// The content, not redacted.
     pub bytes: Vec<u8>,
     pub mode: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileEntry {
-    /// As it is; what is not UTF-8 in it is U+FFFD.
+    /// The name, not escaped; bytes that are not UTF-8 become U+FFFD.
     pub name: String,
     /// `file`, `directory`, `link` or `other`.
     pub kind: &'static str,
@@ -52,27 +52,27 @@ pub struct FileEntry {
     pub modified_unix: i64,
 }
 
-/// A file that was written, or would be.
+/// A file that was written, or would be by a preview.
 #[derive(Debug)]
 pub struct FileWritten {
     pub path: PathBuf,
     pub undo: Undo,
-    /// A rule lets its content be read.
+    /// True if a rule for this path allows reading.
     is_readable: bool,
 }
 
 impl FileWritten {
-    /// What changes, as a unified diff of what may be shown of either text; of no text, and of a file that cannot be
-    /// read, the sizes.
-    pub fn diff(&self, shown: impl Fn(&str) -> Cow<'_, str>) -> String {
+    /// Returns the change as a unified diff of both texts after `redact`. Where either content is not UTF-8, or no rule
+    /// lets the file be read, only the sizes.
+    pub fn diff(&self, redact: impl Fn(&str) -> Cow<'_, str>) -> String {
         let (before, after) = (self.undo.before.as_deref().unwrap_or_default(), &self.undo.after);
         let (true, Ok(old), Ok(new)) = (self.is_readable, str::from_utf8(before), str::from_utf8(after))
         else {
             return format!("{} bytes become {}\n", before.len(), after.len());
         };
         let name = self.path.display().to_string();
-        let until = Instant::now() + DIFF_TIME;
-        unified_diff([&name, &name], [&shown(old), &shown(new)], until, DIFF_BYTES_MAX).0
+        let end = Instant::now() + DIFF_TIME;
+        unified_diff([&name, &name], [&redact(old), &redact(new)], end, DIFF_BYTES_MAX).0
     }
 }
 
@@ -85,7 +85,7 @@ pub struct Content<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writing {
     Now,
-    /// Only the change is shown.
+    /// Nothing is written; the caller only gets the change.
     Preview,
 }
 
@@ -98,7 +98,7 @@ impl Rules {
         read(found)
     }
 
-    /// Lists a directory, in the order of the names.
+    /// Lists a directory, sorted by name. True: the list is cut at the maximum number of entries.
     pub fn list_directory(
         &self,
         namespace: &str,
@@ -122,7 +122,7 @@ impl Rules {
                 break;
             }
             let name = entry.map_err(failed)?.file_name();
-            if let Ok(Some(stat)) = look(found.handle.as_fd(), &name) {
+            if let Ok(Some(stat)) = stat_entry(found.handle.as_fd(), &name) {
                 entries.push(entry_of(name.to_string_lossy().into_owned(), &stat));
             }
         }
@@ -130,7 +130,7 @@ impl Rules {
         Ok((entries, is_cut))
     }
 
-    /// Writes a file whole or not at all, or shows what that would change.
+    /// Writes a file whole or not at all, or only reports what that would change.
     pub fn write_file(
         &self,
         namespace: &str,
@@ -140,45 +140,45 @@ impl Rules {
         if content.bytes.len() as u64 > FILE_BYTES_MAX {
             return Err(too_large(path));
         }
-        let place = directories::open_parent(&self.directories, namespace, path)?;
-        let (before, stat) = present(&place)?;
+        let parent = directories::open_parent(&self.directories, namespace, path)?;
+        let (before, stat) = current(&parent)?;
         let written = FileWritten {
             is_readable: self
                 .directories
-                .rule_of(&place.path, namespace, Access::Read)
+                .rule_for(&parent.path, namespace, Access::Read)
                 .is_some(),
             undo: Undo {
-                path: place.path.clone(),
+                path: parent.path.clone(),
                 before,
                 after: content.bytes.to_vec(),
             },
-            path: place.path.clone(),
+            path: parent.path.clone(),
         };
         if content.write == Writing::Now {
-            replace(&place, content.bytes, stat.as_ref())?;
+            replace(&parent, content.bytes, stat.as_ref())?;
         }
         Ok(written)
     }
 
-    /// Puts back what a file was before, if it is still what was written then.
+    /// Restores the former content of a file, if the file still holds what was written.
     pub fn undo_write(&self, namespace: &str, undo: &Undo) -> Result<(), RequestError> {
-        let place = directories::open_parent(&self.directories, namespace, &undo.path)?;
-        let (now, stat) = present(&place)?;
+        let parent = directories::open_parent(&self.directories, namespace, &undo.path)?;
+        let (now, stat) = current(&parent)?;
         if now.as_deref() != Some(undo.after.as_slice()) {
             return Err(RequestError::new(
                 ErrorCode::Conflict,
-                format!("{} has changed since it was written.", shown(&undo.path)),
+                format!("{} has changed since it was written.", displayed(&undo.path)),
                 "Look at it; it is not put back over another change.",
             ));
         }
         match &undo.before {
-            Some(before) => replace(&place, before, stat.as_ref()),
-            None => remove(&place, stat.as_ref()),
+            Some(before) => replace(&parent, before, stat.as_ref()),
+            None => remove(&parent, stat.as_ref()),
         }
     }
 }
 
-/// Another opening of the same file, by its descriptor.
+/// Path by which the same file is opened again from its descriptor.
 fn reopen(handle: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", handle.as_raw_fd())
 }
@@ -192,9 +192,9 @@ fn read(found: OpenFile) -> Result<FileRead, RequestError> {
     })
 }
 
-/// All of a file, unless it is too much or a private key.
+/// Returns the content of a file; refuses a file that is too large or holds a private key.
 fn content(opened: File, path: &Path) -> Result<Vec<u8>, RequestError> {
-    let bytes = beginning(opened, path, FILE_BYTES_MAX + 1)?;
+    let bytes = read_up_to(opened, path, FILE_BYTES_MAX + 1)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(too_large(path));
     }
@@ -202,9 +202,9 @@ fn content(opened: File, path: &Path) -> Result<Vec<u8>, RequestError> {
     Ok(bytes)
 }
 
-fn beginning(opened: File, path: &Path, most: u64) -> Result<Vec<u8>, RequestError> {
+fn read_up_to(opened: File, path: &Path, bytes_max: u64) -> Result<Vec<u8>, RequestError> {
     let mut bytes = Vec::new();
-    let read = opened.take(most).read_to_end(&mut bytes);
+    let read = opened.take(bytes_max).read_to_end(&mut bytes);
     read.map_err(|error| unusable(path, &error))?;
     Ok(bytes)
 }
@@ -216,10 +216,10 @@ fn refuse_key(path: &Path, bytes: &[u8]) -> Result<(), RequestError> {
     }
 }
 
-/// The same of a file that a command is to print.
+/// Refuses a private key in a file that a command reads; checks its first `FILE_BYTES_MAX` bytes.
 pub(crate) fn refuse_key_in(found: &OpenFile) -> Result<(), RequestError> {
     let opened = File::open(reopen(&found.handle)).map_err(|error| unusable(&found.path, &error))?;
-    refuse_key(&found.path, &beginning(opened, &found.path, FILE_BYTES_MAX)?)
+    refuse_key(&found.path, &read_up_to(opened, &found.path, FILE_BYTES_MAX)?)
 }
 
 fn too_large(path: &Path) -> RequestError {
@@ -228,7 +228,7 @@ fn too_large(path: &Path) -> RequestError {
 }
 
 fn unusable(path: &Path, error: &std::io::Error) -> RequestError {
-    denied(path, &format!("cannot be used: {error}"), RIGHT_TO_IT)
+    denied(path, &format!("cannot be used: {error}"), PERMISSION_NEEDED)
 }
 
 fn entry_of(name: String, stat: &Stat) -> FileEntry {
@@ -246,18 +246,18 @@ fn entry_of(name: String, stat: &Stat) -> FileEntry {
     }
 }
 
-/// What the file is now; nothing: it is not there.
-fn present(place: &OpenParent) -> Result<(Option<Vec<u8>>, Option<Stat>), RequestError> {
-    let failed = |error| unopened(&place.path, error);
+/// Returns the current content and stat of a file. `None`: the file does not exist.
+fn current(parent: &OpenParent) -> Result<(Option<Vec<u8>>, Option<Stat>), RequestError> {
+    let failed = |error| open_error(&parent.path, error);
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    match look(place.directory.as_fd(), &place.name).map_err(failed)? {
+    match stat_entry(parent.directory.as_fd(), &parent.name).map_err(failed)? {
         None => return Ok((None, None)),
-        Some(stat) => check_file(&place.path, &stat)?,
+        Some(stat) => check_file(&parent.path, &stat)?,
     }
-    let handle = rustix::fs::openat(&place.directory, &place.name, flags, Mode::empty()).map_err(failed)?;
+    let handle = rustix::fs::openat(&parent.directory, &parent.name, flags, Mode::empty()).map_err(failed)?;
     let stat = rustix::fs::fstat(&handle).map_err(failed)?;
-    check_file(&place.path, &stat)?;
-    let bytes = content(handle.into(), &place.path)?;
+    check_file(&parent.path, &stat)?;
+    let bytes = content(handle.into(), &parent.path)?;
     Ok((Some(bytes), Some(stat)))
 }
 
@@ -269,65 +269,64 @@ fn check_file(path: &Path, stat: &Stat) -> Result<(), RequestError> {
     }
 }
 
-/// A new file takes the place of the old one, with its owner and mode; where there was none it gets those of its
-/// directory's owner.
-fn replace(place: &OpenParent, bytes: &[u8], before: Option<&Stat>) -> Result<(), RequestError> {
-    let failed = |error| unopened(&place.path, error);
+/// Replaces the file by a new one with its owner and mode; without a file, with its directory's owner and mode 0644.
+fn replace(parent: &OpenParent, bytes: &[u8], before: Option<&Stat>) -> Result<(), RequestError> {
+    let failed = |error| open_error(&parent.path, error);
     let temporary = temporary_name();
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let handle = rustix::fs::openat(&place.directory, &temporary, flags, Mode::from_raw_mode(0o600))
+    let handle = rustix::fs::openat(&parent.directory, &temporary, flags, Mode::from_raw_mode(0o600))
         .map_err(failed)?;
-    let done =
-        fill(&handle, bytes, before, place).and_then(|()| exchange(place, OsStr::new(&temporary), before));
+    let done = write_content(&handle, bytes, before, parent)
+        .and_then(|()| exchange(parent, OsStr::new(&temporary), before));
     if done.is_err() {
-        // It has a name of its own, and is in the way of no other.
-        rustix::fs::unlinkat(&place.directory, &temporary, AtFlags::empty()).ok();
+        // An error is ignored: the name is unique and in the way of no other file.
+        rustix::fs::unlinkat(&parent.directory, &temporary, AtFlags::empty()).ok();
     }
     done?;
-    rustix::fs::fsync(&place.directory).map_err(failed)
+    rustix::fs::fsync(&parent.directory).map_err(failed)
 }
 
-/// Puts the new file in the place of the old one, if that is still what was read; else all stays as it is.
-fn exchange(place: &OpenParent, temporary: &OsStr, before: Option<&Stat>) -> Result<(), RequestError> {
-    let failed = |error| unopened(&place.path, error);
+/// Exchanges the new file with the old one, if the old one is still what was read; otherwise undoes the exchange.
+fn exchange(parent: &OpenParent, temporary: &OsStr, before: Option<&Stat>) -> Result<(), RequestError> {
+    let failed = |error| open_error(&parent.path, error);
     let Some(before) = before else {
-        return rename(place, [temporary, &place.name], RenameFlags::NOREPLACE).map_err(
+        return rename(parent, [temporary, &parent.name], RenameFlags::NOREPLACE).map_err(
             |error| match error {
-                Errno::EXIST => changed(&place.path),
+                Errno::EXIST => changed(&parent.path),
                 error => failed(error),
             },
         );
     };
-    let exchange = || rename(place, [temporary, &place.name], RenameFlags::EXCHANGE).map_err(failed);
+    let exchange = || rename(parent, [temporary, &parent.name], RenameFlags::EXCHANGE).map_err(failed);
     exchange()?;
-    let displaced = look(place.directory.as_fd(), temporary).map_err(failed)?;
+    let displaced = stat_entry(parent.directory.as_fd(), temporary).map_err(failed)?;
     if !displaced.is_some_and(|displaced| is_same(&displaced, before)) {
         exchange()?;
-        return Err(changed(&place.path));
+        return Err(changed(&parent.path));
     }
-    rustix::fs::unlinkat(&place.directory, temporary, AtFlags::empty()).map_err(failed)
+    rustix::fs::unlinkat(&parent.directory, temporary, AtFlags::empty()).map_err(failed)
 }
 
-/// Removes a file, if it is still what was read.
-fn remove(place: &OpenParent, read: Option<&Stat>) -> Result<(), RequestError> {
-    let failed = |error| unopened(&place.path, error);
+/// Removes a file if it is still what was read; otherwise moves it back.
+fn remove(parent: &OpenParent, read: Option<&Stat>) -> Result<(), RequestError> {
+    let failed = |error| open_error(&parent.path, error);
     let aside = temporary_name();
     let aside = OsStr::new(&aside);
-    rename(place, [&place.name, aside], RenameFlags::NOREPLACE).map_err(failed)?;
-    let found = look(place.directory.as_fd(), aside).map_err(failed)?;
+    rename(parent, [&parent.name, aside], RenameFlags::NOREPLACE).map_err(failed)?;
+    let found = stat_entry(parent.directory.as_fd(), aside).map_err(failed)?;
     match found.zip(read) {
         Some((found, read)) if is_same(&found, read) => {
-            rustix::fs::unlinkat(&place.directory, aside, AtFlags::empty()).map_err(failed)
+            rustix::fs::unlinkat(&parent.directory, aside, AtFlags::empty()).map_err(failed)
         }
         _ => {
-            rename(place, [aside, &place.name], RenameFlags::NOREPLACE).map_err(failed)?;
-            Err(changed(&place.path))
+            rename(parent, [aside, &parent.name], RenameFlags::NOREPLACE).map_err(failed)?;
+            Err(changed(&parent.path))
         }
     }
 }
 
-fn rename(place: &OpenParent, [from, to]: [&OsStr; 2], how: RenameFlags) -> rustix::io::Result<()> {
-    rustix::fs::renameat_with(&place.directory, from, &place.directory, to, how)
+fn rename(parent: &OpenParent, [from, to]: [&OsStr; 2], how: RenameFlags) -> rustix::io::Result<()> {
+    rustix::fs::renameat_with(&parent.directory, from, &parent.directory, to, how)
 }
 
 fn temporary_name() -> String {
@@ -336,7 +335,7 @@ fn temporary_name() -> String {
     format!(".ringfence-{}-{number}", std::process::id())
 }
 
-/// The same file with the same content, as far as the kernel tells.
+/// True if both are the same file with the same size and time of modification.
 fn is_same(one: &Stat, other: &Stat) -> bool {
     let facts = |stat: &Stat| {
         (
@@ -353,26 +352,26 @@ fn is_same(one: &Stat, other: &Stat) -> bool {
 fn changed(path: &Path) -> RequestError {
     RequestError::new(
         ErrorCode::Conflict,
-        format!("{} has changed meanwhile.", shown(path)),
+        format!("{} has changed meanwhile.", displayed(path)),
         "Look at it, and do it again.",
     )
 }
 
-fn fill(
+fn write_content(
     handle: &OwnedFd,
     bytes: &[u8],
     before: Option<&Stat>,
-    place: &OpenParent,
+    parent: &OpenParent,
 ) -> Result<(), RequestError> {
-    let failed = |error| unopened(&place.path, error);
+    let failed = |error| open_error(&parent.path, error);
     let written = handle
         .try_clone()
         .and_then(|file| File::from(file).write_all(bytes));
-    written.map_err(|error| unusable(&place.path, &error))?;
+    written.map_err(|error| unusable(&parent.path, &error))?;
     let (uid, gid, mode) = match before {
         Some(stat) => (stat.st_uid, stat.st_gid, stat.st_mode & 0o777),
         None => {
-            let above = rustix::fs::fstat(&place.directory).map_err(failed)?;
+            let above = rustix::fs::fstat(&parent.directory).map_err(failed)?;
             (above.st_uid, above.st_gid, 0o644)
         }
     };

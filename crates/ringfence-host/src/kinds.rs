@@ -1,5 +1,5 @@
-//! What an option's value or an operand may be. A kind is a closed description with a name of its own; there are no
-//! patterns, because a pattern that is a little too wide looks like one that is right.
+//! Kinds of option values and operands. A kind is a closed description with a name; there are no patterns, because a
+//! pattern that is slightly too wide looks like a correct one.
 
 use crate::secret_places;
 use ringfence_types::nearest::suggestion;
@@ -19,12 +19,12 @@ pub(crate) enum Kind {
     /// A revision, or a range of them.
     Ref,
     Package,
-    /// A point in time, as programs read them.
+    /// A point in time in a form that programs read.
     Date,
     /// `+` and a format of date(1).
     DateFormat,
     Text,
-    /// A path below the directory of the call, as it is written: relative, without `..`.
+    /// A path below the directory of the call, by its spelling: relative, without `..`.
     Within,
     Read,
     List,
@@ -65,8 +65,8 @@ impl TryFrom<String> for Kind {
             }
             return Ok(Self::OneOf(words));
         }
-        let meant = suggestion(&text, NAMES.iter().map(|(name, _)| *name));
-        Err(format!("`{text}` is not a kind of value.{meant}"))
+        let hint = suggestion(&text, NAMES.iter().map(|(name, _)| *name));
+        Err(format!("`{text}` is not a kind of value.{hint}"))
     }
 }
 
@@ -90,12 +90,12 @@ impl fmt::Display for Kind {
 }
 
 impl Kind {
-    /// Whether the directory rules decide about it.
+    /// True if the directory rules decide on the value.
     pub(crate) fn is_path(&self) -> bool {
         matches!(self, Self::Read | Self::List)
     }
 
-    /// Whether the value is one of this kind as far as the text says; where a path leads is asked later.
+    /// True if the text of the value is of this kind. The target of a path is checked later.
     pub(crate) fn admits(&self, value: &str) -> bool {
         if value.chars().count() > VALUE_CHARS_MAX || value.contains('\0') || value.starts_with('-') {
             return false;
@@ -126,12 +126,12 @@ impl Kind {
     }
 }
 
-/// Whether a relative path names a place of secrets.
+/// True if a relative path names a secret place.
 fn is_secret(value: &str) -> bool {
     secret_places::in_path(Path::new(value)).is_some()
 }
 
-/// A magic pathspec of git begins with `:`.
+/// True for a relative path without `..` and globs. It does not begin with `:` either, as git's magic pathspecs do.
 fn is_within(value: &str) -> bool {
     use std::path::Component;
     let plain = |part| matches!(part, Component::Normal(_) | Component::CurDir);

@@ -1,5 +1,5 @@
-//! Commands and files of the host, for callers that the operator lets at them. Rules say what may be asked; walls say
-//! what can happen: a command that a rule allows runs behind walls made from that rule's effect.
+//! Commands and files of the host, for the callers that the operator admits. Rules decide what may be requested; walls
+//! limit what can happen: a command that a rule allows runs behind walls made from the rule's effect.
 //!
 //! ```text
 //! command ──► words ──► Rules::judge ──► Allowed ──► wall::prepare ──► run ──► child (this binary, re-executed)
@@ -8,7 +8,7 @@
 #![forbid(unsafe_code)]
 #![expect(
     missing_docs,
-    reason = "an inner crate: a name that says it all has no comment"
+    reason = "an internal crate: names that explain themselves have no comment"
 )]
 
 mod child;
@@ -35,7 +35,7 @@ pub use files::{Content, FileEntry, FileRead, FileWritten, Writing};
 pub use load::{DEFAULT_RULES, LoadError, load};
 pub use matching::{Allowed, Refused, Why};
 pub use program::{Identity, Resolved};
-pub use ringfence_sys::file::ways;
+pub use ringfence_sys::file::resolution_paths;
 pub use rule::{Approvals, Effect, Network, RuleSummary, Rules, User, View};
 pub use run::{Canceller, Ending, Outcome, Output, Running, probe};
 pub use spec::Support;

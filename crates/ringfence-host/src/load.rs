@@ -1,5 +1,5 @@
-//! Reading rule files. Each form has examples of commands that it lets through and of others that must be refused; they
-//! are tried when the file is read, and one that comes out otherwise stops the load with its line.
+//! Reading rule files. Each form has examples of commands that it allows and of commands that must be refused. Loading
+//! judges every example; one with the wrong result is an error that names its line.
 
 use crate::{
     directories::{Access, Directories, Directory},
@@ -11,7 +11,6 @@ use ringfence_types::yaml::{self, Fault, Lined};
 use serde::Deserialize;
 use std::{collections::BTreeSet, fmt, path::Path};
 
-/// The rules that hold where the operator says nothing else.
 pub const DEFAULT_RULES: &str = include_str!("default_rules.yaml");
 const DEADLINE_SECONDS_MAX: u64 = 600;
 const WHY_CHARS_MAX: usize = 300;
@@ -19,7 +18,7 @@ const WHY_CHARS_MAX: usize = 300;
 #[derive(Debug, PartialEq, Eq)]
 pub struct LoadError {
     pub file: String,
-    /// From 1; none: the file as a whole.
+    /// Line from 1. `None`: the file as a whole.
     pub line: Option<u64>,
     pub message: String,
 }
@@ -35,8 +34,8 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// The rules of an operator's file, and those of [`DEFAULT_RULES`] unless it says otherwise. Rules of the file come
-/// first: a program that it names is judged by them alone.
+/// Loads the rules of an operator's file, and [`DEFAULT_RULES`] unless the file excludes them. A program that the file
+/// names is judged by the file's rules alone.
 pub fn load(file: Option<(&Path, &str)>) -> Result<Rules, LoadError> {
     let in_file = |name: String| {
         |fault: Fault| LoadError {
@@ -46,14 +45,14 @@ pub fn load(file: Option<(&Path, &str)>) -> Result<Rules, LoadError> {
         }
     };
     let mut rules = Rules::default();
-    let mut takes_default = true;
+    let mut with_defaults = true;
     if let Some((path, text)) = file {
         rules.guard([path.to_owned()], Access::Read);
-        takes_default = read(&mut rules, text).map_err(in_file(path.display().to_string()))?;
+        with_defaults = read(&mut rules, text).map_err(in_file(path.display().to_string()))?;
     }
-    let default = match takes_default {
+    let default = match with_defaults {
         true => read(&mut rules, DEFAULT_RULES).map(drop),
-        // What is never done holds whatever is let through.
+        // The list of commands that are never run always holds.
         false => parse(DEFAULT_RULES).map(|file| rules.never.extend(file.never)),
     };
     default.map_err(in_file("default rules".to_owned()))?;
@@ -64,18 +63,18 @@ fn parse(text: &str) -> Result<RuleFile, Fault> {
     RuleFile::deserialize(&yaml::read(text)?)
 }
 
-/// Adds a file's rules; whether the default ones are wanted, too.
+/// Adds a file's rules. Returns true if the file wants the default rules too.
 fn read(rules: &mut Rules, text: &str) -> Result<bool, Fault> {
     let file = parse(text)?;
     rules.never.extend(file.never);
     for directory in file.directories {
         rules
             .directories
-            .push(Directory::open(directory).map_err(Fault::says)?);
+            .push(Directory::open(directory).map_err(Fault::new)?);
     }
     let mut read = Vec::new();
     for Lined { line, value: program } in file.programs {
-        // One that an earlier file has is that file's alone.
+        // A program of an earlier file is judged by that file alone.
         if rules.program(&program.name).is_none() {
             check(&program).map_err(|fault| fault.at(line))?;
             read.push(program);
@@ -84,8 +83,8 @@ fn read(rules: &mut Rules, text: &str) -> Result<bool, Fault> {
     let mut names: BTreeSet<String> = BTreeSet::new();
     for program in &read {
         let mut forms = program.forms.iter().map(|form| &form.value.rule);
-        if let Some(twice) = forms.find(|rule| !names.insert((*rule).clone())) {
-            return Err(Fault::says(format!("the rule `{twice}` is here twice")));
+        if let Some(duplicate) = forms.find(|rule| !names.insert((*rule).clone())) {
+            return Err(Fault::new(format!("the rule `{duplicate}` is here twice")));
         }
         let only = Rules {
             programs: vec![program.clone()],
@@ -96,7 +95,7 @@ fn read(rules: &mut Rules, text: &str) -> Result<bool, Fault> {
             for (examples, by) in [(&form.matches, Some(form.rule.as_str())), (&form.refuse, None)] {
                 for Lined { line, value: command } in examples {
                     let tried = try_example(&only, command, by);
-                    tried.map_err(|what| Fault::says(what).at(*line))?;
+                    tried.map_err(|what| Fault::new(what).at(*line))?;
                 }
             }
         }
@@ -105,15 +104,15 @@ fn read(rules: &mut Rules, text: &str) -> Result<bool, Fault> {
     Ok(file.default_rules)
 }
 
-/// Whether a command comes out as it must: let through by this rule, or refused.
-fn try_example(rules: &Rules, command: &str, by: Option<&str>) -> Result<(), String> {
+/// Checks an example: the command must be allowed by the rule `expected`, or refused if that is `None`.
+fn try_example(rules: &Rules, command: &str, expected: Option<&str>) -> Result<(), String> {
     let words = match Words::read(command) {
         Ok(words) => words,
-        Err(_) if by.is_none() => return Ok(()),
+        Err(_) if expected.is_none() => return Ok(()),
         Err(refused) => return Err(refused.message.trim_end_matches('.').to_owned()),
     };
-    match (rules.judge(&words), by) {
-        (Ok(allowed), Some(_)) if allowed.rule.as_deref() == by => Ok(()),
+    match (rules.judge(&words), expected) {
+        (Ok(allowed), Some(_)) if allowed.rule.as_deref() == expected => Ok(()),
         (Ok(allowed), Some(rule)) => {
             let other = allowed.rule.unwrap_or_default();
             Err(format!(
@@ -132,7 +131,7 @@ fn try_example(rules: &Rules, command: &str, by: Option<&str>) -> Result<(), Str
 }
 
 fn check(program: &Program) -> Result<(), Fault> {
-    let refused = |what: String| Err(Fault::says(what));
+    let refused = |what: String| Err(Fault::new(what));
     let name = &program.name;
     if name.is_empty() || (name.contains('/') && !name.starts_with('/')) {
         return refused(format!("`{name}` is neither a name nor an absolute path"));
@@ -144,10 +143,10 @@ fn check(program: &Program) -> Result<(), Fault> {
         return refused(format!("`why` has 1 to {WHY_CHARS_MAX} characters"));
     }
     for effect in [&program.effect].into_iter().chain(&program.approved_effect) {
-        check_effect(effect).map_err(Fault::says)?;
+        check_effect(effect).map_err(Fault::new)?;
     }
     for Lined { line, value: form } in &program.forms {
-        check_form(form).map_err(|what| Fault::says(what).at(*line))?;
+        check_form(form).map_err(|what| Fault::new(what).at(*line))?;
     }
     Ok(())
 }

@@ -1,9 +1,8 @@
-//! Whether a command is one of the forms that the rules know: every word is accounted for, or the command is refused
-//! with the word that was not.
+//! Matching commands against the forms of the rules: every word must be accounted for; the first that is not is named.
 
 use crate::{
     kinds::Kind,
-    never::is_once,
+    never::is_single_use,
     program::DIRECTORIES,
     rule::{Approvals, Effect, Form, Operands, Program, Rules},
     words::{Words, escaped},
@@ -11,20 +10,20 @@ use crate::{
 use ringfence_types::{nearest::suggestion, yaml::Lined};
 use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
-/// A command that a rule, or a person, has let through, as it will be run.
+/// A command that a rule or a person has allowed, as it will be run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowed {
-    /// The rule's name; none: a person approved it.
+    /// Name of the rule. `None`: a person approved the command.
     pub rule: Option<String>,
-    /// Why it is harmless, by the rule's author.
+    /// The rule author's reason why it is harmless.
     pub why: String,
-    /// The program by name or path, as it is looked for.
+    /// The name or path by which the program is looked up.
     pub program: String,
     pub(crate) interpreter: Option<String>,
     pub(crate) interpreter_words: Vec<String>,
-    /// Its arguments, with those that are ours.
+    /// The arguments, including those that the rule adds.
     pub arguments: Vec<String>,
-    /// Which of them the directory rules decide about.
+    /// Indexes of the arguments that the directory rules decide on.
     pub(crate) paths: Vec<(usize, PathUse)>,
     pub(crate) environment: BTreeMap<String, String>,
     pub effect: Effect,
@@ -37,21 +36,20 @@ pub(crate) enum PathUse {
     List,
 }
 
-/// A command that no rule lets through.
+/// A command that no rule allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     pub why: Why,
-    /// What is wrong, without a full stop.
+    /// The fault, without a full stop.
     pub what: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It is on the list of what is never done; no person is asked.
+    /// It is on the list of commands that are never run; no person is asked.
     Never,
-    /// No rule is about the program.
     NoProgram,
-    /// Rules are about the program, and none about this form.
+    /// The program has rules, but none fits.
     NoForm,
 }
 
@@ -64,7 +62,7 @@ impl fmt::Display for Refused {
 const APPROVED_SECONDS: u64 = 60;
 
 impl Rules {
-    /// What the rules say of a command. Where its paths lead is not looked at here.
+    /// Judges a command by the rules. The targets of its paths are not checked here.
     pub fn judge(&self, words: &Words) -> Result<Allowed, Refused> {
         self.refuse_never(words)?;
         let name = words.program();
@@ -83,7 +81,7 @@ impl Rules {
         for Lined { value: form, .. } in &program.forms {
             match form.read(words.arguments()) {
                 Ok(read) => return Ok(program.allowed_by(form, read)),
-                Err(Unfit { words, what }) => {
+                Err(Mismatch { words, what }) => {
                     if best.as_ref().is_none_or(|(most, _)| words > *most) {
                         best = Some((words, what));
                     }
@@ -97,9 +95,9 @@ impl Rules {
         })
     }
 
-    /// Stops what is never done, also by approval.
+    /// Refuses commands that are never run, not even by approval.
     pub fn refuse_never(&self, words: &Words) -> Result<(), Refused> {
-        match self.never.iter().find(|never| never.is(words)) {
+        match self.never.iter().find(|never| never.matches(words)) {
             None => Ok(()),
             Some(never) => Err(Refused {
                 why: Why::Never,
@@ -108,8 +106,8 @@ impl Rules {
         }
     }
 
-    /// The command as it is run when a person approves it: its words as they are, behind the walls of its program's
-    /// rules, or those of a program without rules.
+    /// Returns the command as it runs when a person approves it: the rule's own words and then the caller's, unchanged,
+    /// behind the walls of the program's rules, or those of a program without rules.
     pub fn approved(&self, words: &Words) -> Result<Allowed, Refused> {
         self.refuse_never(words)?;
         let name = words.program();
@@ -117,7 +115,7 @@ impl Rules {
             .rsplit_once('/')
             .is_none_or(|(directory, _)| DIRECTORIES.contains(&directory));
         if self.program(name).is_none() && !in_system {
-            // Whether there is such a file is not for the caller to learn.
+            // Also if the file does not exist: the caller is not to learn that.
             return Err(Refused {
                 why: Why::NoProgram,
                 what: format!("{} is not in a directory of the system's programs", escaped(name)),
@@ -141,12 +139,12 @@ impl Rules {
     pub fn may_last(&self, words: &Words) -> bool {
         let known = self.program(words.program());
         let lasting = known.is_some_and(|program| program.approvals == Approvals::Lasting);
-        lasting && !is_once(words.program())
+        lasting && !is_single_use(words.program())
     }
 }
 
-/// A program that no rule is about: what a program in a sandbox with this directory could do, with the system's
-/// programs to start.
+/// An approved program without rules: its walls are those of a sandbox with this directory, and it may start system
+/// programs.
 fn without_rules(words: &Words) -> Allowed {
     let paths = |all: &[&str]| all.iter().map(|path| PathBuf::from(*path)).collect();
     Allowed {
@@ -183,7 +181,7 @@ impl Program {
         let (mut arguments, mut paths) = (self.before.clone(), Vec::new());
         arguments.extend(form.words.iter().chain(&form.after).cloned());
         arguments.extend(read.options);
-        let mut put = |all: Vec<String>, operands: &Option<Operands>, arguments: &mut Vec<String>| {
+        let mut push_all = |all: Vec<String>, operands: &Option<Operands>, arguments: &mut Vec<String>| {
             for operand in all {
                 let wanted = match operands.as_ref().map(|operands| &operands.kind) {
                     Some(Kind::Read) => Some(PathUse::Read),
@@ -197,10 +195,10 @@ impl Program {
         if form.paths.is_none() && form.separator && !read.operands.is_empty() {
             arguments.push("--".to_owned());
         }
-        put(read.operands, &form.operands, &mut arguments);
+        push_all(read.operands, &form.operands, &mut arguments);
         if form.paths.is_some() {
             arguments.push("--".to_owned());
-            put(read.paths, &form.paths, &mut arguments);
+            push_all(read.paths, &form.paths, &mut arguments);
         }
         Allowed {
             rule: Some(form.rule.clone()),
@@ -210,7 +208,7 @@ impl Program {
     }
 }
 
-/// The words of a form, sorted.
+/// The arguments of a command, divided by kind.
 #[derive(Default)]
 struct Read {
     options: Vec<String>,
@@ -218,21 +216,21 @@ struct Read {
     paths: Vec<String>,
 }
 
-/// Why a form does not fit, and how many words of its sub-command did.
-struct Unfit {
+struct Mismatch {
+    /// Matching words of the form's sub-command.
     words: usize,
     what: String,
 }
 
 impl Form {
-    fn read(&self, arguments: &[String]) -> Result<Read, Unfit> {
+    fn read(&self, arguments: &[String]) -> Result<Read, Mismatch> {
         let same = self
             .words
             .iter()
             .zip(arguments)
             .take_while(|(own, word)| own == word);
         let words = same.count();
-        let unfit = |what: String| Unfit { words, what };
+        let unfit = |what: String| Mismatch { words, what };
         if words < self.words.len() {
             let wanted = self.words.join(" ");
             return Err(unfit(match arguments.get(words) {
@@ -258,11 +256,11 @@ impl Form {
                 read.options.extend(value);
             }
         }
-        self.check(&read).map_err(|what| Unfit { words, what })?;
+        self.check(&read).map_err(|what| Mismatch { words, what })?;
         Ok(read)
     }
 
-    /// Checks an option and takes its value, where it has one of its own.
+    /// Checks an option and takes its value, if that is the next word.
     fn option<'a>(
         &self,
         word: &str,
@@ -288,7 +286,7 @@ impl Form {
             Some((_, kind, value)) if kind.admits(value) => Ok(None),
             Some((option, kind, _)) => wrong(option, kind),
             None => {
-                // Any letter is near any other.
+                // No suggestion for one-letter options, all of which are near each other.
                 let known = self.flags.iter().chain(self.options.keys()).map(String::as_str);
                 let known = known.filter(|_| word.len() > 2);
                 Err(format!(

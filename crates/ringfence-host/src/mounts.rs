@@ -1,4 +1,4 @@
-//! The files that exist for a command: a root of its own with what its rule names, or the host's mounts, read-only.
+//! The files that exist for a command: its own root with what its rule names, or the host's mounts, read-only.
 
 use crate::spec::{Grant, Handed, Mount, Source, Spec, Step, step};
 use ringfence_sys::{
@@ -31,7 +31,7 @@ pub(crate) fn build(handed: &Handed) -> Step<()> {
     // All trees are opened before anything covers them.
     let mut trees: Vec<(&Mount, OwnedFd)> = Vec::new();
     let mut sorted: Vec<&Mount> = spec.mounts.iter().collect();
-    // What may be written comes first: it is not covered by what shows the same to be read.
+    // Writable mounts come first at each depth, so that a read-only mount of the same target does not replace them.
     sorted.sort_by_key(|mount| (mount.target.components().count(), mount.grant != Grant::Keep));
     for one in sorted {
         if !is_link(one) && !is_covered(one, &trees) {
@@ -65,12 +65,12 @@ pub(crate) fn build(handed: &Handed) -> Step<()> {
         let made = file::make_link(root.as_fd(), below(path), &target.to_string_lossy());
         step("link", made)?;
     }
-    // Every place is made before the first tree is attached: what a tree holds may be a stranger's, and a path that
-    // leads through it may lead anywhere.
+    // Every mount point is made before the first tree is attached: a tree may hold the files of other users, and a
+    // path through it may lead anywhere.
     for (number, (one, tree)) in trees.iter().enumerate() {
-        let name = format!("place {}", one.target.display());
-        if !step(&name, lies_in_system(one, &trees[..number]))? {
-            step(&name, make_place(&root, one, tree))?;
+        let name = format!("mount point {}", one.target.display());
+        if !step(&name, is_in_system_tree(one, &trees[..number]))? {
+            step(&name, make_mount_point(&root, one, tree))?;
         }
     }
     for (one, tree) in &trees {
@@ -109,7 +109,7 @@ fn own_proc(root: &OwnedFd) -> io::Result<()> {
     mount::attach(proc.as_fd(), root.as_fd(), Path::new("proc"))
 }
 
-/// The host's mounts, of which none can be written.
+/// Makes all mounts of the host read-only.
 fn host_view(spec: &Spec) -> Step<()> {
     let root = step(
         "root",
@@ -130,7 +130,7 @@ fn host_view(spec: &Spec) -> Step<()> {
     step("directory", process::change_directory(&spec.directory))
 }
 
-/// A path of the system that is a link on this host (`/bin` to `usr/bin`).
+/// True for a path of the system that is a link on this host (`/bin` to `usr/bin`).
 fn is_link(one: &Mount) -> bool {
     let Source::Path(path) = &one.source else {
         return false;
@@ -140,25 +140,25 @@ fn is_link(one: &Mount) -> bool {
         && fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink())
 }
 
-/// Whether a tree that is there already shows it in the same way.
+/// True if an opened tree already shows the mount, so that it is left out.
 fn is_covered(one: &Mount, trees: &[(&Mount, OwnedFd)]) -> bool {
     let shows = |other: &Mount| {
         let more = matches!((other.grant, one.grant), (Grant::Run | Grant::Keep, Grant::View));
         one.target.starts_with(&other.target) && (other.grant == one.grant || more)
     };
-    // What is opened by a descriptor is to be that very file, and its path is there once.
+    // A mount from a descriptor must show that very file, and each target is mounted once.
     let is_same = |other: &Mount| one.target == other.target;
     trees.iter().any(|(other, _)| match one.source {
         Source::Path(_) => shows(other),
-        // An operand in the directory of the call is seen there.
+        // An operand inside the directory of the call is seen there.
         Source::Descriptor(_) => {
             is_same(other) || (matches!(other.source, Source::Descriptor(_)) && shows(other))
         }
     })
 }
 
-/// Whether a tree of the system, which is root's alone, has the place already. No other tree may hold another one.
-fn lies_in_system(one: &Mount, before: &[(&Mount, OwnedFd)]) -> io::Result<bool> {
+/// True if the target lies in a tree of the system, which only root can change. Fails if it lies in any other tree.
+fn is_in_system_tree(one: &Mount, before: &[(&Mount, OwnedFd)]) -> io::Result<bool> {
     let mut holds = false;
     for (other, _) in before {
         if one.target.starts_with(&other.target) {
@@ -178,16 +178,15 @@ fn open_tree(handed: &Handed, one: &Mount) -> io::Result<OwnedFd> {
         Source::Descriptor(number) => {
             let open = handed.descriptors.get(*number);
             let open = open.ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
-            mount::clone_tree(again(open, &one.target)?.as_fd(), Path::new(""))?
+            mount::clone_tree(reopen(open, &one.target)?.as_fd(), Path::new(""))?
         }
     };
     mount::restrict(tree.as_fd(), attributes(one.grant), Reach::AllBelow)?;
     Ok(tree)
 }
 
-/// The same file in this mount namespace: a descriptor of another one cannot be mounted here. What has come in its
-/// place meanwhile is refused.
-fn again(open: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
+/// Opens the same file in this mount namespace, since one of another cannot be mounted. Refuses a path to another file.
+fn reopen(open: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let how = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let found = rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), how)?;
@@ -201,8 +200,8 @@ fn below(path: &Path) -> &Path {
     path.strip_prefix("/").unwrap_or(path)
 }
 
-/// Makes what a tree is attached upon, where no other tree has it.
-fn make_place(root: &OwnedFd, one: &Mount, tree: &OwnedFd) -> io::Result<()> {
+/// Makes the mount point of a tree, unless it exists.
+fn make_mount_point(root: &OwnedFd, one: &Mount, tree: &OwnedFd) -> io::Result<()> {
     let target = below(&one.target);
     let is_there = |path: &Path| {
         fs::symlink_metadata(

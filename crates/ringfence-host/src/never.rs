@@ -1,30 +1,29 @@
-//! What is never done, not even by approval: whole words, never parts of them. It explains a refusal and spares a
-//! person the question; safety never rests on it, because every list of bad words has gaps.
+//! Commands that are never run, not even by approval. The list explains a refusal and spares a person the question;
+//! safety never rests on it, because every list of bad words has gaps.
 
 use crate::words::Words;
 use serde::Deserialize;
 
-/// One entry of the list.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Never {
     /// The program, as a whole word.
     pub(crate) program: String,
-    /// Words of which one must be there; none: any use.
+    /// Whole words. One of these, of `letters` or of `beginning` must be there; without all three, any use is meant.
     #[serde(default)]
     pub(crate) with: Vec<String>,
-    /// Letters of short options of which one must be there, also in a bundle.
+    /// Letters of short options, also in a bundle.
     #[serde(default)]
     pub(crate) letters: String,
-    /// Beginnings of words of which one must be there.
+    /// Prefixes of words.
     #[serde(default)]
     pub(crate) beginning: Vec<String>,
     pub(crate) why: String,
 }
 
 impl Never {
-    /// Whether the command is one of these, also behind programs that run another.
-    pub(crate) fn is(&self, words: &Words) -> bool {
+    /// True if the command matches the entry, also as the argument of a program that runs another.
+    pub(crate) fn matches(&self, words: &Words) -> bool {
         let named = |word: &str| {
             let name = word.rsplit('/').next().unwrap_or_default();
             name == self.program || (self.program == "mkfs" && name.starts_with("mkfs."))
@@ -53,8 +52,7 @@ impl Never {
     }
 }
 
-/// Programs that run another one with what they are given: an approval of theirs is for one run, and the list looks
-/// behind them.
+/// Programs that run another from their arguments: an approval is for one run, and the list applies to the other, too.
 pub(crate) const WRAPPERS: [&str; 34] = [
     "bash",
     "busybox",
@@ -92,14 +90,14 @@ pub(crate) const WRAPPERS: [&str; 34] = [
     "zsh",
 ];
 
-/// Programs that read a program from what they are given, or run what a directory's own configuration names.
+/// Programs that run code from their arguments or input, or programs that a directory's configuration names.
 pub(crate) const INTERPRETERS: [&str; 20] = [
     "awk", "bun", "deno", "emacs", "gawk", "gdb", "git", "lua", "make", "mawk", "node", "npm", "npx", "perl",
     "php", "pip", "python", "ruby", "sed", "vim",
 ];
 
-/// Whether an approval of this program is for one run only.
-pub(crate) fn is_once(program: &str) -> bool {
+/// True if an approval of this program is for one run only.
+pub(crate) fn is_single_use(program: &str) -> bool {
     let name = program.rsplit('/').next().unwrap_or_default();
     let unversioned = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
     WRAPPERS.contains(&name) || INTERPRETERS.contains(&unversioned)

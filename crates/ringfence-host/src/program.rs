@@ -1,6 +1,6 @@
-//! Which file a program's name means. It is looked for in the system's directories, never in the caller's or the
-//! server's path; it and every directory above it belong to root and are written by no other; what is found is opened,
-//! and it is this descriptor that is run.
+//! Finding the file of a program. A name is looked up in the system's directories, never in the caller's or the
+//! server's `PATH`; the file and every directory above it must belong to root and be writable by root only; the file is
+//! opened once, and this descriptor is run.
 
 use crate::words::escaped;
 use ringfence_sys::file;
@@ -16,7 +16,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where programs are looked for.
+/// Search path of programs.
 pub(crate) const DIRECTORIES: [&str; 6] = [
     "/usr/local/sbin",
     "/usr/local/bin",
@@ -33,20 +33,19 @@ pub struct Identity {
     pub inode: u64,
 }
 
-/// A program that was found and opened.
 #[derive(Debug)]
 pub struct Resolved {
-    /// Where it really is.
+    /// Canonical path.
     pub path: PathBuf,
     pub identity: Identity,
     pub(crate) handle: OwnedFd,
-    /// What the kernel loads first, where it is not a static program.
+    /// The dynamic loader. `None`: a static program or a script.
     pub(crate) loader: Option<PathBuf>,
-    /// The program that runs it, where it is a script.
+    /// The program that runs it. `None`: it is not a script.
     pub(crate) interpreter: Option<Box<Resolved>>,
 }
 
-/// Finds and opens a program. A script is one only with the interpreter that its rule names.
+/// Finds and opens a program. Refuses a script whose rule names no interpreter.
 pub(crate) fn resolve(name: &str, interpreter: Option<&str>) -> Result<Resolved, RequestError> {
     let path = find(name)?;
     let handle = rustix::fs::open(
@@ -55,10 +54,10 @@ pub(crate) fn resolve(name: &str, interpreter: Option<&str>) -> Result<Resolved,
         Mode::empty(),
     )
     .map_err(|error| missing(name, &error.to_string()))?;
-    let again = format!("/proc/self/fd/{}", handle.as_raw_fd());
-    let found = fs::metadata(&again).map_err(|error| missing(name, &error.to_string()))?;
+    let descriptor_path = format!("/proc/self/fd/{}", handle.as_raw_fd());
+    let found = fs::metadata(&descriptor_path).map_err(|error| missing(name, &error.to_string()))?;
     check(&path, &found)?;
-    let mut opened = File::open(&again).map_err(|error| missing(name, &error.to_string()))?;
+    let mut opened = File::open(&descriptor_path).map_err(|error| missing(name, &error.to_string()))?;
     let mut head = Vec::new();
     let read = Read::by_ref(&mut opened).take(HEAD_BYTES).read_to_end(&mut head);
     read.map_err(|error| missing(name, &error.to_string()))?;
@@ -70,10 +69,10 @@ pub(crate) fn resolve(name: &str, interpreter: Option<&str>) -> Result<Resolved,
             Some(Box::new(found))
         }
         (true, None) => {
-            let behind = behind_shim(&path, &head);
+            let target = shim_target(&path, &head);
             return Err(RequestError::denied(
                 format!(
-                    "{} is a script that starts another program{behind}.",
+                    "{} is a script that starts another program{target}.",
                     path.display()
                 ),
                 "Let a rule name the program that it starts by its path, or the script's `interpreter`.",
@@ -112,21 +111,22 @@ fn find(name: &str) -> Result<PathBuf, RequestError> {
             .collect(),
         (false, false) => return Err(missing(name, "it is neither a name nor an absolute path")),
     };
-    let there = candidates.into_iter().find(|path| path.exists());
-    let there = there.ok_or_else(|| missing(name, "no such file"))?;
-    // The link that leads there is as good as the file.
-    if let Some(directory) = there.parent() {
+    let found = candidates.into_iter().find(|path| path.exists());
+    let found = found.ok_or_else(|| missing(name, "no such file"))?;
+    // A link there decides which file is run, so its directory must pass the same checks.
+    if let Some(directory) = found.parent() {
         let above = directory
             .canonicalize()
             .map_err(|error| missing(name, &error.to_string()))?;
-        check_above(&above.join("program"), &there)?;
+        check_above(&above.join("program"), &found)?;
     }
-    there
+    found
         .canonicalize()
         .map_err(|error| missing(name, &error.to_string()))
 }
 
-/// The file and all that is above it are root's alone.
+/// Refuses a program that is not an executable regular file, is set-id, or can be written by others than root; no
+/// directory above it may be writable by others either.
 fn check(path: &Path, found: &Metadata) -> Result<(), RequestError> {
     let refused = |what: &str| {
         Err(RequestError::denied(
@@ -141,22 +141,22 @@ fn check(path: &Path, found: &Metadata) -> Result<(), RequestError> {
         return refused("is not executable");
     }
     if found.mode() & 0o6000 != 0 {
-        return refused("would run as somebody else (set-id)");
+        return refused("would run as another user (set-id)");
     }
-    if !is_roots_alone(found) {
+    if !is_writable_by_root_only(found) {
         return refused("does not belong to root alone");
     }
     check_above(path, path)
 }
 
-fn check_above(path: &Path, whose: &Path) -> Result<(), RequestError> {
+fn check_above(path: &Path, reported: &Path) -> Result<(), RequestError> {
     for above in path.ancestors().skip(1) {
         let found = fs::symlink_metadata(above);
-        if !found.is_ok_and(|found| found.is_dir() && is_roots_alone(&found)) {
+        if !found.is_ok_and(|found| found.is_dir() && is_writable_by_root_only(&found)) {
             return Err(RequestError::denied(
                 format!(
                     "{} lies in {}, which others than root can write.",
-                    whose.display(),
+                    reported.display(),
                     above.display()
                 ),
                 "Name a program in the system's directories.",
@@ -166,13 +166,13 @@ fn check_above(path: &Path, whose: &Path) -> Result<(), RequestError> {
     Ok(())
 }
 
-fn is_roots_alone(found: &Metadata) -> bool {
+fn is_writable_by_root_only(found: &Metadata) -> bool {
     let group_writes = found.mode() & 0o020 != 0 && found.gid() != 0;
     found.uid() == 0 && !group_writes && found.mode() & 0o002 == 0
 }
 
-/// Where a version manager's shim leads, as far as its directory says.
-fn behind_shim(path: &Path, head: &[u8]) -> String {
+/// Returns `: ` and the program behind a version manager's shim, if the directory of the shim tells it.
+fn shim_target(path: &Path, head: &[u8]) -> String {
     let text = String::from_utf8_lossy(head);
     let known = ["pyenv", "nodenv", "rbenv", "asdf"]
         .iter()
@@ -200,7 +200,7 @@ fn behind_shim(path: &Path, head: &[u8]) -> String {
     }
 }
 
-/// The interpreter that a 64-bit ELF file asks for (elf(5), `PT_INTERP`). The head of the file has it, by every linker.
+/// Returns the interpreter that a 64-bit ELF file requests (elf(5), `PT_INTERP`); every linker places it in the head.
 fn loader(head: &[u8], path: &Path) -> Result<Option<PathBuf>, RequestError> {
     let unknown = || {
         RequestError::denied(
@@ -257,7 +257,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_program_of_the_system_is_found_with_its_loader() {
+    fn system_program_resolves_with_its_loader() {
         let found = resolve("cat", None).unwrap();
         assert!(found.path.is_absolute() && found.loader.is_some(), "{found:?}");
         let same = resolve("/bin/cat", None).unwrap();
@@ -265,12 +265,12 @@ mod tests {
     }
 
     #[test]
-    fn what_others_can_change_is_not_run() {
+    fn program_in_a_directory_writable_by_others_is_not_run() {
         let directory = std::env::temp_dir().join(format!("ringfence-program-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let own = directory.join("cat");
         fs::copy("/bin/cat", &own).unwrap();
-        // Below /tmp, which everybody writes.
+        // Below /tmp, which is writable by all users.
         let refused = resolve(own.to_str().unwrap(), None).unwrap_err();
         assert!(
             refused.message.contains("which others than root can write"),
@@ -290,9 +290,9 @@ mod tests {
     }
 
     #[test]
-    fn a_shim_is_refused_with_the_program_behind_it() {
+    fn shim_is_refused_with_the_path_of_its_program() {
         if !rustix::process::geteuid().is_root() {
-            println!("only root can lay a shim where programs are run from");
+            println!("skipped: only root can make a shim in a directory from which programs are run");
             return;
         }
         let root = PathBuf::from(format!("/opt/ringfence-shim-{}", std::process::id()));

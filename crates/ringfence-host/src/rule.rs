@@ -1,5 +1,5 @@
-//! Rules as they are written, and what they mean. A file says for each program which forms of its command line may be
-//! asked for, and what such a command can do; [`crate::load`] reads it and tries its examples.
+//! Rules: their written form and their meaning. For each program a file lists the forms of its command line that may be
+//! requested, and the effect of such a command; [`crate::load`] reads the file and tries its examples.
 
 use crate::{
     directories::{Access, Directories, DirectoryText},
@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RuleFile {
-    /// Whether the rules that Ringfence brings along hold beside these.
+    /// False: Ringfence's own rules do not hold beside these.
     #[serde(default = "yes")]
     pub(crate) default_rules: bool,
     #[serde(default)]
@@ -32,17 +32,17 @@ fn yes() -> bool {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Program {
-    /// A name, which is looked for in the system's directories, or an absolute path.
+    /// A name, which is looked up in the system's directories, or an absolute path.
     #[serde(rename = "program")]
     pub(crate) name: String,
-    /// What runs it, where it is a script: a name or an absolute path.
+    /// Interpreter of a script: a name or an absolute path.
     pub(crate) interpreter: Option<String>,
     /// Words between the interpreter and the script.
     #[serde(default)]
     pub(crate) interpreter_words: Vec<String>,
-    /// Why these forms are harmless.
+    /// The reason why these forms are harmless.
     pub(crate) why: String,
-    /// Words of ours behind the program's name.
+    /// Words that the rule adds after the program's name.
     #[serde(default)]
     pub(crate) before: Vec<String>,
     #[serde(default)]
@@ -51,10 +51,10 @@ pub(crate) struct Program {
     pub(crate) effect: Effect,
     #[serde(default = "ten_seconds")]
     pub(crate) deadline_seconds: u64,
-    /// What a person may approve of this program beside its forms.
+    /// Kinds of approvals that a person may give for commands outside the forms.
     #[serde(default)]
     pub(crate) approvals: Approvals,
-    /// What a command can do that a person approved; as the forms where it is not said.
+    /// Effect of a command that a person approved. `None`: the effect of the forms.
     pub(crate) approved_effect: Option<Effect>,
     pub(crate) forms: Vec<Lined<Form>>,
 }
@@ -69,35 +69,34 @@ pub enum Approvals {
     /// One run.
     #[default]
     Once,
-    /// One run, or a time.
+    /// One run, or a period.
     Lasting,
 }
 
-/// One form of a command line.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Form {
-    /// How verdicts call it.
+    /// Name of the rule in verdicts.
     pub(crate) rule: String,
-    /// The sub-command, word by word; options stand behind it.
+    /// The sub-command, word by word; options follow it.
     #[serde(default)]
     pub(crate) words: Vec<String>,
-    /// Exact spellings.
+    /// Options without a value, in their exact spelling.
     #[serde(default)]
     pub(crate) flags: Vec<String>,
     /// Options with a value: `-n` takes the next word, `--tail=` has it in the same one.
     #[serde(default)]
     pub(crate) options: BTreeMap<String, Kind>,
-    /// Of which one must be there.
+    /// Options, one of which must be there.
     #[serde(default)]
     pub(crate) required: Vec<String>,
     pub(crate) operands: Option<Operands>,
-    /// What may stand behind a `--` of the caller's.
+    /// Operands that may follow a `--` of the caller's.
     pub(crate) paths: Option<Operands>,
-    /// Words of ours behind the sub-command.
+    /// Words that the rule adds after the sub-command.
     #[serde(default)]
     pub(crate) after: Vec<String>,
-    /// Whether `--` is put before what is not an option.
+    /// True: `--` is added before the operands.
     #[serde(default = "yes")]
     pub(crate) separator: bool,
     #[serde(rename = "match")]
@@ -115,20 +114,19 @@ pub(crate) struct Operands {
     pub(crate) max: usize,
 }
 
-/// What a command can do; its walls are made from this.
+/// The effect of a command, from which its walls are made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Effect {
-    /// Paths that it may read, beside the system's libraries: `directory` is the call's own, `operands` are those that
-    /// the directory rules have admitted.
+    /// Paths that it may read, beside the system's libraries: `directory` (the call's), `operands` (those admitted).
     #[serde(default)]
     pub reads: Vec<String>,
-    /// Paths that it may write, under the same words.
+    /// Paths that it may write; `directory` has the same meaning.
     #[serde(default)]
     pub writes: Vec<String>,
     #[serde(default)]
     pub network: Network,
-    /// The one socket that it may speak to.
+    /// The only socket that it may connect to.
     pub socket: Option<PathBuf>,
     /// Programs, or directories of them, that it may start.
     #[serde(default)]
@@ -142,33 +140,33 @@ pub struct Effect {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
-    /// An empty network of its own.
+    /// A network namespace of its own, without any network.
     #[default]
     None,
     Host,
 }
 
-/// Whose process it is, where the server is root; else it is the server's user's.
+/// User that the command runs as if the server is root; otherwise it runs as the server's user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum User {
-    /// An id that owns nothing.
+    /// A user id that owns nothing.
     #[default]
     Own,
-    /// The owner of the first operand, or else of the directory.
+    /// The owner of the first operand, or without one of the directory.
     Owner,
     /// Root, without any capability.
     Root,
 }
 
-/// Which files exist for it.
+/// Files that exist for a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum View {
-    /// Those that it may read, in a root of its own.
+    /// The files that it may use, in its own root.
     #[default]
     Own,
-    /// The host's mounts, all read-only: for programs that report about them.
+    /// All mounts of the host, read-only: for programs that report on them.
     Host,
 }
 
@@ -176,7 +174,6 @@ pub enum View {
 pub struct Rules {
     pub(crate) programs: Vec<Program>,
     pub(crate) never: Vec<Never>,
-    /// Directories of the host that files are read, listed or written in.
     pub directories: Directories,
 }
 
@@ -188,14 +185,13 @@ pub struct RuleSummary {
 }
 
 impl Rules {
-    /// Closes these files, and everything below these directories, to this access of every caller: `Write`, or `Read`
-    /// and with it every other.
+    /// Closes these files, and all below these directories, to every caller: to writing (`Write`) or every access.
     pub fn guard(&mut self, paths: impl IntoIterator<Item = PathBuf>, from: Access) {
         let mut guard = |path: PathBuf| self.directories.guard(&path, from);
         paths.into_iter().for_each(&mut guard);
     }
 
-    /// Every rule, in the order in which they are tried.
+    /// Returns every rule, in the order of matching.
     pub fn summaries(&self) -> Vec<RuleSummary> {
         let of = |program: &Program| {
             let name = program.name.clone();
@@ -210,9 +206,9 @@ impl Rules {
         self.programs.iter().flat_map(of).collect()
     }
 
-    /// The entry of a program, by the name that callers use.
+    /// Returns the entry of a program by the name that callers use.
     pub(crate) fn program(&self, called: &str) -> Option<&Program> {
-        // A path into the system's directories means what its name means.
+        // A path in a directory of the system is equivalent to the name of the program.
         let called = match called.rsplit_once('/') {
             Some((directory, name)) if DIRECTORIES.contains(&directory) => name,
             _ => called,

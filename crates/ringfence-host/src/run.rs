@@ -1,5 +1,5 @@
-//! The server's side of a command: starts the child, hands over what it needs, reads its output up to a limit, and
-//! waits for its report. It blocks; the engine calls it on a thread of its own.
+//! The server's side of a command: starts the child, sends it the plan and descriptors, keeps its output up to a limit,
+//! and waits for its report. It blocks; the engine calls it on a separate thread.
 
 use crate::{
     child::CHILD_WORD,
@@ -22,27 +22,26 @@ use std::{
     time::Duration,
 };
 
-/// How long a child may take to end everything and report.
-const REPORT: Duration = Duration::from_secs(10);
-/// Bytes of each stream that are kept.
+/// Time that a child has, after its deadline, to end everything and report.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum bytes of each stream that are kept.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// By itself, with this code.
     Code(i32),
     Signal(i32),
-    /// Its time was up, or its caller was gone.
+    /// Its deadline passed, or it was cancelled.
     Timeout,
     OutOfMemory,
 }
 
-/// A stream, as far as it was kept.
+/// An output stream, cut at the limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
-    /// Its beginning: hostile, and not redacted.
+    /// Beginning of the stream; hostile, and not redacted.
     pub bytes: Vec<u8>,
-    /// All that was written.
+    /// Number of bytes written.
     pub total: u64,
 }
 
@@ -57,9 +56,9 @@ pub struct Outcome {
 pub struct Canceller(Arc<OwnedFd>);
 
 impl Canceller {
-    /// Ends it, if it has not ended yet.
+    /// Ends the command if it has not ended yet.
     pub fn cancel(&self) {
-        // It may be gone.
+        // An error means that the child has ended.
         rustix::net::shutdown(&*self.0, rustix::net::Shutdown::Both).ok();
     }
 }
@@ -70,12 +69,12 @@ pub struct Running {
     child: std::process::Child,
     stdout: Option<PipeReader>,
     stderr: Option<PipeReader>,
-    /// When it is given up: its own deadline, and time to report.
-    patience: Duration,
+    /// Maximum wait for the report: the deadline of the command and time to report.
+    report_timeout: Duration,
 }
 
 impl Drop for Running {
-    /// Ends what was never waited for, and takes the child's status.
+    /// Ends a command that nothing waited for, and reaps the child.
     fn drop(&mut self) {
         Canceller(self.control.clone()).cancel();
         drop(self.child.wait());
@@ -83,7 +82,7 @@ impl Drop for Running {
 }
 
 impl Command {
-    /// Starts it: `binary` is re-executed as the child.
+    /// Starts the command; `binary` is executed as the child.
     pub fn start(&self, binary: &Path) -> Result<Running, RequestError> {
         self.check_files()?;
         self.spawn(binary)
@@ -116,21 +115,21 @@ impl Command {
             child,
             stdout: Some(stdout),
             stderr: Some(stderr),
-            patience: self.deadline + REPORT,
+            report_timeout: self.deadline + REPORT_TIMEOUT,
         })
     }
 }
 
 impl Running {
-    /// By which it is ended from elsewhere.
+    /// Returns a handle that ends the command from another thread.
     pub fn canceller(&self) -> Canceller {
         Canceller(self.control.clone())
     }
 
-    /// Until it has ended, with all that it started.
+    /// Waits until the command has ended with all processes that it started.
     pub fn wait(mut self) -> Result<Outcome, RequestError> {
         let fault_of_pipe = |error: io::Error| fault("read from the command", &error);
-        let (ended, lives) = io::pipe().map_err(fault_of_pipe)?;
+        let (ended, ended_writer) = io::pipe().map_err(fault_of_pipe)?;
         let reader = |pipe: Option<PipeReader>| {
             let ended = ended.try_clone().map_err(fault_of_pipe)?;
             Ok(thread::spawn(move || {
@@ -138,24 +137,24 @@ impl Running {
             }))
         };
         let (of_stdout, of_stderr) = (reader(self.stdout.take())?, reader(self.stderr.take())?);
-        let ready = wait::readable([Some(self.control.as_fd())], Some(self.patience));
+        let ready = wait::readable([Some(self.control.as_fd())], Some(self.report_timeout));
         if !matches!(ready, Ok([true])) {
-            // What it has started dies with it.
+            // The processes that it has started die with it.
             drop(self.child.kill());
-            let silent = io::Error::from(io::ErrorKind::TimedOut);
-            return Err(fault("hear the end of the command", &silent));
+            let timeout = io::Error::from(io::ErrorKind::TimedOut);
+            return Err(fault("get the report of the command", &timeout));
         }
         let report = wire::receive::<Report>(self.control.as_fd());
-        // Where this process ignores its children there is nothing to wait for.
+        // Fails if this process ignores SIGCHLD: then the kernel has reaped the child.
         drop(self.child.wait());
-        drop(lives);
+        drop(ended_writer);
         let (stdout, stderr) = (
             of_stdout.join().unwrap_or_default(),
             of_stderr.join().unwrap_or_default(),
         );
         let ending = match report {
             Ok(Some((report, _))) => ending(report)?,
-            // The server hung up on it.
+            // The child closed the socket without a report, as after a cancellation.
             Ok(None) => Ending::Timeout,
             Err(error) => return Err(fault("follow the command", &error)),
         };
@@ -187,8 +186,8 @@ fn ending(report: Report) -> Result<Ending, RequestError> {
     })
 }
 
-/// All of it, so that a command never waits; its beginning is kept. `ended` hangs up when the command has ended: then
-/// what the pipe holds is all, though a program may have left its writing end where no process has it (unix(7)).
+/// Reads the whole stream, so that the command never blocks, and keeps its beginning. `ended` hangs up when the command
+/// has ended; then only the bytes in the pipe are read: its writing end may be in flight in a lost socket (unix(7)).
 fn drain(mut pipe: PipeReader, ended: &PipeReader) -> Output {
     let mut output = Output::default();
     let mut buffer = vec![0; 64 << 10];
@@ -199,7 +198,7 @@ fn drain(mut pipe: PipeReader, ended: &PipeReader) -> Output {
             while output.take_from(&mut rest, &mut buffer) {}
             break;
         }
-        // Neither: a signal.
+        // Neither of them after a signal.
         if is_readable && !output.take_from(&mut pipe, &mut buffer) {
             break;
         }
@@ -208,7 +207,7 @@ fn drain(mut pipe: PipeReader, ended: &PipeReader) -> Output {
 }
 
 impl Output {
-    /// False: there is no more.
+    /// Reads once. Returns false at the end of the stream or on an error.
     fn take_from(&mut self, from: &mut impl Read, buffer: &mut [u8]) -> bool {
         let Ok(read @ 1..) = from.read(buffer) else {
             return false;
@@ -224,18 +223,18 @@ fn fault(what: &str, error: &io::Error) -> RequestError {
     RequestError::fault(format!("could not {what}: {error}."), "Run `ringfence doctor`.")
 }
 
-/// Which walls this host has: they are tried with a program that does nothing.
+/// Finds out which walls this host has, by running `true` behind them.
 pub fn probe(binary: &Path, cgroups: &Parent) -> Support {
     let landlock = ringfence_sys::landlock::version().is_ok();
     let full = Support {
         landlock,
         namespaces: Ok(()),
     };
-    let namespaces = try_out(&full, binary, cgroups).map_err(|error| error.message);
+    let namespaces = try_walls(&full, binary, cgroups).map_err(|error| error.message);
     Support { landlock, namespaces }
 }
 
-fn try_out(support: &Support, binary: &Path, cgroups: &Parent) -> Result<(), RequestError> {
+fn try_walls(support: &Support, binary: &Path, cgroups: &Parent) -> Result<(), RequestError> {
     let words = crate::Words::read("true")?;
     let rules = crate::Rules::default();
     let refused = |refused: crate::Refused| RequestError::denied(refused.what, "");
@@ -260,18 +259,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_that_is_held_open_ends_with_its_command() {
+    fn output_pipe_held_open_ends_with_its_command() {
         let (pipe, mut held) = io::pipe().unwrap();
-        let (ended, lives) = io::pipe().unwrap();
-        let looked_at = pipe.try_clone().unwrap();
+        let (ended, ended_writer) = io::pipe().unwrap();
+        let observer = pipe.try_clone().unwrap();
         held.write_all(b"early ").unwrap();
         let drained = thread::spawn(move || drain(pipe, &ended));
-        while channel::unread(looked_at.as_fd()).unwrap() > 0 {
+        while channel::unread(observer.as_fd()).unwrap() > 0 {
             thread::yield_now();
         }
         assert!(!drained.is_finished(), "the control: it waits for more");
         held.write_all(b"late").unwrap();
-        drop(lives);
+        drop(ended_writer);
         assert_eq!(drained.join().unwrap().bytes, b"early late");
         drop(held);
     }

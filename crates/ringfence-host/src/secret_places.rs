@@ -1,8 +1,8 @@
-//! Where secrets lie, whatever a directory rule says. Paths are judged after they were resolved, so no link hides one.
+//! Places of secrets, closed even if a directory rule covers them. A caller's path has no links, so none hides one.
 
 use std::path::{Component, Path};
 
-/// Names of directories and files that hold secrets, wherever they are.
+/// Names of directories and files that hold secrets, at any place in a path.
 const NAMES: [&str; 26] = [
     ".aws",
     ".azure",
@@ -32,11 +32,11 @@ const NAMES: [&str; 26] = [
     "sudoers.d",
 ];
 
-/// Beginnings and endings of names of private keys and of files of variables.
-const BEGINNINGS: [&str; 4] = [".env.", "id_dsa", "id_ecdsa", "id_ed25519"];
-const ENDINGS: [&str; 6] = [".key", ".kdbx", ".p12", ".pem", ".pfx", "_rsa"];
+/// Prefixes and suffixes of the names of private keys and of files of environment variables.
+const PREFIXES: [&str; 4] = [".env.", "id_dsa", "id_ecdsa", "id_ed25519"];
+const SUFFIXES: [&str; 6] = [".key", ".kdbx", ".p12", ".pem", ".pfx", "_rsa"];
 
-/// Trees that are never looked into.
+/// Trees that are never opened.
 const TREES: [&str; 12] = [
     "/boot",
     "/dev",
@@ -52,7 +52,7 @@ const TREES: [&str; 12] = [
     "/etc/ssl/private",
 ];
 
-/// The part of an absolute, resolved path that names a place of secrets; none: there is no such part.
+/// Returns the part of a path that names a secret place.
 pub(crate) fn in_path(path: &Path) -> Option<String> {
     if let Some(tree) = TREES.iter().find(|tree| path.starts_with(tree)) {
         return Some((*tree).to_owned());
@@ -66,11 +66,11 @@ pub(crate) fn in_path(path: &Path) -> Option<String> {
 
 fn is_secret(name: &str) -> bool {
     NAMES.contains(&name)
-        || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
-        || (ENDINGS.iter().any(|ending| name.ends_with(ending)) && !name.ends_with(".pub"))
+        || PREFIXES.iter().any(|beginning| name.starts_with(beginning))
+        || (SUFFIXES.iter().any(|ending| name.ends_with(ending)) && !name.ends_with(".pub"))
 }
 
-/// Whether a text holds a private key (RFC 7468 and OpenSSH).
+/// True if a text holds a private key (RFC 7468 and OpenSSH).
 pub(crate) fn is_private_key(bytes: &[u8]) -> bool {
     const BEGIN: &[u8] = b"-----BEGIN ";
     let mut at = bytes
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_of_secrets_are_known_by_any_part_of_the_path() {
+    fn secret_places_are_recognised_by_any_path_component() {
         for path in [
             "/etc/shadow",
             "/srv/app/.env",

@@ -1,18 +1,18 @@
-//! What the child is told, and what it says: plain data, and the descriptors that come with it.
+//! The messages between the server and the child: plain data, and the descriptors sent with it.
 
 use ringfence_jail::cgroup::Parent;
 use serde::{Deserialize, Serialize};
 use std::{io, os::fd::OwnedFd, path::PathBuf};
 
-/// Which walls this host has for commands.
+/// Walls that this host has for commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Support {
     pub landlock: bool,
-    /// Namespaces; the error says what is refused.
+    /// `Err`: why namespaces are not available.
     pub namespaces: Result<(), String>,
 }
 
-/// What the child does, decided beforehand.
+/// The plan that the child carries out.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Spec {
@@ -21,17 +21,17 @@ pub(crate) struct Spec {
     pub(crate) directory: PathBuf,
     pub(crate) deadline_ms: u64,
     pub(crate) namespaces: bool,
-    /// The host's network.
+    /// True: it has the host's network.
     pub(crate) network: bool,
-    /// The host's mounts, read-only, instead of a root of its own.
+    /// True: it sees the host's mounts, read-only, instead of its own root.
     pub(crate) host_view: bool,
     pub(crate) landlock: bool,
     pub(crate) mounts: Vec<Mount>,
     pub(crate) grants: Vec<(Source, Grant)>,
     pub(crate) identity: Option<(u32, u32)>,
-    /// It may start programs.
+    /// True: it may start programs.
     pub(crate) executes: bool,
-    /// It may speak to the sockets that it sees.
+    /// True: it may connect to the sockets that it sees.
     pub(crate) sockets: bool,
     pub(crate) own_proc: bool,
     pub(crate) cgroups: Parent,
@@ -40,7 +40,7 @@ pub(crate) struct Spec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Source {
     Path(PathBuf),
-    /// One that was handed over, by its number.
+    /// Index of a descriptor that was sent with the plan.
     Descriptor(usize),
 }
 
@@ -53,7 +53,7 @@ pub(crate) enum Grant {
     Device,
 }
 
-/// A tree or a file of its root.
+/// A tree or a file in the root of the command.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Mount {
@@ -72,10 +72,9 @@ impl Mount {
     }
 }
 
-/// What comes back.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Report {
-    /// The kernel's word on the program's end.
+    /// The program ended with this wait status.
     Ended {
         status: i32,
     },

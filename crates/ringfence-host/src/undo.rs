@@ -1,5 +1,5 @@
-//! What written files were before, for a while: a bounded store in the server's state directory, readable by its user
-//! alone. What holds a secret is not kept: its writer says so beforehand.
+//! Former contents of written files, kept for a while: a bounded store in the server's state directory, readable by its
+//! user only. The caller of the store does not keep contents that hold a secret.
 
 use ringfence_types::RequestError;
 use serde::{Deserialize, Serialize};
@@ -15,12 +15,12 @@ const ENTRIES_MAX: usize = 100;
 const BYTES_MAX: u64 = 16 << 20;
 const ENTRY_BYTES_MAX: u64 = 10 << 20;
 
-/// One write that can be taken back.
+/// A write that can be undone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Undo {
     pub path: PathBuf,
-    /// What it was; nothing: it was not there.
+    /// Former content. `None`: the file did not exist.
     pub before: Option<Vec<u8>>,
     pub after: Vec<u8>,
 }
@@ -33,13 +33,13 @@ pub struct UndoStore {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Kept {
+struct StoredUndo {
     namespace: String,
     undo: Undo,
 }
 
 impl UndoStore {
-    /// Below the state directory; made when something is kept.
+    /// Returns the store below the state directory; the directory is made by the first `keep`.
     pub fn below(state_dir: &Path) -> Self {
         Self {
             directory: state_dir.join("host-undo"),
@@ -47,11 +47,11 @@ impl UndoStore {
         }
     }
 
-    /// Keeps one under a new name, eight hexadecimal digits by `random`; the oldest of the namespace make room.
+    /// Keeps an entry; its id is `random` in eight hexadecimal digits. Over a limit, the namespace's oldest is removed.
     pub fn keep(&self, namespace: &str, undo: &Undo, random: u32) -> Result<String, RequestError> {
-        let _alone = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let id = format!("{random:08x}");
-        let kept = Kept {
+        let kept = StoredUndo {
             namespace: namespace.to_owned(),
             undo: undo.clone(),
         };
@@ -61,7 +61,6 @@ impl UndoStore {
         Ok(id)
     }
 
-    /// One that this namespace has kept.
     pub fn find(&self, namespace: &str, id: &str) -> Result<Undo, RequestError> {
         let unknown = || {
             RequestError::not_found(
@@ -76,20 +75,20 @@ impl UndoStore {
         let opened = fs::File::open(self.directory.join(namespace).join(id)).map_err(|_| unknown())?;
         io::Read::read_to_end(&mut io::Read::take(opened, ENTRY_BYTES_MAX), &mut bytes)
             .map_err(|error| fault(&error))?;
-        let kept: Kept = serde_json::from_slice(&bytes).map_err(|_| unknown())?;
+        let kept: StoredUndo = serde_json::from_slice(&bytes).map_err(|_| unknown())?;
         (kept.namespace == namespace)
             .then_some(kept.undo)
             .ok_or_else(unknown)
     }
 
-    /// Forgets one that was taken back.
+    /// Removes an entry after its write was undone.
     pub fn forget(&self, namespace: &str, id: &str) {
-        // It is bounded all the same.
+        // An error is ignored: the store stays bounded.
         drop(fs::remove_file(self.directory.join(namespace).join(id)));
     }
 }
 
-fn write(directory: &Path, id: &str, kept: &Kept) -> io::Result<()> {
+fn write(directory: &Path, id: &str, kept: &StoredUndo) -> io::Result<()> {
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -115,16 +114,16 @@ fn prune(directory: &Path) -> io::Result<()> {
     entries.sort();
     let mut bytes: u64 = entries.iter().map(|(_, bytes, _)| bytes).sum();
     let mut count = entries.len();
-    for (_, of_it, path) in entries {
+    for (_, size, path) in entries {
         if count <= ENTRIES_MAX && bytes <= BYTES_MAX {
             break;
         }
         match fs::remove_file(path) {
-            // Another process of the server has made room, too.
+            // Another process of the server may have removed it.
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        (count, bytes) = (count - 1, bytes - of_it);
+        (count, bytes) = (count - 1, bytes - size);
     }
     Ok(())
 }

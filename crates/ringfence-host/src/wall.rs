@@ -1,8 +1,8 @@
-//! From an allowed command to the walls that it runs behind: which files exist for it, what it may do with them, whose
-//! process it is. Everything is opened here, once; what is made from it is plain data and descriptors.
+//! The walls of an allowed command: the files that exist for it, its rights to them, and the user that it runs as.
+//! Everything is opened here, once; the result is plain data and descriptors.
 
 use crate::{
-    directories::{self, Access, Directories, OpenFile, denied, invalid, shown},
+    directories::{self, Access, Directories, OpenFile, denied, displayed, invalid},
     files,
     matching::{Allowed, PathUse},
     program::{self, Identity, Resolved},
@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-/// What every program needs to start, as far as it is there: read, and never executed but for the program itself.
+/// Trees that every program needs to start, as far as they exist; readable, and only the program itself is executable.
 const LIBRARIES: [&str; 9] = [
     "/usr/lib",
     "/usr/lib32",
@@ -31,7 +31,7 @@ const LIBRARIES: [&str; 9] = [
     "/lib64",
 ];
 pub(crate) const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"];
-const SETTINGS: [&str; 6] = [
+const ETC_FILES: [&str; 6] = [
     "/etc/group",
     "/etc/ld.so.cache",
     "/etc/localtime",
@@ -40,8 +40,8 @@ const SETTINGS: [&str; 6] = [
     "/etc/alternatives",
 ];
 const DEVICES: [&str; 4] = ["/dev/full", "/dev/null", "/dev/urandom", "/dev/zero"];
-/// Of `/proc`, where there is no own one: what shows no process.
-const FACTS: [&str; 6] = [
+/// Files of `/proc` that show no process, for a command without its own `/proc`.
+const PROC_FILES: [&str; 6] = [
     "/proc/cpuinfo",
     "/proc/filesystems",
     "/proc/loadavg",
@@ -51,13 +51,12 @@ const FACTS: [&str; 6] = [
 ];
 const OPERANDS_MAX: usize = 16;
 
-/// Where, and for whom, a command runs.
+/// Circumstances of a call that runs a command.
 #[derive(Clone, Debug)]
 pub struct CallContext<'a> {
     pub namespace: &'a str,
-    /// The directory of the call; none: `/`, of which nothing is read for that.
+    /// Directory of the call. `None`: the command starts in `/`, without a right to read it.
     pub directory: Option<&'a Path>,
-    /// How long the caller waits at most.
     pub timeout: Duration,
     pub support: &'a Support,
     pub cgroups: &'a Parent,
@@ -67,14 +66,14 @@ pub struct CallContext<'a> {
 pub struct Command {
     pub program: Resolved,
     pub arguments: Vec<String>,
-    /// What it can do, for a person: a line each.
+    /// The effect as lines for a person.
     pub effect: Vec<String>,
-    /// Walls that it needs and this host lacks: it is not run without a person's approval.
+    /// Walls that it needs and this host lacks; with any, it is not run without a person's approval.
     pub missing: Vec<Wall>,
     pub deadline: Duration,
-    /// The files that it is bound to, each with its digest.
+    /// Files that it is bound to, each with its digest.
     pub files: Vec<String>,
-    /// The words that name them.
+    /// Words that name these files.
     pub(crate) words: Vec<String>,
     pub(crate) spec: Spec,
     pub(crate) directory: Option<OpenFile>,
@@ -85,21 +84,21 @@ closed_words! {
     /// A wall that a host may lack.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Wall {
-        /// Files and programs by rule.
+        /// Limits the command to the files and programs of its rule.
         Landlock = "Landlock",
-        /// A root, a network and processes of its own.
+        /// Give the command its own root, network and processes.
         Namespaces = "namespaces",
     }
 }
 
-/// Opens all that the command needs and makes its walls.
-pub fn prepare(rules: &Rules, allowed: &Allowed, place: &CallContext<'_>) -> Result<Command, RequestError> {
+/// Opens everything that the command needs and plans its walls.
+pub fn prepare(rules: &Rules, allowed: &Allowed, context: &CallContext<'_>) -> Result<Command, RequestError> {
     let program = program::resolve(&allowed.program, allowed.interpreter.as_deref())?;
-    let directory = place
+    let directory = context
         .directory
-        .map(|directory| open_directory(rules, place.namespace, directory))
+        .map(|directory| open_directory(rules, context.namespace, directory))
         .transpose()?;
-    let operands = operands(rules, allowed, place.namespace)?;
+    let operands = operands(rules, allowed, context.namespace)?;
     let mut walls = Walls {
         directories: &rules.directories,
         allowed,
@@ -108,7 +107,7 @@ pub fn prepare(rules: &Rules, allowed: &Allowed, place: &CallContext<'_>) -> Res
         operands: &operands,
         may_write: directory
             .as_ref()
-            .is_some_and(|open| may_write(rules, place.namespace, open)),
+            .is_some_and(|open| may_write(rules, context.namespace, open)),
         mounts: Vec::new(),
         grants: Vec::new(),
         lines: Vec::new(),
@@ -120,34 +119,34 @@ pub fn prepare(rules: &Rules, allowed: &Allowed, place: &CallContext<'_>) -> Res
         lines,
         ..
     } = walls;
-    let deadline = allowed.deadline.min(place.timeout);
+    let deadline = allowed.deadline.min(context.timeout);
     let root = Path::new("/");
     let identity = identity(
         allowed.effect.user,
         operands.first().map(|(open, _)| open).or(directory.as_ref()),
     );
     let mut effect = lines;
-    effect.extend(rest_of_effect(allowed, deadline));
+    effect.extend(describe_effect(allowed, deadline));
     let arguments = argv(allowed, &program);
     let spec = Spec {
         arguments: arguments.clone(),
         environment: environment(allowed),
         directory: directory.as_ref().map_or(root, |open| &open.path).to_owned(),
         deadline_ms: u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX),
-        namespaces: place.support.namespaces.is_ok(),
+        namespaces: context.support.namespaces.is_ok(),
         network: allowed.effect.network == Network::Host,
         host_view: allowed.effect.view == View::Host,
-        landlock: place.support.landlock,
+        landlock: context.support.landlock,
         mounts,
         grants,
         identity,
         executes: !allowed.effect.runs.is_empty(),
         sockets: allowed.effect.socket.is_some(),
         own_proc: allowed.effect.reads.iter().any(|path| path == "/proc"),
-        cgroups: place.cgroups.clone(),
+        cgroups: context.cgroups.clone(),
     };
     Ok(Command {
-        missing: missing(allowed, place.support),
+        missing: missing(allowed, context.support),
         program,
         arguments,
         effect,
@@ -161,13 +160,13 @@ pub fn prepare(rules: &Rules, allowed: &Allowed, place: &CallContext<'_>) -> Res
 }
 
 impl Command {
-    /// Ends it earlier than it would be.
+    /// Lowers the deadline to `timeout` if that is shorter.
     pub fn shorten(&mut self, timeout: Duration) {
         self.deadline = self.deadline.min(timeout);
         self.spec.deadline_ms = u64::try_from(self.deadline.as_millis()).unwrap_or(u64::MAX);
     }
 
-    /// The directory of the call, as it was opened.
+    /// Returns the path and identity of the call's directory at the time of opening.
     pub fn directory(&self) -> Option<(&Path, Identity)> {
         let open = self.directory.as_ref()?;
         let identity = Identity {
@@ -177,11 +176,11 @@ impl Command {
         Some((&open.path, identity))
     }
 
-    /// In the order in which [`Source::Descriptor`] counts them.
+    /// Returns the descriptors in the order of the indexes of [`Source::Descriptor`].
     pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let runs = self.program.interpreter.as_deref().unwrap_or(&self.program);
         let mut all = vec![runs.handle.as_fd(), self.program.handle.as_fd()];
-        // A place of its own, whatever the call has.
+        // A call without a directory fills this index too.
         all.push(
             self.directory
                 .as_ref()
@@ -200,7 +199,7 @@ const OPERANDS: usize = 3;
 fn open_directory(rules: &Rules, namespace: &str, path: &Path) -> Result<OpenFile, RequestError> {
     let found = directories::open(&rules.directories, namespace, path, Access::Read)?;
     if let Some(closed) = rules.directories.closed_below(&found, namespace, Access::Read) {
-        let what = format!("holds {}, which is not open here", shown(closed));
+        let what = format!("holds {}, which is not open here", displayed(closed));
         return Err(denied(&found.path, &what, "Name a directory beside it."));
     }
     match found.is_directory() {
@@ -214,11 +213,11 @@ fn open_directory(rules: &Rules, namespace: &str, path: &Path) -> Result<OpenFil
 
 fn may_write(rules: &Rules, namespace: &str, open: &OpenFile) -> bool {
     let directories = &rules.directories;
-    let rule = directories.rule_of(&open.path, namespace, Access::Write);
+    let rule = directories.rule_for(&open.path, namespace, Access::Write);
     rule.is_some() && directories.closed_below(open, namespace, Access::Write).is_none()
 }
 
-/// The files that the directory rules admit, each opened once.
+/// Opens each operand that is a path, once, by the directory rules.
 fn operands(
     rules: &Rules,
     allowed: &Allowed,
@@ -262,7 +261,7 @@ fn operands(
 fn argv(allowed: &Allowed, program: &Resolved) -> Vec<String> {
     let path = |path: &Path| path.to_string_lossy().into_owned();
     let mut words = match &program.interpreter {
-        // By its path, since interpreters look for their libraries beside it.
+        // By its path, because interpreters look for their libraries beside it.
         Some(interpreter) => {
             let mut words = vec![path(&interpreter.path)];
             words.extend(allowed.interpreter_words.iter().cloned());
@@ -275,7 +274,7 @@ fn argv(allowed: &Allowed, program: &Resolved) -> Vec<String> {
     words
 }
 
-/// Nothing of the server's.
+/// Returns the environment; nothing of it comes from the server's.
 fn environment(allowed: &Allowed) -> Vec<(String, String)> {
     let usual = [
         ("HOME", "/nonexistent"),
@@ -293,7 +292,7 @@ fn environment(allowed: &Allowed) -> Vec<(String, String)> {
     usual.filter(is_usual).chain(own).collect()
 }
 
-/// The server's user, unless that is root.
+/// Returns the ids that the command changes to. `None`: it keeps the server's, because the server is not root.
 fn identity(user: User, first: Option<&OpenFile>) -> Option<(u32, u32)> {
     if !rustix::process::geteuid().is_root() {
         return None;
@@ -319,7 +318,7 @@ fn missing(allowed: &Allowed, support: &Support) -> Vec<Wall> {
     missing
 }
 
-fn rest_of_effect(allowed: &Allowed, deadline: Duration) -> Vec<String> {
+fn describe_effect(allowed: &Allowed, deadline: Duration) -> Vec<String> {
     let effect = &allowed.effect;
     let network = match (effect.network, &effect.socket) {
         (Network::Host, _) => "network: the host's".to_owned(),
@@ -362,7 +361,7 @@ impl Walls<'_> {
         for path in LIBRARIES {
             self.grant(path.into(), Grant::View);
         }
-        for path in SETTINGS {
+        for path in ETC_FILES {
             self.mount(Source::Path(path.into()), path.into(), Grant::View);
             self.grant(path.into(), Grant::View);
         }
@@ -382,7 +381,7 @@ impl Walls<'_> {
             }
         }
         if let Some(socket) = &self.allowed.effect.socket {
-            self.see(socket, Grant::Keep);
+            self.mount_and_grant(socket, Grant::Keep);
         }
         let all = |paths: Vec<String>| match paths
             .into_iter()
@@ -405,7 +404,7 @@ impl Walls<'_> {
         Ok(())
     }
 
-    /// The program, what runs it, its loader, and what it may start.
+    /// Adds the program, its interpreter, their loaders, and the programs that it may start.
     fn programs(&mut self) -> Result<(), RequestError> {
         let executed = [
             (Some(self.program), PROGRAM),
@@ -418,17 +417,17 @@ impl Walls<'_> {
             self.mount(Source::Descriptor(number), program.path.clone(), Grant::Run);
             self.grants.push((Source::Descriptor(number), grant));
             if let Some(loader) = &program.loader {
-                self.see(loader, Grant::Run);
+                self.mount_and_grant(loader, Grant::Run);
             }
         }
         for path in &self.allowed.effect.runs.clone() {
             self.refuse_guarded(path, Access::Read)?;
-            self.see(path, Grant::Run);
+            self.mount_and_grant(path, Grant::Run);
         }
         Ok(())
     }
 
-    /// No rule opens what the server keeps, or is decided by.
+    /// Refuses a path of a rule's effect that overlaps the server's own files or settings.
     fn refuse_guarded(&self, path: &Path, access: Access) -> Result<(), RequestError> {
         let Some(guarded) = self.directories.guarded_in(path, access) else {
             return Ok(());
@@ -444,7 +443,7 @@ impl Walls<'_> {
         ))
     }
 
-    /// What a word of a rule means, and how a person reads it.
+    /// Adds the path that a word of a rule means, and returns its text for a person.
     fn path(&mut self, word: &str, grant: Grant) -> Result<String, RequestError> {
         match word {
             "directory" => {
@@ -454,7 +453,7 @@ impl Walls<'_> {
                 let path = open.path.clone();
                 self.mount(Source::Descriptor(DIRECTORY), path.clone(), grant);
                 self.grants.push((Source::Descriptor(DIRECTORY), grant));
-                Ok(shown(&path))
+                Ok(displayed(&path))
             }
             "operands" => {
                 let mut names = Vec::new();
@@ -466,17 +465,17 @@ impl Walls<'_> {
                     let source = Source::Descriptor(OPERANDS + number);
                     self.mounts
                         .push(Mount::new(source.clone(), open.path.clone(), Grant::View));
-                    // Of a file that is only listed nothing is read.
+                    // A file that may only be listed gets no right to be read.
                     if grant == Grant::View || open.is_directory() {
                         self.grants.push((source, grant));
                     }
-                    names.push(shown(&open.path));
+                    names.push(displayed(&open.path));
                 }
                 Ok(names.join(", "))
             }
             "/proc" => {
-                // Where there is an own one, the child grants that.
-                for path in FACTS {
+                // The child grants its own /proc, if it has one.
+                for path in PROC_FILES {
                     self.grant(path.into(), Grant::View);
                 }
                 Ok("/proc of its own".to_owned())
@@ -488,7 +487,7 @@ impl Walls<'_> {
                     Access::Read
                 };
                 self.refuse_guarded(Path::new(path), access)?;
-                self.see(Path::new(path), grant);
+                self.mount_and_grant(Path::new(path), grant);
                 Ok(path.to_owned())
             }
             other => Err(RequestError::new(
@@ -499,12 +498,12 @@ impl Walls<'_> {
         }
     }
 
-    fn see(&mut self, path: &Path, grant: Grant) {
+    fn mount_and_grant(&mut self, path: &Path, grant: Grant) {
         self.mount(Source::Path(path.to_owned()), path.to_owned(), grant);
         self.grant(path.to_owned(), grant);
     }
 
-    /// Where it is and, if a link leads there, where the link is.
+    /// Mounts a path and, if it is or leads through a link, also its canonical path.
     fn mount(&mut self, source: Source, target: PathBuf, grant: Grant) {
         let real = target.canonicalize().ok();
         if let Source::Path(path) = &source

@@ -1,5 +1,5 @@
-//! A command as words. There is no shell: quotes and backslashes join characters into words, and everything else that
-//! a shell would interpret is refused by its name, so that no one is surprised by what did not happen.
+//! Splitting a command into words. There is no shell: quotes and backslashes join characters into words, and all other
+//! shell syntax is refused by name, so that no caller wrongly expects it to work.
 
 use ringfence_types::RequestError;
 use std::fmt::{self, Write};
@@ -12,7 +12,7 @@ const WORDS_MAX: usize = 128;
 pub struct Words(Vec<String>);
 
 impl Words {
-    /// Reads a command as it was typed.
+    /// Splits a command line into words.
     pub fn read(command: &str) -> Result<Self, RequestError> {
         if command.len() > COMMAND_BYTES_MAX {
             return Err(refused(&format!("has more than {COMMAND_BYTES_MAX} bytes")));
@@ -30,12 +30,11 @@ impl Words {
         }
     }
 
-    /// The program as it was called.
+    /// Returns the program as the caller wrote it.
     pub fn program(&self) -> &str {
         &self.0[0]
     }
 
-    /// What stands behind it.
     pub fn arguments(&self) -> &[String] {
         &self.0[1..]
     }
@@ -45,7 +44,7 @@ impl Words {
     }
 }
 
-/// Each word quoted and escaped on its own, so that no word can look like two, or like another.
+/// Writes each word quoted and escaped separately, so that no word can look like two, or like another.
 impl fmt::Display for Words {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, word) in self.0.iter().enumerate() {
@@ -58,8 +57,8 @@ impl fmt::Display for Words {
     }
 }
 
-/// A word for a person: as it is where it holds nothing but plain characters, else in quotation marks with everything
-/// that is not plain spelled out as `\u{...}`.
+/// Renders a word for a person: unchanged if it is not empty and holds only simple characters, otherwise in quotation
+/// marks with all characters but safe printable ASCII as `\u{...}`.
 pub fn escaped(word: &str) -> String {
     let is_simple = |c: char| c.is_ascii_alphanumeric() || "-_./=:@%+,".contains(c);
     if !word.is_empty() && word.chars().all(is_simple) {
@@ -102,7 +101,7 @@ impl Reader<'_> {
                         return Err("ends with a backslash, or has one before a control character".to_owned());
                     }
                 },
-                _ => match self.meaning(c) {
+                _ => match self.shell_syntax(c) {
                     Some(what) => return Err(format!("has {what}, which nothing here interprets")),
                     None => self.word().push(c),
                 },
@@ -160,8 +159,8 @@ impl Reader<'_> {
         }
     }
 
-    /// What a shell would make of this character outside of quotes.
-    fn meaning(&self, c: char) -> Option<String> {
+    /// Returns the name of the shell syntax that this character begins outside of quotes.
+    fn shell_syntax(&self, c: char) -> Option<String> {
         let name = match c {
             ';' => "the operator `;`",
             '&' if self.next_is('&') => "the operator `&&`",
@@ -208,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_join_and_nothing_expands() {
+    fn quotes_join_words_and_nothing_is_expanded() {
         let check = |command: &str, expect: &[&str]| assert_eq!(read(command), expect, "{command}");
         check("git  status", &["git", "status"]);
         check("ls 'a b' \"c d\" e\\ f", &["ls", "a b", "c d", "e f"]);
@@ -220,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_shell_would_interpret_is_refused_by_its_name() {
+    fn shell_syntax_is_refused_by_name() {
         for (command, name) in [
             ("a; b", "operator `;`"),
             ("a && b", "operator `&&`"),
@@ -261,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_shown_so_that_it_cannot_be_taken_for_another() {
+    fn escaped_words_are_unambiguous() {
         let check = |word: &str, expect: &str| assert_eq!(escaped(word), expect);
         check("restart", "restart");
         check("a b", "\"a b\"");
@@ -272,16 +271,16 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the words are: quoted as a shell would want them, they come back as they were.
+        /// Words quoted for a shell are read back unchanged.
         #[test]
-        fn quoted_words_come_back(words in proptest::collection::vec("[^\\x00-\\x1f\\x7f\\x80-\\x9f]{0,12}", 1..8)) {
+        fn quoted_words_round_trip(words in proptest::collection::vec("[^\\x00-\\x1f\\x7f\\x80-\\x9f]{0,12}", 1..8)) {
             let quote = |word: &String| format!("'{}'", word.replace('\'', "'\\''"));
             let command = words.iter().map(quote).collect::<Vec<_>>().join(" ");
             prop_assert_eq!(read(&command), words);
         }
 
         #[test]
-        fn no_text_makes_it_panic(text in ".*") {
+        fn reading_any_text_does_not_panic(text in ".*") {
             if let Ok(words) = Words::read(&text) {
                 prop_assert!(!words.all().is_empty());
                 prop_assert!(words.to_string().chars().all(|c| (' '..='~').contains(&c)));

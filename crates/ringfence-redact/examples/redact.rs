@@ -10,13 +10,13 @@ use std::{
 
 const MEGABYTE: f64 = 1_000_000.0;
 const TEXT_BYTES: usize = 32_000_000;
-/// As a pipe gives it.
+/// Size of a piece, as read from a pipe.
 const PIECE_BYTES: usize = 64 * 1024;
 const ROUNDS: usize = 5;
 
 const BASE64: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// The same sequence in every run (xorshift64*).
+/// Random numbers with the same sequence in every run (xorshift64*).
 struct Dice(u64);
 
 impl Dice {
@@ -43,7 +43,7 @@ impl Dice {
             .collect()
     }
 
-    /// Secrets of four lines, of 259 bytes.
+    /// Returns secrets of four lines and 259 bytes.
     fn keys(&mut self, count: usize) -> Vec<String> {
         let mut key = || [(); 4].map(|()| self.word(64)).join("\n");
         (0..count).map(|_| key()).collect()
@@ -99,7 +99,7 @@ impl Dice {
 
 fn main() -> io::Result<()> {
     let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
-    // first, while the memory is still ours alone to count
+    // first, while no other work affects the memory figures
     constructions(&mut dice)?;
     throughputs(&mut dice)
 }
@@ -182,7 +182,7 @@ fn throughputs(dice: &mut Dice) -> io::Result<()> {
     worst_cases(dice, &log)
 }
 
-/// What an operator or a program could do to make it slow.
+/// Secrets and texts that make the redactor slow.
 fn worst_cases(dice: &mut Dice, log: &[u8]) -> io::Result<()> {
     let many = new(&dice.secrets(1000, 40..41), Personal::Keep);
     throughput("1,000 secrets, log lines", &many, log)?;
@@ -209,14 +209,14 @@ fn print(value: &serde_json::Value) -> io::Result<()> {
     writeln!(io::stdout(), "{value}")
 }
 
-/// Time on a core: others may use the machine, too.
+/// Returns the CPU time of this thread, because others may use the machine too.
 fn cpu_s() -> f64 {
     let stat = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanoseconds = stat.split(' ').next().and_then(|first| first.parse::<f64>().ok());
     nanoseconds.unwrap_or(f64::NAN) / 1e9
 }
 
-/// The best of several rounds.
+/// Measures the best throughput of several rounds.
 fn throughput(what: &str, redactor: &Redactor, text: &[u8]) -> io::Result<()> {
     let mut best_s = f64::MAX;
     let mut marks = 0;
@@ -239,7 +239,7 @@ fn throughput(what: &str, redactor: &Redactor, text: &[u8]) -> io::Result<()> {
 
 fn construction(what: &str, secrets: &[String]) -> io::Result<()> {
     let before_kib = resident_kib("VmRSS:");
-    // the peak is counted from here
+    // resets the peak
     let reset = fs::write("/proc/self/clear_refs", "5").is_ok();
     let start_s = cpu_s();
     let redactor = new(secrets, Personal::Keep);

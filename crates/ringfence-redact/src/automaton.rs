@@ -1,42 +1,41 @@
-//! All needles at once: an Aho-Corasick automaton in a compact form, nine bytes a state.
+//! An Aho-Corasick automaton for all needles in a compact form of nine bytes a state.
 //!
-//! States are numbered along chains: the first child of a state is the next number. So most transitions are one
-//! comparison of one byte, and only states with several children need the hash table. The time for each byte of text is
-//! constant on average over the text, whatever the needles are.
+//! States are numbered along chains: the first child of a state is the next number. Most transitions are therefore one
+//! comparison of one byte, and only states with several children need the hash table. The time per byte of text is
+//! constant on average over the text, for any needles.
 //!
-//! Before the automaton stands a filter: a bitmap of hashes of the first four bytes of every needle, in which ordinary
-//! text is looked up much faster than the automaton could follow it.
+//! A filter precedes the automaton: a bitmap of hashes of the first four bytes of every needle, which ordinary text
+//! passes much faster than the automaton could follow it.
 
 use crate::{forms::Needles, ignored::Ignored};
 use std::collections::HashMap;
 use zeroize::Zeroize;
 
-/// The state before anything: depth 0.
+/// Initial state, with depth 0.
 pub(crate) const ROOT: u32 = 0;
 
-/// Bytes of text that the filter looks at; no needle is shorter.
+/// Bytes of text that the filter checks; no needle is shorter.
 pub(crate) const WINDOW: u32 = 4;
 
-/// A byte that no needle holds and no state is labelled with.
+/// A byte that no needle contains and no state is labelled with.
 pub(crate) const NOWHERE: u8 = b'\r';
 
-/// Label of a state that does not follow the one before it. No needle holds it.
+/// Label of a state that does not follow the one before it. No needle contains it.
 const CHAIN_START: u8 = b'\n';
 
-/// A needle ends at this state.
+/// Flag: a needle ends at this state.
 const END: u32 = 1 << 31;
-/// Only a shorter needle ends at this state; `inner` knows its length.
+/// Flag: only a shorter needle ends at this state; `inner` has its length.
 const INNER: u32 = 1 << 30;
-/// More children than the next state.
+/// Flag: the state has children other than the next state.
 const BRANCH: u32 = 1 << 29;
 const DEPTH: u32 = BRANCH - 1;
 
 const FILTER_BITS: u32 = 20;
 
-/// Needles, ready to be found.
 pub(crate) struct Automaton {
     pub(crate) ignored: Ignored,
-    /// The byte that leads to each state; one more at the end.
+    /// The byte that leads to each state, and a `CHAIN_START` at the end.
     labels: Vec<u8>,
     links: Vec<Link>,
     /// Children that are not the next state.
@@ -71,7 +70,7 @@ struct Edge {
 
 /// States in a row: each the parent of the next.
 struct Chain {
-    /// Of the first state.
+    /// Depth of the first state.
     depth: u32,
     first: u32,
     len: u32,
@@ -80,10 +79,10 @@ struct Chain {
 }
 
 impl Automaton {
-    /// None without needles.
+    /// Builds the automaton. `None`: there are no needles.
     pub(crate) fn new(needles: &mut Needles) -> Option<Self> {
         let ignored = needles.ignored;
-        let (mut automaton, mut chains) = plant(needles.sorted(), ignored)?;
+        let (mut automaton, mut chains) = build_trie(needles.sorted(), ignored)?;
         for byte in 0..=u8::MAX {
             automaton.roots[usize::from(byte)] = automaton.child(ROOT, byte).unwrap_or(ROOT);
         }
@@ -95,7 +94,7 @@ impl Automaton {
         self.links.len()
     }
 
-    /// The longest suffix of what was read that begins a needle, after one byte more, which is not ignored.
+    /// Returns the state after another byte, not an ignored one: the longest suffix of the text that begins a needle.
     #[inline]
     pub(crate) fn advance(&self, mut state: u32, byte: u8) -> u32 {
         while state != ROOT {
@@ -107,13 +106,13 @@ impl Automaton {
         self.roots[usize::from(byte)]
     }
 
-    /// How many bytes of text the state stands for.
+    /// Returns the number of bytes of text that the state stands for.
     #[inline]
     pub(crate) fn depth(&self, state: u32) -> u32 {
         self.links[state as usize].word & DEPTH
     }
 
-    /// The length of the longest needle that ends here.
+    /// Returns the length of the longest needle that ends at the state.
     #[inline]
     pub(crate) fn ending(&self, state: u32) -> Option<u32> {
         let word = self.links[state as usize].word;
@@ -126,9 +125,9 @@ impl Automaton {
         }
     }
 
-    /// The same place in the text, but only as deep as there is something to wait for.
+    /// Follows fail links from a state without children to one with children or the root: nothing longer is under way.
     #[inline]
-    pub(crate) fn waiting(&self, mut state: u32) -> u32 {
+    pub(crate) fn nearest_open(&self, mut state: u32) -> u32 {
         while state != ROOT
             && self.labels[state as usize + 1] == CHAIN_START
             && self.links[state as usize].word & BRANCH == 0
@@ -138,7 +137,7 @@ impl Automaton {
         state
     }
 
-    /// Whether a needle may begin with these bytes, the oldest the lowest. Never wrong when it says no.
+    /// False if no needle begins with these bytes, the oldest the lowest. True may be wrong.
     #[inline]
     pub(crate) fn may_begin(&self, window: u32) -> bool {
         let (word, bit) = slot(window);
@@ -157,13 +156,13 @@ impl Automaton {
         self.edges.get(state, byte)
     }
 
-    /// Finds the fail link of each state, nearest the root first.
+    /// Sets the fail link of each state, in the order of depth.
     fn link(&mut self, chains: &mut [Chain]) {
         chains.sort_by_key(|chain| chain.depth);
-        let mut waiting = chains.iter().peekable();
+        let mut remaining = chains.iter().peekable();
         let mut active: Vec<&Chain> = Vec::new();
         for depth in 1.. {
-            while let Some(chain) = waiting.next_if(|chain| chain.depth <= depth) {
+            while let Some(chain) = remaining.next_if(|chain| chain.depth <= depth) {
                 active.push(chain);
             }
             active.retain(|chain| depth - chain.depth < chain.len);
@@ -173,15 +172,15 @@ impl Automaton {
             for chain in &active {
                 let state = chain.first + depth - chain.depth;
                 if state == chain.first {
-                    self.link_one(state, chain.parent, chain.byte);
+                    self.set_fail_link(state, chain.parent, chain.byte);
                 } else {
-                    self.link_one(state, state - 1, self.labels[state as usize]);
+                    self.set_fail_link(state, state - 1, self.labels[state as usize]);
                 }
             }
         }
     }
 
-    fn link_one(&mut self, state: u32, parent: u32, byte: u8) {
+    fn set_fail_link(&mut self, state: u32, parent: u32, byte: u8) {
         let fail = match parent {
             ROOT => ROOT,
             _ => self.advance(self.links[parent as usize].fail, byte),
@@ -203,13 +202,13 @@ impl Drop for Automaton {
         self.edges.slots.fill(Edge::default());
         self.roots.zeroize();
         self.filter.zeroize();
-        // so that the plain writes are not left out
+        // so that the compiler does not remove the plain writes
         std::hint::black_box((&self.links, &self.edges.slots));
     }
 }
 
-/// The trie of sorted needles, without fail links.
-fn plant<'a>(
+/// Builds the trie of sorted needles, without fail links.
+fn build_trie<'a>(
     needles: impl Iterator<Item = &'a [u8]> + Clone,
     ignored: Ignored,
 ) -> Option<(Automaton, Vec<Chain>)> {
@@ -224,7 +223,7 @@ fn plant<'a>(
     if longest == 0 {
         return None;
     }
-    // room for all of it at once: what grows leaves copies behind
+    // allocated in full at once, because growing would leave copies behind
     let mut labels = Vec::with_capacity(states + 1);
     let mut links = Vec::with_capacity(states);
     let mut path = Vec::with_capacity(longest + 1);
@@ -266,7 +265,7 @@ fn plant<'a>(
 }
 
 impl Edges {
-    /// The first chain is the root's and hangs on nothing.
+    /// Builds the table; the first chain is the root's and has no parent.
     fn new(chains: &[Chain]) -> Self {
         let count = (2 * chains.len()).next_power_of_two();
         let mut edges = Self {
@@ -324,7 +323,7 @@ impl Chain {
     }
 }
 
-/// Each needle with the length of the prefix it shares with the one before.
+/// Returns each needle with the length of the prefix that it shares with the one before.
 fn with_shared<'a>(needles: impl Iterator<Item = &'a [u8]>) -> impl Iterator<Item = (&'a [u8], usize)> {
     needles.scan(&[][..], |before, needle| {
         let shared = before

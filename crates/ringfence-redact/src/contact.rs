@@ -2,18 +2,18 @@
 
 use std::ops::Range;
 
-/// RFC 5321, 4.5.3.1.1.
+/// Maximum bytes of a local part (RFC 5321, 4.5.3.1.1).
 pub(crate) const LOCAL_MAX: usize = 64;
 
-/// An address has 254 bytes at most (RFC 5321, 4.5.3.1.3, without the angle brackets).
+/// Maximum bytes of a domain: an address has 254 bytes at most (RFC 5321, 4.5.3.1.3, without the angle brackets).
 const DOMAIN_MAX: usize = 254 - 1 - LOCAL_MAX;
 
-/// What a local part is made of; the rest of RFC 5322 does not occur in practice.
+/// True for the characters of a local part that occur in practice; RFC 5322 allows more.
 pub(crate) fn is_local(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"._%+-".contains(&byte)
 }
 
-/// The addresses that start in a part of the text, in order.
+/// Returns the addresses that start in a part of the text, in order.
 pub(crate) fn starting_in(text: &[u8], starts: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     let farthest = text.len().min(starts.end + LOCAL_MAX + 1);
     let signs = (starts.start..farthest).filter(|&at| text[at] == b'@');
@@ -32,7 +32,7 @@ pub(crate) fn starting_in(text: &[u8], starts: Range<usize>) -> impl Iterator<It
     })
 }
 
-/// The end of the longest domain that starts here.
+/// Returns the end of the longest domain that starts here.
 fn domain_end(text: &[u8], start: usize) -> Option<usize> {
     let limit = text.len().min(start + DOMAIN_MAX);
     let mut end = None;
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_found_whole() {
+    fn whole_addresses_are_found() {
         check("mail alice@example.com now", &["alice@example.com"]);
         check("<a.b+tag@mail.example.co.uk>.", &["a.b+tag@mail.example.co.uk"]);
         check("alice@example.com.", &["alice@example.com"]);
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_has_the_sign_is_kept() {
+    fn at_sign_without_an_address_is_kept() {
         for text in [
             "@decorator",
             "user@localhost",
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_local_part_has_a_limit() {
+    fn local_part_is_limited() {
         let text = format!("{}@example.com", "a".repeat(100));
         let found: Vec<_> = starting_in(text.as_bytes(), 0..text.len()).collect();
         assert_eq!(

@@ -1,9 +1,9 @@
-//! The forms in which a secret may be written. Each becomes a needle: a byte string to look for.
+//! The forms in which a secret may be written. Each becomes a needle: a byte string to search for.
 
 use crate::{Forms, ignored::Ignored, wiped::Wiped};
 use zeroize::Zeroizing;
 
-/// Derived forms shorter than this would be found in ordinary base64 and hex.
+/// Minimum bytes of derived forms; shorter ones would be found in ordinary base64 and hex.
 pub(crate) const SHORTEST_DERIVED: usize = 6;
 
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -12,24 +12,23 @@ const LOWER: &[u8; 16] = b"0123456789abcdef";
 const UPPER: &[u8; 16] = b"0123456789ABCDEF";
 const CASES: [&[u8; 16]; 2] = [LOWER, UPPER];
 
-/// What percent-encoders leave as it is, beside letters and digits: RFC 3986; Python's `quote`; JavaScript's
+/// Characters beside letters and digits that percent-encoders keep: RFC 3986; Python's `quote`; JavaScript's
 /// `encodeURIComponent`.
 const PERCENT_KEEPS: [&[u8]; 3] = [b"-._~", b"-._~/", b"-._~!*'()"];
 
-/// Shorter secrets are not looked for in laid-out text, nor in base64 that may have been wrapped.
-const SHORTEST_RELAID: usize = 16;
+/// Minimum bytes of a form that is searched in a layout, and of a secret whose base64 is.
+const SHORTEST_REFLOWED: usize = 16;
 const SHORTEST_WRAPPED: usize = 45;
 
-/// Needles, one after the other, without the bytes that are ignored, of which CR and LF always are two.
+/// Needles without the ignored bytes, which always include CR and LF.
 pub(crate) struct Needles {
     pub(crate) ignored: Ignored,
     bytes: Wiped,
     spans: Vec<Span>,
-    /// Where those of the secret at hand begin.
+    /// Index of the first needle of the current secret.
     first: usize,
 }
 
-/// Where in the bytes one needle is.
 #[derive(Clone, Copy)]
 struct Span {
     start: u32,
@@ -52,13 +51,12 @@ impl Needles {
         }
     }
 
-    /// Adds what a secret of several lines may look like where each line stands in a layout, and what base64 of several
-    /// lines does.
-    pub(crate) fn add_relaid(&mut self, secret: &str, forms: Forms) {
+    /// Adds the forms that may be spread over lines of a layout: a secret of several lines, and base64 of a long one.
+    pub(crate) fn add_reflowed(&mut self, secret: &str, forms: Forms) {
         let secret = secret.trim_matches(['\r', '\n']);
         self.first = self.spans.len();
         if secret.contains(['\r', '\n']) {
-            self.add(SHORTEST_RELAID, |out| out.extend(secret.as_bytes()));
+            self.add(SHORTEST_REFLOWED, |out| out.extend(secret.as_bytes()));
             if forms == Forms::All {
                 self.add_html(secret);
             }
@@ -70,9 +68,9 @@ impl Needles {
         }
     }
 
-    /// Adds what a secret may look like.
+    /// Adds the forms of a secret.
     pub(crate) fn add_secret(&mut self, secret: &str, forms: Forms) {
-        // a line break at an end is not part of what is secret; encoded, it would be
+        // line breaks at its ends are not secret, and would change the encoded forms
         let secret = secret.trim_matches(['\r', '\n']);
         self.first = self.spans.len();
         self.add(1, |out| out.extend(secret.as_bytes()));
@@ -87,7 +85,7 @@ impl Needles {
         });
         for digits in CASES {
             self.add(SHORTEST_DERIVED, |out| {
-                secret.bytes().for_each(|byte| wide(out, b"", &[byte], digits));
+                secret.bytes().for_each(|byte| hex(out, b"", &[byte], digits));
             });
         }
         for alphabet in [BASE64, BASE64_URL] {
@@ -102,7 +100,7 @@ impl Needles {
         self.add_markdown(secret);
     }
 
-    /// Each needle once, in the order of bytes.
+    /// Returns each needle once, sorted by bytes.
     pub(crate) fn sorted(&mut self) -> impl Iterator<Item = &[u8]> + Clone {
         let bytes = self.bytes.as_slice();
         self.spans
@@ -111,7 +109,7 @@ impl Needles {
         self.spans.iter().map(move |span| span.of(bytes))
     }
 
-    /// Adds one needle, unless it is too short or there already.
+    /// Adds a needle, unless it is too short or exists already.
     fn add(&mut self, shortest: usize, write: impl FnOnce(&mut Wiped)) {
         let start = self.bytes.len();
         write(&mut self.bytes);
@@ -119,7 +117,7 @@ impl Needles {
         let end = self.bytes.len();
         let shortest = match self.ignored {
             Ignored::LineBreaks => shortest,
-            Ignored::Layout => SHORTEST_RELAID,
+            Ignored::Layout => SHORTEST_REFLOWED,
         };
         let span = u32::try_from(start).ok().zip(u32::try_from(end).ok());
         let span = span.map(|(start, end)| Span { start, end });
@@ -143,8 +141,8 @@ impl Needles {
         self.bytes.truncate(kept);
     }
 
-    /// The secret within base64, `offset` bytes into a group of three: the characters that it alone decides; then
-    /// those at its end, should it be the last thing encoded.
+    /// Adds base64 of the secret, `offset` bytes into a group of three: the characters that it alone determines, and
+    /// those with the last character and padding, for a secret at the end of the encoded text.
     fn add_base64(&mut self, secret: &[u8], alphabet: &[u8; 64], offset: usize) {
         let bits = 8 * (offset + secret.len());
         let whole = (8 * offset).div_ceil(6)..bits / 6;
@@ -183,19 +181,19 @@ impl Needles {
                             match byte {
                                 b' ' => out.extend(space),
                                 _ if byte.is_ascii_alphanumeric() || keeps.contains(&byte) => out.push(byte),
-                                _ => wide(out, b"%", &[byte], digits),
+                                _ => hex(out, b"%", &[byte], digits),
                             }
                         }
                     });
                 }
             }
             self.add(SHORTEST_DERIVED, |out| {
-                secret.iter().for_each(|&byte| wide(out, b"%", &[byte], digits));
+                secret.iter().for_each(|&byte| hex(out, b"%", &[byte], digits));
             });
         }
     }
 
-    /// Within a JSON string: as little escaped as possible, `/` too, all that is not ASCII, both.
+    /// Adds JSON strings: with as few escapes as possible, with `/` escaped, with non-ASCII escaped, with both.
     fn add_json(&mut self, secret: &str) {
         for digits in CASES {
             for (slash, ascii) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -212,7 +210,7 @@ impl Needles {
                             '\u{c}' => out.extend(b"\\f"),
                             _ if char < ' ' || (ascii && !char.is_ascii()) => {
                                 for unit in char.encode_utf16(&mut [0; 2]) {
-                                    wide(out, b"\\u", &unit.to_be_bytes(), digits);
+                                    hex(out, b"\\u", &unit.to_be_bytes(), digits);
                                 }
                             }
                             _ => out.extend(char.encode_utf8(&mut [0; 4]).as_bytes()),
@@ -223,21 +221,21 @@ impl Needles {
         }
     }
 
-    /// Every character escaped, letters too: `\\uXXXX` of JSON and JavaScript, and `\\xXX` of its bytes.
+    /// Adds forms with every character escaped: as `\\uXXXX` of JSON and JavaScript, and as `\\xXX` of its bytes.
     fn add_escaped(&mut self, secret: &str) {
         for digits in CASES {
             self.add(SHORTEST_DERIVED, |out| {
                 for unit in secret.encode_utf16() {
-                    wide(out, b"\\u", &unit.to_be_bytes(), digits);
+                    hex(out, b"\\u", &unit.to_be_bytes(), digits);
                 }
             });
             self.add(SHORTEST_DERIVED, |out| {
-                secret.bytes().for_each(|byte| wide(out, b"\\x", &[byte], digits));
+                secret.bytes().for_each(|byte| hex(out, b"\\x", &[byte], digits));
             });
         }
     }
 
-    /// In HTML and XML: only what has to be, with the quotes as they are, by name, or by number; every character by
+    /// Adds HTML and XML: with the required entities, and quotes verbatim, by name or by number; every character by
     /// number, decimal or hexadecimal.
     fn add_html(&mut self, secret: &str) {
         for quotes in [
@@ -275,7 +273,7 @@ impl Needles {
         }
     }
 
-    /// In Markdown, where letters would be marks; `<` may begin a tag.
+    /// Adds Markdown: with escaped punctuation, and with and without an escaped `<`, which may begin a tag.
     fn add_markdown(&mut self, secret: &str) {
         for marks in [r"\`*_[]", r"\`*_[]<"] {
             self.add(SHORTEST_DERIVED, |out| {
@@ -289,10 +287,10 @@ impl Needles {
         }
     }
 
-    /// As Python's `repr` writes it: a string, its bytes, and `ascii()`; the quote `'` escaped or not.
+    /// Adds the forms of Python's `repr`, of the string and of its bytes, and of `ascii()`; with `'` escaped or not.
     fn add_python(&mut self, secret: &str) {
         for quote in [false, true] {
-            for beyond in [Beyond::Kept, Beyond::Bytes, Beyond::Points] {
+            for non_ascii in [NonAscii::Kept, NonAscii::Bytes, NonAscii::Points] {
                 self.add(SHORTEST_DERIVED, |out| {
                     for char in secret.chars() {
                         match char {
@@ -301,9 +299,9 @@ impl Needles {
                             '\n' => out.extend(b"\\n"),
                             '\r' => out.extend(b"\\r"),
                             '\t' => out.extend(b"\\t"),
-                            _ if char.is_ascii_control() => wide(out, b"\\x", &[char as u8], LOWER),
+                            _ if char.is_ascii_control() => hex(out, b"\\x", &[char as u8], LOWER),
                             _ if char.is_ascii() => out.push(char as u8),
-                            _ => beyond.write(out, char),
+                            _ => non_ascii.write(out, char),
                         }
                     }
                 });
@@ -312,38 +310,38 @@ impl Needles {
     }
 }
 
-/// As Python sees it (`str.isprintable`): no separator but the blank, nothing that is control, format or unassigned.
-/// Rust's own escapes draw the same line, but for marks that combine, which it escapes at the beginning of a text only.
+/// True for characters that are printable in Python (`str.isprintable`): no separator but the space, no control, format
+/// or unassigned character. Rust's `escape_debug` agrees, but escapes combining marks that begin a text: hence the `a`.
 fn is_printable(char: char) -> bool {
     let text = ['a', char].iter().collect::<String>();
     text.escape_debug().count() == 2
 }
 
-/// What `repr` makes of characters that are not ASCII.
+/// Treatment of non-ASCII characters by `repr`.
 #[derive(Clone, Copy)]
-enum Beyond {
+enum NonAscii {
     Kept,
     Bytes,
     Points,
 }
 
-impl Beyond {
+impl NonAscii {
     fn write(self, out: &mut Wiped, char: char) {
         let point = u32::from(char).to_be_bytes();
         let mut utf8 = [0; 4];
         let utf8 = char.encode_utf8(&mut utf8).as_bytes();
         match self {
-            // C1 controls are the ones that `repr` escapes and that occur
+            // `repr` escapes what is not printable, in practice C1 controls
             Self::Kept if is_printable(char) => out.extend(utf8),
-            Self::Bytes => utf8.iter().for_each(|&byte| wide(out, b"\\x", &[byte], LOWER)),
-            _ if point[..3] == [0; 3] => wide(out, b"\\x", &point[3..], LOWER),
-            _ if point[..2] == [0; 2] => wide(out, b"\\u", &point[2..], LOWER),
-            _ => wide(out, b"\\U", &point, LOWER),
+            Self::Bytes => utf8.iter().for_each(|&byte| hex(out, b"\\x", &[byte], LOWER)),
+            _ if point[..3] == [0; 3] => hex(out, b"\\x", &point[3..], LOWER),
+            _ if point[..2] == [0; 2] => hex(out, b"\\u", &point[2..], LOWER),
+            _ => hex(out, b"\\U", &point, LOWER),
         }
     }
 }
 
-fn wide(out: &mut Wiped, before: &[u8], bytes: &[u8], digits: &[u8; 16]) {
+fn hex(out: &mut Wiped, before: &[u8], bytes: &[u8], digits: &[u8; 16]) {
     out.extend(before);
     for &byte in bytes {
         out.push(digits[usize::from(byte >> 4)]);

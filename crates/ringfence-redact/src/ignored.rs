@@ -1,11 +1,11 @@
-//! Bytes that are read as if they were not there.
+//! Bytes that a search ignores.
 
-/// Which bytes a search passes over, in needles and in the text.
+/// Set of bytes that a search ignores, in needles and in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ignored {
     /// CR and LF.
     LineBreaks,
-    /// Also white space, and what stands around the lines of a diff, a quotation, a list, a table, a comment or a
+    /// Also white space, and the characters around the lines of a diff, a quotation, a list, a table, a comment or a
     /// literal.
     Layout,
 }
@@ -22,7 +22,7 @@ impl Ignored {
         }
     }
 
-    /// So many in a row may stand inside a find. Without a limit, a program could make us hold back gigabytes.
+    /// Returns the longest run of ignored bytes inside a find; without a limit, a program could make us hold gigabytes.
     pub(crate) fn run_max(self) -> u32 {
         match self {
             Self::LineBreaks => crate::LINE_BREAKS_MAX,

@@ -1,4 +1,4 @@
-//! Secrets in JSON values: in strings, in the keys of objects, and in numbers as they are written.
+//! Secrets in JSON values: in strings, in the keys of objects, and in the text of numbers.
 
 use crate::{Found, Redactor, Stream};
 use serde_json::{Map, Value};
@@ -8,16 +8,16 @@ use std::{
 };
 
 impl Redactor {
-    /// Takes secrets out of all strings, keys and numbers. A number that holds one becomes a string. Keys that become
-    /// equal are all kept: the second is followed by `#2`, and so on.
+    /// Redacts all strings, keys and numbers. A number that contains a find becomes a string. Keys that become equal
+    /// are all kept: the second gets the suffix `#2`, and so on.
     pub fn json(&self, value: &mut Value) -> Found {
         if self.is_idle() {
             return Found::default();
         }
         let mut stream = self.stream();
-        // a list of our own: nested values must not use up the stack
-        let mut left = vec![value];
-        while let Some(value) = left.pop() {
+        // no recursion: nested values must not exhaust the stack
+        let mut pending = vec![value];
+        while let Some(value) = pending.pop() {
             match value {
                 Value::Null | Value::Bool(_) => {}
                 Value::String(text) => {
@@ -30,10 +30,10 @@ impl Redactor {
                         *value = Value::String(clean);
                     }
                 }
-                Value::Array(items) => left.extend(items),
+                Value::Array(items) => pending.extend(items),
                 Value::Object(map) => {
                     rename(map, &mut stream);
-                    left.extend(map.values_mut());
+                    pending.extend(map.values_mut());
                 }
             }
         }
@@ -41,7 +41,7 @@ impl Redactor {
     }
 }
 
-/// None: there is nothing to take out.
+/// Returns the redacted text. `None`: nothing was found.
 fn cleaned(stream: &mut Stream, text: &str) -> Option<String> {
     let before = stream.found();
     let mut out = Vec::with_capacity(text.len());
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_become_equal_are_all_kept() {
+    fn equal_redacted_keys_are_all_kept() {
         let (value, _) = redacted(json!({
             "hunter22": 1, "22retnuh": 2, "31337": 3, "***REDACTED***": 4, "***REDACTED***#3": 5
         }));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_in_two_neighbours_is_not_one() {
+    fn secret_split_over_two_values_is_not_found() {
         let (value, found) = redacted(json!(["hunt", "er22"]));
         assert_eq!((value, found), (json!(["hunt", "er22"]), Found::default()));
     }

@@ -1,42 +1,42 @@
-//! Finds secrets in a stream of bytes, however they are written, and takes them out.
+//! Finds secrets in a stream of bytes, in many encodings, and redacts them.
 //!
-//! This is a courtesy to readers of the output, **not a wall**. A program that holds a secret and wants to get it
-//! out can: it needs only a form that is not listed here. To keep a secret in, do not give it to the program, and give
-//! the program no egress. Against what happens by accident (a log line, a stack trace, `env`, a dumped
-//! request) the following is exact and complete.
+//! This is a courtesy to readers of the output, **not a wall**. A program that holds a secret and wants to reveal it
+//! can: it only needs a form that is not listed here. To protect a secret, do not give it to the program, and give the
+//! program no egress. Against accidental disclosure (a log line, a stack trace, `env`, a dumped request) the following
+//! is exact and complete.
 //!
 //! # What is found
 //!
 //! Every secret of [`SHORTEST_SECRET`] to [`LONGEST_SECRET`] bytes, in these forms ([`Forms::All`]):
 //!
-//! - as it is, and reversed (by characters);
+//! - verbatim, and reversed (by characters);
 //! - hexadecimal, lower and upper case;
-//! - base64, standard and URL-safe, wherever in the encoded text it stands: the characters that the secret alone
-//!   decides, and at the end of the encoded text the last character and the padding too;
-//! - percent-encoded: the unreserved characters of RFC 3986 kept, or those of Python's `quote` or of JavaScript's
-//!   `encodeURIComponent`; a blank as `%20` or `+`; every byte as `%XX`; upper and lower case;
+//! - base64, standard and URL-safe, at any offset in the encoded text: the characters that the secret alone
+//!   determines, and at the end of the encoded text the last character and the padding too;
+//! - percent-encoded: with the unreserved characters of RFC 3986 kept, or those of Python's `quote` or of JavaScript's
+//!   `encodeURIComponent`; a space as `%20` or `+`; every byte as `%XX`; upper and lower case;
 //! - in a JSON string: with as few escapes as possible, with `\/`, in ASCII only, both; upper and lower case;
 //! - as Python's `repr` and `ascii` write strings and bytes;
 //! - with every character as `\uXXXX` or every byte as `\xXX`; upper and lower case;
-//! - in HTML and XML: with the entities that have to be, quotes as they are, by name or by number; every character by
-//!   number, decimal or hexadecimal;
+//! - in HTML and XML: with the required entities, and quotes verbatim, by name or by number; every character by number,
+//!   decimal or hexadecimal;
 //! - in Markdown: with a backslash before each of ``\ ` * _ [ ]``, and `<` with and without one.
 //!
-//! [`Forms::Plain`] knows the secret as it is and in JSON strings. Derived forms of less than six bytes are not
-//! searched: they would be found in text that has nothing to do with the secret.
+//! [`Forms::Plain`] covers the secret verbatim and in JSON strings. Derived forms of less than six bytes are not
+//! searched, because they would be found in unrelated text.
 //!
-//! CR and LF are ignored on both sides, up to [`LINE_BREAKS_MAX`] in a row: so base64 wrapped at 76 columns and a key
-//! of many lines are found in any wrapping. Line breaks inside a find go with it. Line breaks at the ends of a secret
-//! are not part of it.
+//! CR and LF are ignored in the secret and in the text, up to [`LINE_BREAKS_MAX`] in a row, so base64 wrapped at 76
+//! columns and a key of many lines are found in any wrapping. Line breaks inside a find are redacted with it. Line
+//! breaks at the ends of a secret are not part of it.
 //!
-//! Of a secret of several lines, and of the base64 of a long one, white space and what stands around the lines of a
-//! diff, a quotation, a list, a table, a comment or a literal (``+ - > | * # , " ' \ ` ``) are ignored, too, up to
-//! [`LAYOUT_MAX`] in a row: it is found where its lines are indented, prefixed or joined, as it is and in HTML, where
-//! that leaves at least 16 bytes of it.
+//! For a secret of several lines, and for the base64 of a long one, white space and the characters around the lines of
+//! a diff, a quotation, a list, a table, a comment or a literal (``+ - > | * # , " ' \ ` ``) are also ignored, up to
+//! [`LAYOUT_MAX`] in a row. It is found with its lines indented, prefixed or joined, verbatim and in HTML, if at least
+//! 16 bytes of it are left.
 //!
-//! With [`Personal::Remove`] also, in what is left: e-mail addresses; phone numbers, `+NN…` or in the US style;
-//! payment cards that pass Luhn; US social security numbers. These are told by their shape alone, so some are missed
-//! and some are found that are none.
+//! [`Personal::Remove`] also covers, in the rest of the text: e-mail addresses; phone numbers, `+NN…` or in the US
+//! style; payment cards that pass Luhn; US social security numbers. These are recognised by their shape alone, with
+//! false negatives and false positives.
 //!
 //! All finds that touch or overlap become one [`REDACTED`], or as many `*` as they have bytes
 //! ([`Redactor::filled`]). Nothing else is changed. The output does not depend on how the input is cut into pieces.
@@ -44,18 +44,17 @@
 //!
 //! # What is not found
 //!
-//! Anything else: rot13, other bases, compression, encryption, hashes; one encoding inside another; other upper and
-//! lower case; UTF-16; other characters in between (`s-e-c-r-e-t`); parts of a secret; a secret that is computed or
-//! drawn. Base64 characters at the edges of a secret, which it decides together with its neighbours, stay: up to four
-//! bits of it at each end.
+//! Anything else: rot13, other bases, compression, encryption, hashes; one encoding inside another; different case;
+//! UTF-16; other characters in between (`s-e-c-r-e-t`); parts of a secret; a secret that is computed or drawn. Base64
+//! characters at the edges of a secret, which depend on its neighbours too, stay: up to four bits of it at each end.
 //!
 //! # Cost
 //!
-//! Time is linear in the text, whatever text and secrets are; memory is that of the tables and, for each stream, at
-//! most [`LINE_BREAKS_MAX`] + 1 times the longest form, or [`LAYOUT_MAX`] + 1 times that of several lines. Tables take
+//! Time is linear in the text, for all texts and secrets; memory is that of the tables and, for each stream, at most
+//! [`LINE_BREAKS_MAX`] + 1 times the longest form, or [`LAYOUT_MAX`] + 1 times that of several lines. Tables take
 //! 128 KiB and nine bytes for each byte that forms do not share: 300 to 800 bytes for a byte of secret, and a fifth
-//! more while they are made; a caller that lets strangers choose secrets limits them. They are wiped when the last
-//! clone and the last stream are dropped. Secrets of several lines make the search five times as slow.
+//! more during construction; a caller that accepts secrets from untrusted users must limit them. Tables are wiped when
+//! the last clone and the last stream are dropped. Secrets of several lines make the search five times as slow.
 #![forbid(unsafe_code)]
 
 mod automaton;
@@ -75,60 +74,60 @@ use crate::{
 use std::{borrow::Cow, fmt, sync::Arc};
 use zeroize::Zeroizing;
 
-/// What stands in the place of a find.
+/// Replacement of a find.
 pub const REDACTED: &str = "***REDACTED***";
 
-/// Bytes of the shortest secret, line breaks not counted. Shorter ones would be found everywhere.
+/// Bytes of the shortest secret, without line breaks. Shorter ones would be found everywhere.
 pub const SHORTEST_SECRET: usize = 4;
 
 /// Bytes of the longest secret.
 pub const LONGEST_SECRET: usize = 64 * 1024;
 
-/// So many CR and LF in a row may stand inside a find.
+/// Maximum number of consecutive CR and LF inside a find.
 pub const LINE_BREAKS_MAX: u32 = 16;
 
-/// So many bytes of layout in a row may stand inside a find of a secret of several lines.
+/// Maximum number of consecutive bytes of layout inside a find of a secret of several lines.
 pub const LAYOUT_MAX: u32 = 64;
 
-/// In which forms to look for secrets.
+/// Forms in which secrets are searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forms {
-    /// All of them; for what untrusted programs write.
+    /// All forms; for the output of untrusted programs.
     All,
-    /// As it is and in JSON strings; for logs of our own.
+    /// Verbatim and in JSON strings; for our own logs.
     Plain,
 }
 
-/// What to do about people's addresses and numbers.
+/// Treatment of personal addresses and numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Personal {
-    /// Leave them.
+    /// They stay.
     Keep,
-    /// Take them out.
+    /// They are redacted.
     Remove,
 }
 
-/// How many marks were made.
+/// Number of marks made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// For secrets.
+    /// Marks for secrets.
     pub secrets: u64,
-    /// For addresses and numbers of people.
+    /// Marks for personal addresses and numbers.
     pub personal: u64,
 }
 
-/// What to take out. Clones share the tables.
+/// Redacts a set of secrets. Clones share the tables.
 #[derive(Clone)]
 pub struct Redactor {
-    /// For secrets as they are written, then for those that may be laid out in lines.
+    /// The automaton of all forms, then that of forms in a layout.
     automata: Vec<Arc<Automaton>>,
     personal: Personal,
     mask: Mask,
 }
 
-/// A text on its way through a [`Redactor`], piece by piece.
+/// A text that passes through a [`Redactor`] in pieces.
 pub struct Stream {
-    /// Each takes what the one before it leaves.
+    /// Each stage reads the output of the one before it.
     stages: Vec<Stage>,
 }
 
@@ -138,44 +137,44 @@ enum Stage {
 }
 
 impl Redactor {
-    /// Prepares the tables. Secrets that are not redactable are skipped: ask [`Redactor::is_redactable`] before.
+    /// Builds the tables. Secrets that [`Redactor::is_redactable`] rejects are skipped.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a str>, forms: Forms, personal: Personal) -> Self {
         let secrets = secrets
             .into_iter()
             .filter(|secret| Self::is_redactable(secret).is_ok());
         let secrets: Vec<&str> = secrets.collect();
-        let [mut written, mut relaid] = [Ignored::LineBreaks, Ignored::Layout].map(Needles::new);
+        let [mut exact, mut reflowed] = [Ignored::LineBreaks, Ignored::Layout].map(Needles::new);
         for secret in &secrets {
-            written.add_secret(secret, forms);
-            relaid.add_relaid(secret, forms);
+            exact.add_secret(secret, forms);
+            reflowed.add_reflowed(secret, forms);
         }
         let mut redactor = Self {
-            automata: Automaton::new(&mut written).map(Arc::new).into_iter().collect(),
+            automata: Automaton::new(&mut exact).map(Arc::new).into_iter().collect(),
             personal: Personal::Keep,
             mask: Mask::Mark,
         };
         for secret in secrets.iter().filter(|secret| secret.contains(['\r', '\n'])) {
             for first in [&redactor, &redactor.filled()] {
-                // What is left of it in a layout, where its lines have other secrets in them.
+                // Its remaining text after the first stage, if its lines contain other secrets.
                 let lines = secret.split_inclusive(['\r', '\n']).map(|line| first.text(line));
                 let left = Zeroizing::new(lines.collect::<String>());
                 if *left != **secret {
-                    relaid.add_relaid(&left, forms);
+                    reflowed.add_reflowed(&left, forms);
                 }
             }
         }
-        let relaid = Automaton::new(&mut relaid).map(Arc::new);
-        redactor.automata.extend(relaid);
+        let reflowed = Automaton::new(&mut reflowed).map(Arc::new);
+        redactor.automata.extend(reflowed);
         Self { personal, ..redactor }
     }
 
-    /// Takes nothing out.
+    /// Returns a redactor that changes nothing.
     #[must_use]
     pub fn none() -> Self {
         Self::new([], Forms::Plain, Personal::Keep)
     }
 
-    /// The same, but each byte that is found becomes a `*`: for formats that depend on lengths.
+    /// Returns the same redactor, but each byte of a find becomes a `*`: for formats that depend on lengths.
     #[must_use]
     pub fn filled(&self) -> Self {
         Self {
@@ -184,13 +183,13 @@ impl Redactor {
         }
     }
 
-    /// Whether there is nothing to look for.
+    /// True if there is nothing to redact.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.automata.is_empty() && self.personal == Personal::Keep
     }
 
-    /// Why a secret cannot be taken out, if so.
+    /// Checks that a secret can be redacted; the error is the reason why it cannot.
     pub fn is_redactable(secret: &str) -> Result<(), &'static str> {
         let bytes = secret.bytes().filter(|byte| !matches!(byte, b'\r' | b'\n'));
         if bytes.count() < SHORTEST_SECRET {
@@ -214,7 +213,7 @@ impl Redactor {
         Ok(())
     }
 
-    /// A new text.
+    /// Starts a text.
     #[must_use]
     pub fn stream(&self) -> Stream {
         let secrets = self.automata.iter();
@@ -225,29 +224,29 @@ impl Redactor {
         }
     }
 
-    /// A whole text at once.
+    /// Redacts a whole text.
     #[must_use]
     pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let changed = self.changed(text.as_bytes(), Stream::finish);
         changed.map_or(Cow::Borrowed(text), |bytes| Cow::Owned(into_text(bytes)))
     }
 
-    /// A whole text at once.
+    /// Redacts whole bytes.
     #[must_use]
     pub fn bytes<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
         let changed = self.changed(bytes, Stream::finish);
         changed.map_or(Cow::Borrowed(bytes), Cow::Owned)
     }
 
-    /// The beginning of a text whose rest is lost. Where a find may have begun at its end, that goes with it: half
-    /// of a secret is one, too.
+    /// Redacts the beginning of a text whose rest is lost. A possible beginning of a find at its end is removed too,
+    /// because half of a secret is also a secret.
     #[must_use]
     pub fn cut_text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let changed = self.changed(text.as_bytes(), |_, _| {});
         changed.map_or(Cow::Borrowed(text), |bytes| Cow::Owned(into_text(bytes)))
     }
 
-    /// `None`: it stays as it is.
+    /// Returns the redacted bytes. `None`: nothing was found.
     fn changed(&self, bytes: &[u8], finish: fn(&mut Stream, &mut Vec<u8>)) -> Option<Vec<u8>> {
         if self.is_idle() {
             return None;
@@ -259,7 +258,7 @@ impl Redactor {
         (out != bytes).then_some(out)
     }
 
-    /// States of the tables: about nine bytes each.
+    /// Returns the number of states of the tables, of about nine bytes each.
     #[must_use]
     pub fn states(&self) -> usize {
         self.automata.iter().map(|automaton| automaton.states()).sum()
@@ -276,12 +275,12 @@ impl fmt::Debug for Redactor {
 }
 
 impl Stream {
-    /// The next piece. What is sure by now is appended to `out`.
+    /// Takes the next piece. Output that can no longer change is appended to `out`.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         push(&mut self.stages, bytes, out);
     }
 
-    /// The end of the text. What is pushed after it is another text.
+    /// Ends the text. Later pieces are a new text.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         for at in 0..self.stages.len() {
             let mut rest = Zeroizing::<Vec<u8>>::default();
@@ -290,7 +289,7 @@ impl Stream {
         }
     }
 
-    /// The marks so far, in all texts.
+    /// Returns the number of marks so far, in all texts.
     #[must_use]
     pub fn found(&self) -> Found {
         let mut found = Found::default();
@@ -320,7 +319,6 @@ impl Stage {
     }
 }
 
-/// Through one stage after the other.
 fn push(stages: &mut [Stage], bytes: &[u8], out: &mut Vec<u8>) {
     match stages {
         [] => out.extend_from_slice(bytes),
@@ -333,7 +331,7 @@ fn push(stages: &mut [Stage], bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Every form of a secret is UTF-8, so what is left of UTF-8 is, too.
+/// Converts redacted text: every form of a secret is UTF-8, so the rest is still UTF-8.
 fn into_text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }

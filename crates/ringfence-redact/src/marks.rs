@@ -1,8 +1,8 @@
-//! Writes a stage's output: what is kept as it is, what was found as one mark per run of touching finds.
+//! Writes a stage's output: kept text unchanged, and one mark for each run of touching finds.
 
 use crate::REDACTED;
 
-/// What stands where something was found.
+/// Replacement of finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mask {
     /// One [`REDACTED`] for each run.
@@ -11,20 +11,20 @@ pub(crate) enum Mask {
     Fill,
 }
 
-/// The part of a stream that a stage looks at.
+/// The part of a stream that a stage has at hand.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     pub(crate) bytes: &'a [u8],
-    /// Where in the stream the first of them stands.
+    /// Position of the first byte in the stream.
     pub(crate) origin: u64,
 }
 
-/// Where the output ends. Positions are those of the stage's input, from the start of the stream.
+/// State of the output. Positions are those of the stage's input, from the start of the stream.
 pub(crate) struct Marks {
     mask: Mask,
-    /// Everything before is written.
+    /// Position up to which everything is written.
     settled: u64,
-    /// The last thing written was a mark.
+    /// True if a mark was written last.
     after_mark: bool,
     pub(crate) found: u64,
 }
@@ -34,7 +34,7 @@ impl View<'_> {
         self.origin + self.bytes.len() as u64
     }
 
-    /// The place of a position among the bytes.
+    /// Returns the index of a position in the bytes.
     pub(crate) fn index(&self, position: u64) -> usize {
         usize::try_from(position.saturating_sub(self.origin))
             .map_or(self.bytes.len(), |index| index.min(self.bytes.len()))
@@ -51,7 +51,7 @@ impl Marks {
         }
     }
 
-    /// Everything up to `position` that is not yet written was not found.
+    /// Writes the text up to `position` that is not written yet, unchanged.
     pub(crate) fn keep(&mut self, view: View<'_>, position: u64, out: &mut Vec<u8>) {
         if position > self.settled {
             out.extend_from_slice(&view.bytes[view.index(self.settled)..view.index(position)]);
@@ -60,13 +60,13 @@ impl Marks {
         }
     }
 
-    /// The text ends; what was found last touches nothing that follows.
+    /// Ends the text; the last find does not touch the text that follows.
     pub(crate) fn finish(&mut self, view: View<'_>, out: &mut Vec<u8>) {
         self.keep(view, view.end(), out);
         self.after_mark = false;
     }
 
-    /// What stands between was found; what stands before it was not.
+    /// Writes the text before `start` unchanged, and a mark for the find from `start` to `end`.
     pub(crate) fn mark(&mut self, view: View<'_>, start: u64, end: u64, out: &mut Vec<u8>) {
         self.keep(view, start, out);
         if !self.after_mark {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_that_touch_are_one_mark() {
+    fn touching_finds_become_one_mark() {
         assert_eq!(
             written(Mask::Mark, &[(2, 4), (4, 6), (5, 8)]),
             ("01***REDACTED***89".into(), 1)

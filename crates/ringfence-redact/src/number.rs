@@ -1,4 +1,4 @@
-//! Numbers that belong to a person: phones, payment cards, US social security numbers.
+//! Personal numbers: phones, payment cards, US social security numbers.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ const CARD_DIGITS: std::ops::RangeInclusive<usize> = 13..=19;
 /// E.164 allows 15; with its country code, no number is shorter than 8.
 const PHONE_DIGITS: std::ops::RangeInclusive<usize> = 8..=15;
 
-/// The next place where a number may start: where no digit stands before.
+/// Returns the next position where a number may start: a bracket, a plus sign, or a digit not after another digit.
 pub(crate) fn next_start(text: &[u8], within: Range<usize>) -> Option<usize> {
     let mut starts = within;
     starts.find(|&at| match text[at] {
@@ -17,12 +17,12 @@ pub(crate) fn next_start(text: &[u8], within: Range<usize>) -> Option<usize> {
     })
 }
 
-/// The end of the longest number that starts here.
+/// Returns the end of the longest number that starts here.
 pub(crate) fn end(text: &[u8], start: usize) -> Option<usize> {
-    if !opens(text, start) {
+    if !may_start(text, start) {
         return None;
     }
-    let ends = [phone_of_the_world, phone_of_america, card, social_security].map(|shape| shape(text, start));
+    let ends = [international_phone, us_phone, card, social_security].map(|shape| shape(text, start));
     ends.into_iter().flatten().max()
 }
 
@@ -34,19 +34,19 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// Not in the middle of a word, a version, an identifier or a longer number.
-fn opens(text: &[u8], start: usize) -> bool {
+/// True unless the position is inside a word, a version, an identifier or a longer number.
+fn may_start(text: &[u8], start: usize) -> bool {
     let before = |count: usize| start.checked_sub(count).map_or(0, |index| text[index]);
     let joined = matches!(before(1), b'.' | b'-') && is_word(before(2));
     !joined && !is_word(before(1))
 }
 
-fn closes(text: &[u8], end: usize) -> bool {
+fn may_end(text: &[u8], end: usize) -> bool {
     let joined = matches!(at(text, end), b'.' | b'-') && at(text, end + 1).is_ascii_digit();
     !joined && !is_word(at(text, end))
 }
 
-/// `count` digits, the first not below `first`.
+/// Returns the end of `count` digits, the first of which is not below `first`.
 fn digits(text: &[u8], start: usize, count: usize, first: u8) -> Option<usize> {
     let group = text.get(start..start + count)?;
     (group.iter().all(u8::is_ascii_digit) && group[0] >= first).then_some(start + count)
@@ -60,8 +60,8 @@ fn run(text: &[u8], start: usize) -> usize {
         .count()
 }
 
-/// `+`, a country code, then groups, with blanks, dots, hyphens and brackets between.
-fn phone_of_the_world(text: &[u8], start: usize) -> Option<usize> {
+/// Matches `+`, a country code, then groups separated by spaces, dots, hyphens and brackets.
+fn international_phone(text: &[u8], start: usize) -> Option<usize> {
     if at(text, start) != b'+' || !matches!(at(text, start + 1), b'1'..=b'9') {
         return None;
     }
@@ -83,9 +83,9 @@ fn phone_of_the_world(text: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// `(NXX) NXX-XXXX`, `NXX-NXX-XXXX`, `NXX.NXX.XXXX`, with a `1` before or not. With nothing but blanks between, it
-/// could be any three numbers.
-fn phone_of_america(text: &[u8], start: usize) -> Option<usize> {
+/// Matches `(NXX) NXX-XXXX`, `NXX-NXX-XXXX`, `NXX.NXX.XXXX`, with or without a `1` before. With only spaces between
+/// them and no `1` or bracket, they could be any three numbers.
+fn us_phone(text: &[u8], start: usize) -> Option<usize> {
     let separates = |index: usize| b" .-".contains(&at(text, index));
     let long = at(text, start) == b'1' && separates(start + 1);
     let area = start + 2 * usize::from(long);
@@ -102,14 +102,14 @@ fn phone_of_america(text: &[u8], start: usize) -> Option<usize> {
         return None;
     }
     here = digits(text, here, 3, b'2')?;
-    let sure = long || bracket || at(text, here) != b' ';
-    if !separates(here) || !sure {
+    let is_certain = long || bracket || at(text, here) != b' ';
+    if !separates(here) || !is_certain {
         return None;
     }
-    digits(text, here + 1, 4, b'0').filter(|&end| closes(text, end))
+    digits(text, here + 1, 4, b'0').filter(|&end| may_end(text, end))
 }
 
-/// 13 to 19 digits in one piece or in groups of four to six, that an issuer may have given out and that pass Luhn.
+/// Matches 13 to 19 digits in one piece or in groups of four to six, in an issuer's range and with a valid Luhn sum.
 fn card(text: &[u8], start: usize) -> Option<usize> {
     let mut number = [0_u8; 19];
     let (mut end, mut here, mut count) = (None, start, 0);
@@ -122,7 +122,7 @@ fn card(text: &[u8], start: usize) -> Option<usize> {
         number[count..count + len].copy_from_slice(&text[here..here + len]);
         (here, count) = (here + len, count + len);
         let number = &number[..count];
-        if CARD_DIGITS.contains(&count) && closes(text, here) && is_issued(number) && luhn(number) {
+        if CARD_DIGITS.contains(&count) && may_end(text, here) && is_issued(number) && luhn(number) {
             end = Some(here);
         }
         let next = at(text, here);
@@ -134,7 +134,7 @@ fn card(text: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// The ranges of the large networks. They leave out milliseconds since 1970 and rows of years.
+/// True for the ranges of the large card networks, which exclude milliseconds since 1970 and rows of years.
 fn is_issued(number: &[u8]) -> bool {
     let first = number[..4]
         .iter()
@@ -155,15 +155,15 @@ fn luhn(number: &[u8]) -> bool {
     sum.is_multiple_of(10)
 }
 
-/// `ddd-dd-dddd`, without the ranges that are never given out.
+/// Matches `ddd-dd-dddd`, without the ranges that are never assigned.
 fn social_security(text: &[u8], start: usize) -> Option<usize> {
     let area = digits(text, start, 3, b'0')?;
     let group = digits(text, area + 1, 2, b'0')?;
     let end = digits(text, group + 1, 4, b'0')?;
     let hyphens = text[area] == b'-' && text[group] == b'-';
-    let given = !matches!(&text[start..area], b"000" | b"666") && text[start] != b'9';
+    let is_assigned = !matches!(&text[start..area], b"000" | b"666") && text[start] != b'9';
     let whole = &text[area + 1..group] != b"00" && &text[group + 1..end] != b"0000";
-    (hyphens && given && whole && closes(text, end)).then_some(end)
+    (hyphens && is_assigned && whole && may_end(text, end)).then_some(end)
 }
 
 #[cfg(test)]
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_people_are_found() {
+    fn personal_numbers_are_found() {
         for number in [
             "+49 30 901820",
             "+4930901820",

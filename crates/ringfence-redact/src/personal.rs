@@ -1,7 +1,7 @@
-//! The second stage of a stream: takes out what identifies a person, as far as its shape tells.
+//! The last stage of a stream: redacts personal addresses and numbers, by their shape.
 //!
-//! Whether something is found depends only on the bytes near it, so the stage holds back a bounded tail: the last run
-//! of bytes that could still become part of a find.
+//! A find depends only on the bytes near it, so the stage holds back a bounded tail: the last run of bytes that could
+//! still become part of a find.
 
 use crate::{
     contact,
@@ -10,20 +10,19 @@ use crate::{
     wiped::Wiped,
 };
 
-/// Bytes after the start of a find that decide about it: the longest address and a little.
+/// Bytes after the start of a find that decide on it: the longest address and a little more.
 const AHEAD: usize = 256;
 
-/// Bytes before a position that tell whether a find may begin there.
+/// Bytes before a position that decide if a find may begin there.
 const BEHIND: usize = 2;
 
-/// Finds personal words in a stream.
 pub(crate) struct PersonalWords {
     marks: Marks,
-    /// The end of the stream so far: some that is settled, then what is not.
+    /// End of the stream so far: the last settled bytes, then those that are not settled.
     held: Wiped,
-    /// Where in the stream `held` begins.
+    /// Position of `held` in the stream.
     origin: u64,
-    /// Index in `held`: every find that begins before is written.
+    /// Index in `held`; every find that begins before it is written.
     settled: usize,
 }
 
@@ -46,10 +45,10 @@ impl PersonalWords {
         let text = self.held.as_slice();
         let tail = open_tail(&text[self.settled..]);
         self.settle(text.len() - tail, out);
-        let gone = self.settled.saturating_sub(BEHIND);
-        self.held.drop_front(gone);
-        self.origin += gone as u64;
-        self.settled -= gone;
+        let dropped = self.settled.saturating_sub(BEHIND);
+        self.held.drop_front(dropped);
+        self.origin += dropped as u64;
+        self.settled -= dropped;
     }
 
     pub(crate) fn finish(&mut self, out: &mut Vec<u8>) {
@@ -59,13 +58,13 @@ impl PersonalWords {
             origin: self.origin,
         };
         self.marks.finish(view, out);
-        // what comes next is another text
+        // the next bytes are a new text
         self.origin += self.held.len() as u64;
         self.held.drop_front(self.held.len());
         self.settled = 0;
     }
 
-    /// Writes everything that begins before an index.
+    /// Writes the text before an index, and every find that begins there.
     fn settle(&mut self, until: usize, out: &mut Vec<u8>) {
         let view = View {
             bytes: self.held.as_slice(),
@@ -74,7 +73,7 @@ impl PersonalWords {
         let mut found = |start: usize, end: usize, marks: &mut Marks| {
             marks.mark(view, view.origin + start as u64, view.origin + end as u64, out);
         };
-        // an address is known by its `@`, which may stand a good way behind its start
+        // addresses are searched apart, because an `@` may be far after the start of its address
         let mut addresses = contact::starting_in(view.bytes, self.settled..until);
         let mut address = addresses.next();
         let mut at = self.settled;
@@ -96,7 +95,7 @@ impl PersonalWords {
     }
 }
 
-/// How many of the last bytes may still become part of a find, or decide about one.
+/// Returns the number of bytes at the end that may still become part of a find, or decide on one.
 fn open_tail(text: &[u8]) -> usize {
     let mut at = text.len();
     while at > 0 && text.len() - at < AHEAD {

@@ -1,8 +1,8 @@
-//! The first stage of a stream: finds the needles and takes them out.
+//! A stage of a stream that finds the needles of an automaton and redacts them.
 //!
-//! The stage is in one of two modes. While it skips, no needle can have begun more than three bytes ago, and a window
-//! of four bytes slides over the text. Once a needle has begun, the automaton follows it, until it is back at a depth
-//! of three or less. What the automaton ignores, at least CR and LF, is read as if it were not there.
+//! The stage has two modes. While it skips, no needle can have begun more than three bytes ago, and a window of four
+//! bytes slides over the text. Once a needle has begun, the automaton follows it, until it is back at a depth of three
+//! or less. Bytes that the automaton ignores, at least CR and LF, do not count.
 
 use crate::{
     automaton::{Automaton, NOWHERE, ROOT, WINDOW},
@@ -16,24 +16,23 @@ use zeroize::Zeroize;
 /// A window without text.
 const NO_WINDOW: u32 = u32::from_le_bytes([NOWHERE; 4]);
 
-/// Finds waiting to be written, before we try to write them.
+/// Number of buffered finds at which writing is attempted.
 const FINDS_MANY: usize = 64;
 
-/// Finds needles in a stream.
 pub(crate) struct Seek {
     automaton: Arc<Automaton>,
     ignored: Ignored,
     marks: Marks,
-    /// The end of the stream so far, from where a needle may have begun.
+    /// End of the stream so far, from the first byte of a needle that may have begun.
     held: Wiped,
-    /// Where in the stream `held` begins.
+    /// Position of `held` in the stream.
     origin: u64,
     /// The last four bytes that are not ignored, the oldest the lowest.
     window: u32,
-    /// Ignored bytes since; they are called breaks here.
+    /// Consecutive ignored bytes since then, called breaks here.
     breaks: u32,
     follow: Follow,
-    /// Not skipping.
+    /// True in the following mode, false in the skipping mode.
     follows: bool,
 }
 
@@ -41,13 +40,13 @@ pub(crate) struct Seek {
 #[derive(Default)]
 struct Follow {
     state: u32,
-    /// Where it began: the first byte that was read in this mode.
+    /// Position of the first byte that was read in this mode.
     start: u64,
-    /// Bytes read since, line breaks not counted.
+    /// Bytes read since then, without breaks.
     read: u64,
-    /// Line breaks since, still in the way: the count of bytes before each, and the number of breaks up to there.
+    /// Runs of breaks since then that still matter: the count of bytes before each run, and of breaks up to its end.
     breaks: VecDeque<(u64, u64)>,
-    /// Line breaks before the first of `breaks`.
+    /// Breaks before the first of `breaks`.
     breaks_before: u64,
     /// Finds that do not touch, in order.
     finds: VecDeque<(u64, u64)>,
@@ -103,7 +102,7 @@ impl Seek {
         self.breaks = 0;
     }
 
-    /// Reads on from an index. Gives the index from where on the bytes are needed again.
+    /// Reads from an index on. Returns the index from which on the bytes must be held.
     fn read(&mut self, bytes: &[u8], from: usize, out: &mut Vec<u8>) -> usize {
         let view = View {
             bytes,
@@ -122,20 +121,20 @@ impl Seek {
             self.follow.settle(&mut self.marks, view, live, out);
             return view.index(live);
         }
-        let depth = self.automaton.depth(self.begun(3));
-        let live = back(self.ignored, bytes, depth);
+        let depth = self.automaton.depth(self.state_after(3));
+        let live = index_from_end(self.ignored, bytes, depth);
         self.marks.keep(view, self.origin + live as u64, out);
         live
     }
 
-    /// The state after the last bytes of the window.
-    fn begun(&self, count: usize) -> u32 {
+    /// Returns the state after the last `count` bytes of the window.
+    fn state_after(&self, count: usize) -> u32 {
         let last = &self.window.to_le_bytes()[4 - count..];
         last.iter()
             .fold(ROOT, |state, &byte| self.automaton.advance(state, byte))
     }
 
-    /// Slides the window until a needle begins, or to the end of the bytes.
+    /// Slides the window until a needle begins, or to the end of the bytes. Returns the index after the last byte read.
     fn skip(&mut self, view: View<'_>, mut at: usize) -> usize {
         while let Some(block) = view.bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
             if self.skip_block(*block) {
@@ -158,7 +157,7 @@ impl Seek {
         at
     }
 
-    /// Slides over eight bytes, if there is nothing among them to look at.
+    /// Slides over eight bytes. Returns false, without a change, if they must be read one by one.
     #[inline]
     fn skip_block(&mut self, block: [u8; 8]) -> bool {
         if self.ignored == Ignored::Layout {
@@ -167,7 +166,7 @@ impl Seek {
         const ONES: u64 = u64::from_le_bytes([1; 8]);
         let block = u64::from_le_bytes(block);
         let (lf, cr) = (block ^ (ONES * 10), block ^ (ONES * 13));
-        // A break is among them; it may be wrong when it says so.
+        // True if a break is among them, and sometimes if none is.
         if (lf.wrapping_sub(ONES) & !lf | cr.wrapping_sub(ONES) & !cr) & (ONES << 7) != 0 {
             return false;
         }
@@ -188,7 +187,7 @@ impl Seek {
         !hit
     }
 
-    /// The same, where many bytes are ignored: without branches, which could not be predicted.
+    /// The same for layout, in which many bytes are ignored; without branches, which would be mispredicted.
     #[inline]
     fn skip_layout(&mut self, block: [u8; 8]) -> bool {
         if self.breaks + 8 > self.ignored.run_max() {
@@ -208,7 +207,7 @@ impl Seek {
         !hit
     }
 
-    /// Slides over one byte; true: a needle may begin with the window.
+    /// Slides over a byte. Returns true if a needle may begin with the window.
     #[inline]
     fn slide(&mut self, byte: u8) -> bool {
         if self.ignored.has(byte) {
@@ -223,12 +222,12 @@ impl Seek {
         self.automaton.may_begin(self.window)
     }
 
-    /// Starts to follow, if a needle does begin with the window, which ends before `at`.
+    /// Starts to follow if a needle really begins with the window, which ends before `at`.
     fn enter(&mut self, view: View<'_>, at: usize) -> bool {
-        if self.automaton.depth(self.begun(4)) < WINDOW {
+        if self.automaton.depth(self.state_after(4)) < WINDOW {
             return false;
         }
-        let first = back(self.ignored, &view.bytes[..at], WINDOW);
+        let first = index_from_end(self.ignored, &view.bytes[..at], WINDOW);
         self.follow.begin(view.origin + first as u64);
         for &byte in &view.bytes[first..at] {
             self.follow.read(&self.automaton, byte);
@@ -237,7 +236,7 @@ impl Seek {
         true
     }
 
-    /// Follows needles until none is under way, or to the end of the bytes.
+    /// Follows needles until none is under way, or to the end of the bytes. Returns the index after the last byte read.
     fn follow(&mut self, view: View<'_>, mut at: usize, out: &mut Vec<u8>) -> usize {
         let (automaton, follow) = (&*self.automaton, &mut self.follow);
         while automaton.depth(follow.state) >= WINDOW {
@@ -274,7 +273,7 @@ impl Drop for Seek {
 }
 
 impl Follow {
-    /// Begins anew; what was found before is written by now.
+    /// Resets the state; earlier finds are already written.
     fn begin(&mut self, start: u64) {
         (self.state, self.start, self.read, self.breaks_before) = (ROOT, start, 0, 0);
         self.breaks.clear();
@@ -297,10 +296,10 @@ impl Follow {
             let start = self.position(self.read - u64::from(len));
             self.add(start, self.position(self.read - 1) + 1);
         }
-        self.state = automaton.waiting(self.state);
+        self.state = automaton.nearest_open(self.state);
     }
 
-    /// Where in the stream the byte with this count stands.
+    /// Returns the position in the stream of the byte with this count.
     fn position(&self, count: u64) -> u64 {
         let before = self.breaks.partition_point(|entry| entry.0 <= count);
         let breaks = before
@@ -309,7 +308,7 @@ impl Follow {
         self.start + count + breaks
     }
 
-    /// From where on a needle may be under way.
+    /// Returns the position of the first byte that may belong to an unfinished needle.
     fn live(&self, automaton: &Automaton) -> u64 {
         match automaton.depth(self.state) {
             0 => self.start + self.read + self.breaks.back().map_or(self.breaks_before, |last| last.1),
@@ -317,7 +316,7 @@ impl Follow {
         }
     }
 
-    /// Finds come in the order of their ends.
+    /// Adds a find, merging it with those that it touches. Finds come in the order of their ends.
     fn add(&mut self, mut start: u64, end: u64) {
         while let Some(last) = self.finds.pop_back_if(|last| last.1 >= start) {
             start = start.min(last.0);
@@ -325,7 +324,7 @@ impl Follow {
         self.finds.push_back((start, end));
     }
 
-    /// Writes what can no longer change, now that no needle can begin before `live`.
+    /// Writes everything that can no longer change, because no unfinished needle begins before `live`.
     fn settle(&mut self, marks: &mut Marks, view: View<'_>, live: u64, out: &mut Vec<u8>) {
         while let Some((start, end)) = self.finds.pop_front_if(|find| find.0 <= live) {
             marks.mark(view, start, end, out);
@@ -340,8 +339,8 @@ impl Follow {
     }
 }
 
-/// The index of the last but `count` of the bytes, without those that are ignored.
-fn back(ignored: Ignored, bytes: &[u8], mut count: u32) -> usize {
+/// Returns the index of the first of the last `count` bytes that are not ignored.
+fn index_from_end(ignored: Ignored, bytes: &[u8], mut count: u32) -> usize {
     let mut at = bytes.len();
     while count > 0 && at > 0 {
         at -= 1;

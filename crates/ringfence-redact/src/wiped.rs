@@ -1,4 +1,4 @@
-//! Bytes that may hold secrets: a buffer that never leaves a copy behind, neither when it grows nor when it is dropped.
+//! A buffer for bytes that may hold secrets: it leaves no copy behind, neither when it grows nor when it is dropped.
 
 use zeroize::Zeroize;
 
@@ -45,10 +45,10 @@ impl Wiped {
         self.bytes.truncate(self.head + len);
     }
 
-    /// `Vec` would free the old place with the bytes still in it.
+    /// Makes room without leaving a copy: `Vec` would free the old allocation with the bytes still in it.
     fn make_room(&mut self, more: usize) {
         let len = self.len();
-        // the front is reused only when that is at least half: so every byte is moved a bounded number of times
+        // the front is reused only if it is at least half, so that every byte is moved a bounded number of times
         if self.head >= len && self.bytes.capacity() - len >= more {
             self.bytes.copy_within(self.head.., 0);
             self.bytes.truncate(len);
@@ -64,7 +64,7 @@ impl Wiped {
 
 impl Drop for Wiped {
     fn drop(&mut self) {
-        // the spare capacity too, so what was cut off before is gone as well
+        // the spare capacity too, which may hold truncated bytes
         self.bytes.zeroize();
     }
 }
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_in_comes_out_in_order() {
+    fn queue_keeps_the_order() {
         let mut queue = Wiped::default();
         let (mut written, mut read) = (0_u32, 0_u32);
         for round in 0..2000_u32 {
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sliding_window_does_not_grow() {
+    fn sliding_window_does_not_grow() {
         let mut queue = Wiped::default();
         queue.extend(&[7; 1000]);
         for _ in 0..100_000 {

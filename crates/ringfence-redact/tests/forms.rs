@@ -1,5 +1,5 @@
-//! Every documented form is found, as independent encoders write it.
-#![expect(clippy::unwrap_used, reason = "an encoder of a test cannot fail")]
+//! Every documented form is found in the output of independent encoders.
+#![expect(clippy::unwrap_used, reason = "the encoders of the tests cannot fail")]
 
 use base64::prelude::{
     BASE64_STANDARD, BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE, BASE64_URL_SAFE_NO_PAD, Engine,
@@ -7,7 +7,7 @@ use base64::prelude::{
 use ringfence_redact::{Forms, Personal, REDACTED, Redactor};
 use std::fmt::Write;
 
-/// With what encoders treat specially: quotes, slashes, blanks, `+`, other scripts, a line break.
+/// Secrets with characters that encoders treat specially: quotes, slashes, spaces, `+`, other scripts, a line break.
 const SECRETS: [&str; 8] = [
     "hunter22secret",
     "a b/c+d=e~f?g\"h'i\\j\tk",
@@ -67,7 +67,7 @@ fn json(text: &str) -> String {
     json[1..json.len() - 1].to_owned()
 }
 
-/// Rust's escapes of ASCII bytes are those of Python's `bytes`, but for the quotes.
+/// Writes the `repr` of Python's `bytes`: Rust escapes ASCII in the same way, except for quotes.
 fn python_bytes(text: &str) -> String {
     text.as_bytes().escape_ascii().to_string().replace("\\\"", "\"")
 }
@@ -90,7 +90,7 @@ fn markdown(text: &str, marks: &str) -> String {
 
 type Encoder = fn(&str) -> String;
 
-/// Name, encoder; the encoded secret stands alone.
+/// Names and encoders of the forms.
 const FORMS: &[(&str, Encoder)] = &[
     ("plain", |s| s.to_owned()),
     ("plain with CRLF", |s| s.replace('\n', "\r\n")),
@@ -173,7 +173,7 @@ fn every_documented_form_is_found() {
 }
 
 #[test]
-fn python_writes_quotes_and_other_scripts_in_its_own_ways() {
+fn python_repr_of_quotes_and_non_ascii_is_found() {
     let redactor = redactor(Forms::All);
     for text in [
         r#"'a b/c+d=e~f?g"h\'i\\j\tk'"#,
@@ -188,7 +188,7 @@ fn python_writes_quotes_and_other_scripts_in_its_own_ways() {
 }
 
 #[test]
-fn python_escapes_what_cannot_be_seen_and_keeps_what_can() {
+fn python_repr_of_invisible_characters_is_found() {
     let secret = "motdepass\u{e9}\u{a0}tr\u{e8}s\u{200b}fin";
     let redactor = Redactor::new([secret], Forms::All, Personal::Keep);
     assert_eq!(
@@ -199,7 +199,7 @@ fn python_escapes_what_cannot_be_seen_and_keeps_what_can() {
 }
 
 #[test]
-fn base64_is_found_wherever_it_stands_in_what_was_encoded() {
+fn base64_is_found_at_any_offset() {
     let redactor = redactor(Forms::All);
     for secret in SECRETS {
         let secret = secret.trim_matches(['\r', '\n']);
@@ -215,7 +215,7 @@ fn base64_is_found_wherever_it_stands_in_what_was_encoded() {
                 let (before, after) = clean
                     .split_once(REDACTED)
                     .unwrap_or_else(|| panic!("{offset} {rest} {encoded}"));
-                // only characters that others decide too are left
+                // only characters that depend on the neighbours are left
                 assert_eq!(before.len(), (8 * offset).div_ceil(6));
                 let after_is = if rest == 0 {
                     0
@@ -268,7 +268,7 @@ fn line_breaks_beyond_the_limit_end_a_find() {
 }
 
 #[test]
-fn plain_forms_are_as_is_and_json() {
+fn plain_forms_are_verbatim_and_json() {
     let redactor = redactor(Forms::Plain);
     let secret = SECRETS[1];
     assert_eq!(redactor.text(secret), REDACTED);
@@ -277,7 +277,7 @@ fn plain_forms_are_as_is_and_json() {
 }
 
 #[test]
-fn what_is_documented_as_not_found_is_kept() {
+fn undetected_forms_are_kept() {
     let redactor = redactor(Forms::All);
     let twice = BASE64_STANDARD.encode(hex(SECRETS[0].as_bytes()));
     for text in [
@@ -292,7 +292,7 @@ fn what_is_documented_as_not_found_is_kept() {
 }
 
 #[test]
-fn secrets_that_cannot_be_taken_out_are_named_and_skipped() {
+fn unredactable_secrets_are_rejected_and_skipped() {
     for secret in ["", "abc", "a\nb\r\nc", "    ", " \t\n  ", "REDACTED", "***R"] {
         assert!(Redactor::is_redactable(secret).is_err(), "{secret:?}");
         let redactor = Redactor::new([secret], Forms::All, Personal::Keep);
@@ -312,7 +312,7 @@ fn secrets_that_cannot_be_taken_out_are_named_and_skipped() {
 
 /// claim: [SEC-2]
 #[test]
-fn a_secret_of_several_lines_is_found_in_a_layout() {
+fn multiline_secret_is_found_in_a_layout() {
     let redactor = redactor(Forms::All);
     let key = SECRETS[3].trim_end();
     let found = |text: &str| {
@@ -344,7 +344,7 @@ fn a_secret_of_several_lines_is_found_in_a_layout() {
             "{between:?}"
         );
     }
-    // A difference in which lines of another text stand between is none of it; nor are numbers.
+    // Lines of other text in between, as in a diff, are not layout; nor are numbers.
     for between in ["\n+x\n ", "\n2 ", &(all_layout + "  ")] {
         assert!(!found(&key.replace('\n', between)), "the control: {between:?}");
     }
@@ -359,7 +359,7 @@ fn a_secret_of_several_lines_is_found_in_a_layout() {
     };
     let clean = redactor.text(&wrapped(key)).into_owned();
     assert!(clean.contains(REDACTED) && clean.len() < 60, "{clean}");
-    // Also where one of its lines has a secret of its own.
+    // Also if one of its lines contains another secret.
     let pair = [
         "hunter2hunter2",
         "user: bob\npassword: hunter2hunter2\nhost: db.internal",

@@ -1,12 +1,12 @@
-//! Texts made to break the redactor: to make it slow, to make it hold back, to make it find what is not there.
-#![expect(clippy::unwrap_used, reason = "an encoder of a test cannot fail")]
+//! Hostile texts: they try to make the redactor slow, to make it hold back output, or to cause false finds.
+#![expect(clippy::unwrap_used, reason = "the encoders of the tests cannot fail")]
 
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD, Engine};
 use proptest::{prelude::*, test_runner::TestRng};
 use ringfence_redact::{Forms, Found, LINE_BREAKS_MAX, Personal, REDACTED, Redactor};
 use std::time::{Duration, Instant};
 
-/// Quadratic time would take hours.
+/// Limit of linear time; quadratic time would take hours.
 const LINEAR: Duration = Duration::from_secs(60);
 
 fn run(redactor: &Redactor, text: &[u8], piece: usize) -> (Vec<u8>, Found) {
@@ -40,8 +40,8 @@ fn long_secrets_of_one_letter_take_linear_time() {
 }
 
 #[test]
-fn secrets_within_secrets_take_linear_time() {
-    // each state of the long one ends a shorter one, and each ends with the start of all the others
+fn nested_secrets_take_linear_time() {
+    // each state of the longest secret ends a shorter one, and each secret ends with the starts of all others
     let secrets: Vec<String> = (4..400)
         .map(|len| "ab".repeat(len / 2) + &"a".repeat(len % 2))
         .collect();
@@ -60,7 +60,7 @@ fn secrets_within_secrets_take_linear_time() {
 }
 
 #[test]
-fn shapes_of_people_take_linear_time() {
+fn personal_shapes_take_linear_time() {
     let redactor = Redactor::new([], Forms::All, Personal::Remove);
     for part in [
         "@", "a@", "a.", "a@b.", "+1 ", "(", "1-", "4111-", "4111 ", "+1(2)", "a", "1",
@@ -74,7 +74,7 @@ fn shapes_of_people_take_linear_time() {
 }
 
 #[test]
-fn no_text_makes_us_hold_back_more_than_the_limit() {
+fn held_back_bytes_are_bounded() {
     let secret = "abcdefghijklmnopqrstuvwxyz".repeat(4);
     let redactor = Redactor::new([&*secret], Forms::All, Personal::Remove);
     let breaks = "\n".repeat(LINE_BREAKS_MAX as usize);
@@ -102,7 +102,7 @@ fn no_text_makes_us_hold_back_more_than_the_limit() {
     }
 }
 
-/// 100 MB that hold no secret; the sequence is the same in every run.
+/// 100 MB without a secret; the sequence is the same in every run.
 #[test]
 fn ordinary_text_is_not_mistaken_for_a_secret() {
     const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -144,7 +144,7 @@ fn ordinary_text_is_not_mistaken_for_a_secret() {
         assert_eq!(found.secrets, 0);
         assert!(out == text.as_bytes());
     }
-    // the same redactor is not blind
+    // the control: the same redactor finds a secret
     assert_eq!(redactor.text(&BASE64_STANDARD.encode(&secrets[99])), REDACTED);
 }
 
@@ -175,7 +175,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1500))]
 
     #[test]
-    fn any_form_of_any_secret_goes_and_all_else_stays(
+    fn every_form_of_every_secret_is_removed_and_nothing_else(
         secrets in prop::collection::vec("[ -~]{8,40}|\\PC{8,40}", 1..8),
         parts in prop::collection::vec((any::<prop::sample::Index>(), 0_usize..9, "[a-z<>.#\n]{0,30}"), 1..6),
         wrap in prop::option::of(1_usize..20),

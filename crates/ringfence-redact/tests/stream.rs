@@ -1,5 +1,5 @@
-//! Pieces: the output is the same however the input is cut, and comes as early as it can.
-#![allow(clippy::unwrap_used, reason = "a test ends where it is surprised")]
+//! Chunking: the output is the same for any chunks of the input, and is written as early as possible.
+#![allow(clippy::unwrap_used, reason = "a test panics on failure")]
 
 use proptest::prelude::*;
 use ringfence_redact::{Forms, Found, LINE_BREAKS_MAX, Personal, REDACTED, Redactor};
@@ -18,7 +18,7 @@ fn cut(redactor: &Redactor, text: &[u8], sizes: &[usize]) -> (Vec<u8>, Found) {
     (out, stream.found())
 }
 
-/// What the documents say, in the plainest way: for needles as they are.
+/// Reference implementation of the documented behaviour for verbatim needles.
 fn reference(needles: &[String], text: &[u8], fill: Option<u8>) -> Vec<u8> {
     let mut covered = vec![false; text.len()];
     for needle in needles {
@@ -59,7 +59,7 @@ fn end_of(needle: &[u8], text: &[u8]) -> Option<usize> {
     None
 }
 
-/// Texts over few letters hold overlaps of all kinds.
+/// Texts over few letters, which contain overlaps of all kinds.
 fn narrow(len: std::ops::Range<usize>) -> impl Strategy<Value = String> {
     prop::collection::vec(
         prop::sample::select(vec!['a', 'a', 'a', 'b', 'b', '\n', '\r']),
@@ -72,7 +72,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn the_output_is_what_the_documents_say(
+    fn output_matches_the_reference(
         secrets in prop::collection::vec("[ab]{4,9}", 1..6),
         text in narrow(0..200),
         breaks in prop::collection::vec((0_usize..200, 14_usize..20), 0..3),
@@ -94,7 +94,7 @@ proptest! {
 
     /// claim: [SEC-3]
     #[test]
-    fn all_forms_and_personal_words_do_not_depend_on_the_pieces(
+    fn output_does_not_depend_on_chunking(
         secrets in prop::collection::vec("[ -~]{4,30}", 0..4),
         parts in prop::collection::vec((0_usize..14, any::<prop::sample::Index>(), "[ -~\r\n]{0,12}"), 0..30),
         sizes in prop::collection::vec(1_usize..90, 1..6),
@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn without_secrets_nothing_changes(text in prop::collection::vec(any::<u8>(), 0..300), size in 1_usize..50) {
+    fn text_without_secrets_is_unchanged(text in prop::collection::vec(any::<u8>(), 0..300), size in 1_usize..50) {
         prop_assert_eq!(&cut(&Redactor::none(), &text, &[size]).0, &text);
         let other = Redactor::new(["not in there at all"], Forms::All, Personal::Keep);
         prop_assert_eq!(cut(&other, &text, &[size]), (text, Found::default()));
@@ -135,7 +135,7 @@ proptest! {
     }
 
     #[test]
-    fn a_text_stays_a_text(secret in "\\PC{2,12}", text in "\\PC{0,40}", again in "\\PC{0,40}") {
+    fn redacted_text_is_valid_utf8(secret in "\\PC{2,12}", text in "\\PC{0,40}", again in "\\PC{0,40}") {
         let redactor = Redactor::new([secret.as_str()], Forms::All, Personal::Remove);
         let whole = format!("{text}{secret}{again}");
         let clean = redactor.bytes(whole.as_bytes()).into_owned();
@@ -143,8 +143,8 @@ proptest! {
     }
 }
 
-/// What is out after each piece.
-fn shown(redactor: &Redactor, pieces: &[&str]) -> Vec<String> {
+/// Returns the output after each piece.
+fn outputs(redactor: &Redactor, pieces: &[&str]) -> Vec<String> {
     let mut stream = redactor.stream();
     let show = |piece: &&str| {
         let mut out = Vec::new();
@@ -155,43 +155,49 @@ fn shown(redactor: &Redactor, pieces: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn text_comes_out_at_once() {
+fn text_is_output_immediately() {
     let redactor = Redactor::new(["s3cretvalue", "s3cr-else"], Forms::Plain, Personal::Keep);
-    assert_eq!(shown(&redactor, &["hello ", "you\n"]), ["hello ", "you\n"]);
-    // only what may have begun waits
+    assert_eq!(outputs(&redactor, &["hello ", "you\n"]), ["hello ", "you\n"]);
+    // only a possible beginning of a secret is held back
     assert_eq!(
-        shown(&redactor, &["see s3", "cre", "t!"]),
+        outputs(&redactor, &["see s3", "cre", "t!"]),
         ["see ", "", "s3cret!"]
     );
-    assert_eq!(shown(&redactor, &["s3cr", "s3", "x"]), ["", "s3cr", "s3x"]);
-    assert_eq!(shown(&redactor, &["s", "\r", "\n", "x"]), ["", "", "", "s\r\nx"]);
-    // a find does not wait for what follows
-    assert_eq!(shown(&redactor, &["s3cretvalue", "\n"]), [REDACTED, "\n"]);
-    assert_eq!(shown(&redactor, &["s3cretvalue", "s3cretvalue"]), [REDACTED, ""]);
+    assert_eq!(outputs(&redactor, &["s3cr", "s3", "x"]), ["", "s3cr", "s3x"]);
+    assert_eq!(
+        outputs(&redactor, &["s", "\r", "\n", "x"]),
+        ["", "", "", "s\r\nx"]
+    );
+    // a find is written without the text after it
+    assert_eq!(outputs(&redactor, &["s3cretvalue", "\n"]), [REDACTED, "\n"]);
+    assert_eq!(
+        outputs(&redactor, &["s3cretvalue", "s3cretvalue"]),
+        [REDACTED, ""]
+    );
 }
 
 #[test]
-fn a_longer_secret_swallows_the_one_it_begins_with() {
+fn longer_secret_absorbs_its_prefix() {
     let redactor = Redactor::new(["abcdef", "abcdefghij"], Forms::Plain, Personal::Keep);
     assert_eq!(
-        shown(&redactor, &["xabcdef", "gh", "ij."]),
+        outputs(&redactor, &["xabcdef", "gh", "ij."]),
         [&format!("x{REDACTED}"), "", "."]
     );
     assert_eq!(
-        shown(&redactor, &["xabcdef", "gh", "."]),
+        outputs(&redactor, &["xabcdef", "gh", "."]),
         [&format!("x{REDACTED}"), "", "gh."]
     );
 }
 
 #[test]
-fn personal_words_wait_only_for_their_end() {
+fn personal_words_are_held_back_only_until_their_end() {
     let redactor = Redactor::new([], Forms::Plain, Personal::Remove);
     assert_eq!(
-        shown(&redactor, &["hello ", "you, ", "x\n"]),
+        outputs(&redactor, &["hello ", "you, ", "x\n"]),
         ["hello ", "you, ", "x\n"]
     );
     assert_eq!(
-        shown(&redactor, &["to alice@exam", "ple.com", " "]),
+        outputs(&redactor, &["to alice@exam", "ple.com", " "]),
         ["to ", "", &format!("{REDACTED} ")]
     );
     let mut stream = redactor.stream();
@@ -201,7 +207,7 @@ fn personal_words_wait_only_for_their_end() {
 }
 
 #[test]
-fn a_stream_begins_anew_after_its_end() {
+fn stream_restarts_after_finish() {
     let redactor = Redactor::new(["secretvalue"], Forms::All, Personal::Remove);
     let mut stream = redactor.stream();
     for _ in 0..3 {
@@ -225,7 +231,7 @@ fn a_stream_begins_anew_after_its_end() {
 }
 
 #[test]
-fn personal_words_are_found_wherever_they_are_cut() {
+fn personal_words_are_found_at_any_cut() {
     let longest = format!(
         "{}@{}.com",
         "l".repeat(64),
@@ -284,7 +290,7 @@ fn personal_words_are_found_wherever_they_are_cut() {
 }
 
 #[test]
-fn what_stands_before_a_cut_still_counts() {
+fn context_before_a_cut_counts() {
     let redactor = Redactor::new([], Forms::Plain, Personal::Remove);
     let text = format!("{}0.4111111111111111@{}", "a".repeat(10), "b".repeat(400));
     for size in 1..text.len() {

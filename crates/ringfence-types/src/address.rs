@@ -7,28 +7,28 @@
 use crate::closed_words;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Who is behind an address.
+/// The kind of network that an address belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reach {
-    /// The public Internet, and the only one that needs no word of the operator.
+    /// The public Internet, the only reach that needs no permission of the operator.
     Public,
     /// The machine itself.
     Loopback,
-    /// Somebody's own network: RFC 1918, unique local, and what was meant so before.
+    /// A private network: RFC 1918, unique local, and their deprecated predecessors.
     Private,
-    /// The link: what answers there did not have to be routed.
+    /// The link: reached without a router.
     LinkLocal,
     /// Between a provider and its customers (RFC 6598).
     Shared,
-    /// A cloud's service that hands out credentials, or steers the machine.
+    /// A cloud's service that issues credentials or controls the machine.
     Metadata,
-    /// Many at once.
+    /// Several recipients at once.
     Multicast,
-    /// Documentation, benchmarks, tunnels whose end is not to be seen, and whatever was never given to anybody.
+    /// Documentation, benchmarks, tunnels whose end cannot be seen, and addresses that were never assigned.
     Reserved,
 }
 
-/// What hands out credentials, wherever it lives; looked up before all else.
+/// Metadata services, which are inside other networks; looked up first.
 const METADATA_V4: [Ipv4Addr; 8] = [
     Ipv4Addr::new(169, 254, 169, 254), // AWS, Google, Azure, DigitalOcean, OpenStack and others
     Ipv4Addr::new(169, 254, 170, 2),   // AWS: tasks of ECS
@@ -37,7 +37,7 @@ const METADATA_V4: [Ipv4Addr; 8] = [
     Ipv4Addr::new(169, 254, 0, 23),    // Tencent
     Ipv4Addr::new(100, 100, 100, 200), // Alibaba
     Ipv4Addr::new(192, 0, 0, 192),     // Oracle
-    Ipv4Addr::new(168, 63, 129, 16),   // Azure: the host below the machine, at an address that looks public
+    Ipv4Addr::new(168, 63, 129, 16),   // Azure: the virtual machine's host, at an address that looks public
 ];
 
 const METADATA_V6: [Ipv6Addr; 4] = [
@@ -47,7 +47,7 @@ const METADATA_V6: [Ipv6Addr; 4] = [
     Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42),   // Scaleway
 ];
 
-/// Network, length of its prefix, what it is. No two overlap.
+/// Network, prefix length, reach. No two overlap.
 const V4: [(Ipv4Addr, u32, Reach); 15] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8, Reach::Reserved),
     (Ipv4Addr::new(10, 0, 0, 0), 8, Reach::Private),
@@ -67,7 +67,7 @@ const V4: [(Ipv4Addr, u32, Reach); 15] = [
     (Ipv4Addr::new(240, 0, 0, 0), 4, Reach::Reserved),
 ];
 
-/// The first that fits says it; those that carry an IPv4 address are judged before ([`carried`]).
+/// The first match counts; addresses that contain an IPv4 address are judged before ([`embedded_ipv4`]).
 const V6: [(Ipv6Addr, u32, Reach); 11] = [
     (Ipv6Addr::LOCALHOST, 128, Reach::Loopback),
     (Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 48, Reach::Private),
@@ -75,7 +75,7 @@ const V6: [(Ipv6Addr, u32, Reach); 11] = [
     (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10, Reach::LinkLocal),
     (Ipv6Addr::new(0xfec0, 0, 0, 0, 0, 0, 0, 0), 10, Reach::Private),
     (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8, Reach::Multicast),
-    // Protocol assignments, Teredo (2001::/32) among them: where such a tunnel ends is not to be seen.
+    // Protocol assignments, including Teredo (2001::/32): the end of such a tunnel cannot be seen.
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23, Reach::Reserved),
     (
         Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0),
@@ -84,12 +84,12 @@ const V6: [(Ipv6Addr, u32, Reach); 11] = [
     ),
     (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20, Reach::Reserved),
     (Ipv6Addr::new(0x5f00, 0, 0, 0, 0, 0, 0, 0), 16, Reach::Reserved),
-    // All that was ever given out for the public Internet.
+    // All that was ever assigned for the public Internet.
     (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3, Reach::Public),
 ];
 
 impl Reach {
-    /// What an address leads to; an IPv4 address inside an IPv6 one is judged as itself.
+    /// Returns the reach of an address; an IPv4 address inside an IPv6 one is judged as itself.
     pub fn of(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(address) => of_v4(address),
@@ -115,7 +115,7 @@ fn of_v6(address: Ipv6Addr) -> Reach {
     if METADATA_V6.contains(&address) {
         return Reach::Metadata;
     }
-    if let Some(reach) = carried(address) {
+    if let Some(reach) = embedded_ipv4(address) {
         return reach;
     }
     let holds =
@@ -124,13 +124,13 @@ fn of_v6(address: Ipv6Addr) -> Reach {
     found.map_or(Reach::Reserved, |(_, _, reach)| *reach)
 }
 
-/// Addresses that are a way of writing an IPv4 address, or a way to one.
-fn carried(address: Ipv6Addr) -> Option<Reach> {
+/// Returns the reach of an address that is a notation of an IPv4 address or a tunnel to one.
+fn embedded_ipv4(address: Ipv6Addr) -> Option<Reach> {
     let [a, b, c, d, e, f, g, h] = address.segments();
     let last = of_v4(join(g, h));
     match [a, b, c, d, e, f] {
         [0, 0, 0, 0, 0, 0xffff] | [0x64, 0xff9b, 0, 0, 0, 0] => Some(last),
-        // IPv4-compatible: given up long ago, so never public; `::` and `::1` are themselves.
+        // IPv4-compatible: deprecated, so never public; `::` and `::1` are themselves.
         [0, 0, 0, 0, 0, 0] if (g, h) != (0, 0) && (g, h) != (0, 1) => Some(match last {
             Reach::Public => Reach::Reserved,
             other => other,
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_services_are_known_wherever_they_live() {
+    fn metadata_services_are_found_in_every_notation() {
         for address in METADATA_V4 {
             check(&address.to_string(), Reach::Metadata);
             check(&format!("::ffff:{address}"), Reach::Metadata);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_inside_an_address_is_judged_as_itself() {
+    fn embedded_ipv4_address_is_judged_as_itself() {
         use Reach::*;
         check("::ffff:1.1.1.1", Public);
         check("::ffff:127.0.0.1", Loopback);

@@ -1,10 +1,10 @@
-//! What makes a sandbox.
+//! The backends that create sandboxes.
 
 use crate::{Tier, closed_words};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The makers of sandboxes.
+/// A backend that creates sandboxes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Backend {
@@ -17,7 +17,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// The tier of its sandboxes; `native` is the one of native sandboxes here.
+    /// Returns the tier of its sandboxes; `native` is the tier of native sandboxes on this host.
     pub fn tier(self, native: Tier) -> Tier {
         match self {
             Self::Native => native,

@@ -1,22 +1,22 @@
-//! Checks of code and data before anything runs: what is asked, and what is found.
+//! Checks of code and data before anything runs: requests and reports.
 
 use crate::{closed_words, words::text_word};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// The most findings that one answer lists; the rest are counted.
+/// Maximum number of findings that one report lists; the rest are only counted.
 pub const ISSUES_MAX: usize = 1000;
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Worth knowing; nothing is refused for it.
+    /// For information; nothing is refused for it.
     Info,
-    /// It reaches for more than ordinary programs need; refused by `validate: strict`.
+    /// The code uses more than ordinary programs need; refused by `validate: strict`.
     Warning,
-    /// It cannot run, the profile forbids it, or it can have no honest purpose.
+    /// The code cannot run, the profile forbids it, or it cannot have an honest purpose.
     Error,
 }
 
@@ -24,62 +24,62 @@ pub enum Severity {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Issue {
-    /// From 1.
+    /// First line, from 1.
     pub line: u32,
-    /// From 1, in characters.
+    /// First column, from 1, in characters.
     pub column: u32,
-    /// From 1.
+    /// Last line, from 1.
     pub end_line: u32,
-    /// From 1, in characters; the first after the finding.
+    /// Column after the finding, from 1, in characters.
     pub end_column: u32,
-    /// Which rule; see the reference.
+    /// Id of the rule; see the reference.
     pub rule: String,
-    /// How bad it is.
+    /// Severity of the finding.
     pub severity: Severity,
-    /// What it is, and why that matters.
+    /// The finding, and why it matters.
     pub message: String,
-    /// What to do about it.
+    /// The next step.
     pub hint: String,
 }
 
-/// What became of code that was looked at.
+/// Verdict about checked code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// No finding is an error.
     Pass,
-    /// None is an error after imports were added.
+    /// No finding is an error after imports were added.
     Fixed,
-    /// One is.
+    /// A finding is an error.
     Reject,
 }
 
-/// What was found of code. Read without running it.
+/// Findings about code, from reading it without running it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Validation {
-    /// The verdict is not `reject`.
+    /// True if the verdict is not `reject`.
     pub valid: bool,
-    /// In one word.
+    /// Verdict in one word.
     pub verdict: Verdict,
-    /// By position; at most [`ISSUES_MAX`], the graver before the others.
+    /// Findings by position; at most [`ISSUES_MAX`], the more severe in preference.
     pub issues: Vec<Issue>,
-    /// All of them.
+    /// Number of all findings.
     pub issues_total: u32,
-    /// What was added to the code: `import json`.
+    /// Additions to the code, such as `import json`.
     pub fixes_applied: Vec<String>,
-    /// The code with the fixes; none: there is nothing to fix.
+    /// Code with the fixes; none: there is nothing to fix.
     pub fixed_code: Option<String>,
-    /// The same in fewer words.
+    /// Summary of the findings.
     pub validation: Summary,
-    /// What the code consists of.
+    /// Contents of the code.
     pub analysis: Analysis,
-    /// What to do, by what was found.
+    /// Next steps, by the findings.
     pub recommendations: Vec<String>,
 }
 
 impl Validation {
-    /// The same, where a warning is enough to reject.
+    /// Returns it with the verdict `reject`; without errors, the warnings are the reasons.
     #[must_use]
     pub fn rejected(mut self) -> Self {
         self.valid = false;
@@ -97,44 +97,44 @@ impl Validation {
     }
 }
 
-/// The most lines of a [`Summary`].
+/// Maximum number of lines of a [`Summary`].
 pub const ERRORS_MAX: usize = 100;
 
-/// What rejects it, one line each.
+/// Findings that reject the code, one line each.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Summary {
-    /// Nothing rejects it.
+    /// True if no finding rejects it.
     pub valid: bool,
-    /// `line 3: ...`
+    /// Lines such as `line 3: ...`.
     pub errors: Vec<String>,
-    /// All in one sentence.
+    /// Summary in one sentence.
     pub message: String,
 }
 
-/// Counts.
+/// Contents of code, counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Analysis {
-    /// Lines.
+    /// Number of lines.
     pub line_count: u32,
-    /// Unicode characters.
+    /// Number of Unicode characters.
     pub character_count: u32,
-    /// Functions and methods, with a name or without.
+    /// Number of functions and methods, with or without a name.
     pub functions: u32,
-    /// Classes.
+    /// Number of classes.
     pub classes: u32,
-    /// What is imported, as it is named there, in alphabetical order.
+    /// Imported modules, as the code names them, in alphabetical order.
     pub imports: Vec<String>,
-    /// Hosts that the code names, in alphabetical order. Naming one opens nothing.
+    /// Hosts that the code names, in alphabetical order. Naming a host grants no access.
     pub domains: Vec<String>,
-    /// Decisions plus one (McCabe), of everything together.
+    /// Decisions plus one (McCabe), of the whole code.
     pub cyclomatic_complexity: u32,
-    /// The same in a word.
+    /// Cyclomatic complexity in a word.
     pub estimated_complexity: Complexity,
 }
 
-/// By cyclomatic complexity: up to 10, up to 50, more.
+/// Level of cyclomatic complexity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Complexity {
@@ -147,18 +147,18 @@ pub enum Complexity {
     High,
 }
 
-/// Whether code is looked at before it runs.
+/// Check of code before it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Validate {
-    /// Not.
+    /// No check.
     #[default]
     Off,
-    /// Findings are told with the result. What the profile forbids is refused.
+    /// Findings are reported with the result. Code that the profile forbids is refused.
     Warn,
-    /// The same, and missing imports are added.
+    /// As `warn`, and missing imports are added.
     Fix,
-    /// Warnings are refused, too.
+    /// As `warn`, and warnings are refused, too.
     Strict,
 }
 
@@ -166,18 +166,18 @@ pub enum Validate {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Profile {
-    /// Everything: the kernel is the wall.
+    /// All modules: only the kernel's walls apply.
     #[default]
     Unrestricted,
     /// Modules that compute.
     Basic,
-    /// And those for data.
+    /// Those of `basic`, and modules for data.
     DataScience,
-    /// And those that speak to others.
+    /// Those of `basic`, and modules for the network.
     Network,
-    /// And those that work on files.
+    /// Those of `basic`, and modules for files.
     Filesystem,
-    /// `basic`, and nothing by which Python code gets around itself.
+    /// Those of `basic`, without the means to circumvent the check.
     Strict,
 }
 
@@ -187,7 +187,7 @@ closed_words!(Validate: Off = "off", Warn = "warn", Fix = "fix", Strict = "stric
 closed_words!(Profile: Unrestricted = "unrestricted", Basic = "basic", DataScience = "data_science", Network = "network",
     Filesystem = "filesystem", Strict = "strict");
 
-/// Of one request.
+/// Maximum number of modules in one request.
 pub const IMPORTS_MAX: usize = 1000;
 const MODULE_CHARS_MAX: usize = 256;
 
@@ -215,18 +215,18 @@ impl TryFrom<String> for ModuleName {
 
 text_word!(ModuleName);
 
-/// What a Python program may import, and by which rules it is read. Made by the policy.
+/// Allowed imports of a Python program and the profile of its rules, as the policy has decided.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rules {
-    /// Whose rules.
+    /// Profile of the rules.
     pub profile: Profile,
-    /// Modules, each with what lies below it; none: all.
+    /// Allowed modules, each with its submodules; none: all.
     pub imports: Option<BTreeSet<ModuleName>>,
 }
 
 impl Rules {
-    /// Everything may be imported.
+    /// Allows every import.
     pub fn unrestricted() -> Self {
         Self {
             profile: Profile::Unrestricted,
@@ -234,74 +234,74 @@ impl Rules {
         }
     }
 
-    /// Whether there is anything that they forbid.
+    /// True if they forbid any import.
     pub fn restrict(&self) -> bool {
         self.imports.is_some()
     }
 }
 
-/// What was found of JSON.
+/// Report of a JSON check.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JsonReport {
-    /// It is what the schema says.
+    /// True if it conforms to the schema.
     pub valid: bool,
-    /// Its registered name, or `inline`.
+    /// Registered name of the schema, or `inline`.
     pub schema: String,
-    /// All of them, at most [`ISSUES_MAX`].
+    /// All errors, at most [`ISSUES_MAX`].
     pub errors: Vec<JsonError>,
-    /// How many there are.
+    /// Number of all errors.
     pub errors_total: u64,
 }
 
-/// One place where JSON is not what its schema says.
+/// A violation of a JSON schema.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JsonError {
-    /// JSON Pointer (RFC 6901) to the value; empty: the whole.
+    /// JSON Pointer (RFC 6901) to the value; empty: the whole document.
     pub path: String,
-    /// What is wrong.
+    /// Description of the error.
     pub message: String,
-    /// The schema's keyword that it breaks.
+    /// Keyword of the schema that is violated.
     pub keyword: String,
-    /// What that keyword says.
+    /// Value of that keyword.
     pub expected: serde_json::Value,
     /// The value, or its beginning.
     pub actual: serde_json::Value,
 }
 
-/// What was found of a table.
+/// Report of a CSV check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CsvReport {
-    /// Nothing is wrong.
+    /// True without errors.
     pub valid: bool,
-    /// Without the header.
+    /// Number of rows without the header.
     pub row_count: u64,
-    /// Of the header.
+    /// Number of columns in the header.
     pub column_count: u64,
-    /// As they stand there.
+    /// Headers as they are written.
     pub headers: Vec<String>,
-    /// Those that are required and not there; each is an error of row 0, too.
+    /// Required headers that are missing; each is also an error of row 0.
     pub missing_headers: Vec<String>,
-    /// At most [`ISSUES_MAX`], in the order of the rows.
+    /// Errors in the order of the rows, at most [`ISSUES_MAX`].
     pub errors: Vec<CsvError>,
-    /// How many there are.
+    /// Number of all errors.
     pub errors_total: u64,
 }
 
-/// One field that is not what it should be.
+/// An invalid field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CsvError {
     /// Row from 1, without the header; 0 is the header.
     pub row: u64,
-    /// Its header; none: the whole row.
+    /// Header of the field; none: the whole row.
     pub column: Option<String>,
     /// The field, or its beginning.
     pub value: String,
-    /// What it should be.
+    /// Expected value.
     pub expected: String,
-    /// In one sentence.
+    /// Description in one sentence.
     pub message: String,
 }

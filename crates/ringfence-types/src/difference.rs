@@ -1,11 +1,11 @@
-//! Two texts as one unified difference of bounded time and length.
+//! The unified difference of two texts, in bounded time and length.
 
 use similar::TextDiff;
 use std::time::Instant;
 
 const CUT: &str = "[the rest is not shown]\n";
 
-/// The difference, and whether it was cut. After `until` it is all old and all new lines.
+/// Returns the difference, and true if it was cut. Lines not compared by `until` are shown as all old and all new.
 pub fn unified_diff(names: [&str; 2], texts: [&str; 2], until: Instant, bytes_max: usize) -> (String, bool) {
     let mut configuration = TextDiff::configure();
     let diff = configuration.deadline(until).diff_lines(texts[0], texts[1]);
@@ -34,14 +34,14 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_unified() {
+    fn difference_of_two_texts_is_unified() {
         let expect = "--- a\n+++ b\n@@ -1,3 +1,3 @@\n a\n-b\n-c\n+B\n+c\n\\ No newline at end of file\n";
         assert_eq!(diff("a\nb\nc\n", "a\nB\nc", 1000), (expect.to_owned(), false));
         assert_eq!(diff("a\n", "a\n", 1000), (String::new(), false));
     }
 
     #[test]
-    fn a_long_difference_is_cut_at_a_line() {
+    fn long_difference_is_cut_at_a_line() {
         let long = "0123456789\u{e9}\n".repeat(100);
         let (cut, is_cut) = diff("", &long, 200);
         assert!(is_cut && !diff("", &long, 2000).1);

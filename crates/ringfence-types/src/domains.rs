@@ -1,17 +1,17 @@
-//! The hosts that a program asks for. Here they are texts with a limit; the egress crate gives them their meaning.
+//! The hosts that a request names. Here they are texts with a limit; the egress crate interprets them.
 
 use crate::RequestError;
 use std::collections::BTreeSet;
 
-/// The most that one request names.
+/// Maximum number of hosts in one request.
 pub const DOMAINS_MAX: usize = 64;
-/// The longest, in bytes.
+/// Maximum length of a host, in bytes.
 const DOMAIN_BYTES_MAX: usize = 1024;
 
-/// Which hosts a program may reach.
+/// Hosts that a program may reach.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AllowedDomains {
-    /// All that the policy gives its namespace.
+    /// All that the policy grants its namespace.
     #[default]
     Granted,
     /// These of them.
@@ -21,12 +21,12 @@ pub enum AllowedDomains {
 }
 
 impl AllowedDomains {
-    /// Of a list that a caller gave; none: it gave none.
-    pub fn asked(list: Option<Vec<String>>) -> Self {
+    /// Creates it from the list of a caller, if there is one.
+    pub fn from_request(list: Option<Vec<String>>) -> Self {
         list.map_or(Self::Granted, |list| Self::Only(list.into_iter().collect()))
     }
 
-    /// What is named.
+    /// Returns the hosts that are named.
     pub fn names(&self) -> Option<&BTreeSet<String>> {
         match self {
             Self::Granted => None,
@@ -34,13 +34,13 @@ impl AllowedDomains {
         }
     }
 
-    /// Counts and lengths.
+    /// Checks count and lengths.
     pub(crate) fn check(&self) -> Result<(), RequestError> {
         let names = self.names().into_iter().flatten();
         if names.clone().count() > DOMAINS_MAX {
             return Err(RequestError::invalid(
                 format!("there are more than {DOMAINS_MAX} hosts in allowed_domains."),
-                "Say with `*.example.com` what many names have in common.",
+                "Use a pattern such as `*.example.com` for many names.",
             ));
         }
         if names.clone().any(|name| name.len() > DOMAIN_BYTES_MAX) {

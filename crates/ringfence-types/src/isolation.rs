@@ -1,4 +1,4 @@
-//! How strong a sandbox is, as every result says it.
+//! The strength of a sandbox, as every result reports it.
 
 use crate::closed_words;
 use schemars::JsonSchema;
@@ -11,22 +11,22 @@ use std::collections::BTreeMap;
 pub enum Tier {
     /// Every layer: namespaces, own root, no network, Landlock, seccomp, no capabilities, limits.
     Full,
-    /// A container whose system calls a kernel of its own answers (gVisor).
+    /// A container with its own kernel for system calls (gVisor).
     Gvisor,
     /// A container of a container engine: namespaces, seccomp, no capabilities, limits; no Landlock, and the engine's
     /// daemon behind it.
     Container,
-    /// No user namespaces on the host: Landlock, seccomp and limits only. The operator has to ask for it.
+    /// No user namespaces on the host: Landlock, seccomp and limits only. The operator has to enable it.
     Landlock,
 }
 
 impl Tier {
-    /// Whether its sandboxes have a network namespace, without which there is no egress.
+    /// True if its sandboxes have a network namespace, without which there is no egress.
     pub fn has_network(self) -> bool {
         self != Self::Landlock
     }
 
-    /// The tier of native sandboxes where this one is the least that is accepted: `landlock` is asked for by name.
+    /// Returns the tier of native sandboxes if this is the lowest accepted tier: `landlock` must be set by name.
     pub fn native(self) -> Self {
         match self {
             Self::Landlock => Self::Landlock,
@@ -37,10 +37,10 @@ impl Tier {
 
 closed_words!(Tier: Full = "full", Gvisor = "gvisor", Container = "container", Landlock = "landlock");
 
-/// One wall: is it up, and by what means.
+/// The state of one layer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LayerState {
-    /// False only for a layer that this tier does without.
+    /// False only for a layer that this tier lacks.
     pub active: bool,
     /// The mechanism and its version or size: "abi 7", "cgroup v1, 512 MiB".
     pub detail: String,
@@ -49,17 +49,17 @@ pub struct LayerState {
 /// The tier of one run and its layers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Isolation {
-    /// Named strength.
+    /// Name of the strength.
     pub tier: Tier,
-    /// Names of the layers that this run did without.
+    /// Names of the layers that this run lacked.
     pub inactive: Vec<String>,
-    /// Layer name to state, every layer that exists. A front end may leave them out of what it tells.
+    /// State of every layer that exists, by name. A front end may omit them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub layers: BTreeMap<String, LayerState>,
 }
 
 impl Isolation {
-    /// Of the state of every layer.
+    /// Creates it from the state of every layer.
     pub fn new(tier: Tier, layers: BTreeMap<String, LayerState>) -> Self {
         let inactive = layers.iter().filter(|(_, state)| !state.active);
         Self {

@@ -1,4 +1,4 @@
-//! The languages that a sandbox runs, and the names that people use for them.
+//! The languages that a sandbox runs, and their names.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,7 @@ impl Language {
         ("py", Language::Python),
     ];
 
-    /// The name in results.
+    /// Returns the name in results.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Python => "python",
@@ -43,7 +43,7 @@ impl Language {
         }
     }
 
-    /// The language whose interpreter runs it.
+    /// Returns the language whose interpreter runs it.
     #[must_use]
     pub fn runs_as(self) -> Self {
         match self {
@@ -52,7 +52,7 @@ impl Language {
         }
     }
 
-    /// The language whose packages its programs have: those of a shell script are the Python's that it calls.
+    /// Returns the language whose packages its programs have: a shell script has those of the Python that it calls.
     #[must_use]
     pub fn packaged_as(self) -> Self {
         match self {
@@ -61,7 +61,7 @@ impl Language {
         }
     }
 
-    /// By the ending of a script's name.
+    /// Returns the language of a file extension.
     pub fn from_extension(extension: &str) -> Option<Self> {
         match extension {
             "py" => Some(Self::Python),
@@ -72,7 +72,7 @@ impl Language {
         }
     }
 
-    /// By the first line of a script (`#!/usr/bin/env python3`).
+    /// Returns the language of a script by its first line (`#!/usr/bin/env python3`).
     pub fn from_shebang(code: &str) -> Option<Self> {
         let line = code.lines().next()?.strip_prefix("#!")?;
         let mut words = line.split_whitespace();
@@ -100,7 +100,7 @@ impl fmt::Display for Language {
 impl FromStr for Language {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        // `Python` and `python3.12` leave no doubt.
+        // `Python` and `python3.12` are unambiguous.
         let lower = text.to_ascii_lowercase();
         let stem = lower.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
         let stem = if stem == "nodejs" { "node" } else { stem };
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_meant_in_any_case_and_with_a_version() {
+    fn language_name_is_read_in_any_case_and_with_a_version() {
         let check = |text: &str, expect: Option<Language>| {
             assert_eq!(text.parse().ok(), expect, "{text}");
         };
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shebang_names_the_language() {
+    fn language_is_read_from_a_shebang() {
         let check =
             |line: &str, expect: Option<Language>| assert_eq!(Language::from_shebang(line), expect, "{line}");
         check("#!/usr/bin/env python3\nprint(1)", Some(Language::Python));

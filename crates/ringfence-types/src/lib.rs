@@ -33,7 +33,7 @@ pub use isolation::{Isolation, LayerState, Tier};
 pub use language::Language;
 pub use limits::{Limits, LimitsRequest, parse_size};
 pub use packages::{
-    REQUIREMENT_CHARS_MAX, REQUIREMENTS_MAX, Requirement, RequirementError, packages_refused, requirements,
+    REQUIREMENT_CHARS_MAX, REQUIREMENTS_MAX, Requirement, RequirementError, requirements, with_packages_hint,
 };
 pub use request::{
     CODE_BYTES_MAX, ExecuteRequest, FILES_BYTES_MAX, FILES_MAX, InputFile, Priority, STDIN_BYTES_MAX,

@@ -1,8 +1,8 @@
-//! What a run may use. `LimitsRequest` is what a caller asks for; `Limits` is what the operator's policy grants.
+//! Limits of a run: `LimitsRequest` is a caller's request; `Limits` is what the operator's policy grants.
 
 use serde::{Deserialize, Serialize};
 
-/// Every number is set: this is what the jail enforces.
+/// The limits that the jail enforces; every number is set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Memory of the whole tree, page cache of its private disk included, in bytes.
@@ -20,13 +20,13 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// A private disk lies in memory, of which it leaves half to programs.
+    /// Returns the size of the private disk, which is in memory and leaves half of the memory to programs.
     pub fn private_disk_bytes(&self) -> u64 {
         self.disk_bytes.min(self.memory_bytes / 2)
     }
 }
 
-/// What a caller asked for; absent means the namespace's default.
+/// The limits that a caller has requested; absent means the namespace's default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LimitsRequest {
@@ -44,7 +44,7 @@ pub struct LimitsRequest {
     pub max_disk_mb: Option<u64>,
 }
 
-/// Reads "256m", "1g", "512MiB", "1073741824" as bytes; powers of 1024, as container tools do.
+/// Parses "256m", "1g", "512MiB" or "1073741824"; powers of 1024, as container tools do. Below 1 MiB needs a unit.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_as_container_tools_read_them() {
+    fn sizes_are_parsed_as_by_container_tools() {
         let check = |text: &str, expect: Option<u64>| assert_eq!(parse_size(text).ok(), expect, "{text}");
         check("256m", Some(256 << 20));
         check("1g", Some(1 << 30));

@@ -1,9 +1,9 @@
-//! The nearest valid name for a mistyped one: a refusal that says what was probably meant saves a round trip.
+//! The nearest valid name for a mistyped one: a refusal with the probable name saves a round trip.
 
-/// Longer words than any of our names are not worth comparing.
+/// Words longer than all of our names are not compared.
 const WORD_CHARS_MAX: usize = 64;
 
-/// The known name that `word` most likely stands for, if any is near.
+/// Returns the known name that `word` most likely stands for, if one is near.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if word.chars().count() > WORD_CHARS_MAX {
         return None;
@@ -17,7 +17,7 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     (distance <= (name.chars().count() / 3).max(1)).then_some(name)
 }
 
-/// " Did you mean `x`?", or nothing.
+/// Returns " Did you mean `x`?", or an empty text.
 pub fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     nearest(word, known).map_or_else(String::new, |name| format!(" Did you mean `{name}`?"))
 }
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_name_is_found_and_a_stranger_is_not() {
+    fn nearest_name_is_found_and_a_distant_one_is_not() {
         let known = ["timeout_seconds", "language", "code", "files"];
         let check = |word: &str, expect: Option<&str>| assert_eq!(nearest(word, known), expect, "{word}");
         check("timeout_second", Some("timeout_seconds"));

@@ -1,52 +1,52 @@
-//! The packages that a request asks for: names and versions, as Python (PEP 508) and npm write them. An option, an
+//! The packages that a request names: names and versions, in the notation of Python (PEP 508) and npm. An option, an
 //! address, a path or another source cannot be written here.
 
 use crate::{ErrorCode, Language, RequestError};
 use std::collections::BTreeSet;
 
-/// The most requirements of one set.
+/// Maximum number of requirements in one set.
 pub const REQUIREMENTS_MAX: usize = 100;
-/// The longest requirement, in characters.
+/// Maximum length of a requirement, in characters.
 pub const REQUIREMENT_CHARS_MAX: usize = 200;
 
-/// One requirement, in the one way of writing it.
+/// One requirement, in its canonical form.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Requirement {
     name: String,
     text: String,
 }
 
-/// Why a text is no requirement.
+/// The reason for which a text is not a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequirementError {
-    /// Or none.
+    /// No characters, or too many.
     #[error("it is empty or has more than {REQUIREMENT_CHARS_MAX} characters")]
     Length,
-    /// A character that no requirement has.
+    /// A character that a requirement cannot have.
     #[error("it holds the character {0:?}")]
     Character(char),
-    /// `-` is its first character.
-    #[error("it begins as an option of the installer does")]
+    /// The first character is `-`.
+    #[error("it begins with `-`, as an option of the installer does")]
     Option,
-    /// Another source than the index.
+    /// A source other than the index.
     #[error("it names an address or a file instead of a package of the index")]
     Source,
     /// The package's name is invalid.
     #[error("it does not begin with the name of a package")]
     Name,
-    /// What is in brackets.
-    #[error("what stands in [] are no names")]
+    /// The text in brackets is invalid.
+    #[error("the text in [] is not a list of names")]
     Extras,
-    /// It is no range or tag either.
-    #[error("what follows the name is no version")]
+    /// The version, range or tag is invalid.
+    #[error("the text after the name is not a version")]
     Version,
-    /// What follows the `;`.
-    #[error("what follows the `;` is no condition")]
+    /// The text after the `;` is invalid.
+    #[error("the text after the `;` is not a condition")]
     Marker,
 }
 
 impl Requirement {
-    /// A requirement of a language's packages.
+    /// Parses a requirement of a language's packages.
     pub fn parse(language: Language, text: &str) -> Result<Self, RequirementError> {
         let text = text.trim_matches(' ');
         if text.is_empty() || text.chars().count() > REQUIREMENT_CHARS_MAX {
@@ -65,20 +65,20 @@ impl Requirement {
         }
     }
 
-    /// The package's name: for Python as PEP 503 normalises it.
+    /// Returns the package's name; for Python, normalised by PEP 503.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// As the installer is given it.
+    /// Returns the text for the installer.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 }
 
-/// A refusal of packages. For a shell script it says what they are: a command of the system was perhaps meant.
+/// Adds a hint to a refusal of packages of a shell script, which may have meant a command of the system.
 #[must_use]
-pub fn packages_refused(mut error: RequestError, language: Language) -> RequestError {
+pub fn with_packages_hint(mut error: RequestError, language: Language) -> RequestError {
     let may_be_names = matches!(
         error.code,
         ErrorCode::InvalidArgument | ErrorCode::PackageUnavailable
@@ -89,7 +89,7 @@ pub fn packages_refused(mut error: RequestError, language: Language) -> RequestE
     error
 }
 
-/// The requirements of one request.
+/// Parses the requirements of one request.
 pub fn requirements(language: Language, texts: &[String]) -> Result<BTreeSet<Requirement>, RequestError> {
     if texts.is_empty() {
         return Ok(BTreeSet::new());
@@ -97,7 +97,7 @@ pub fn requirements(language: Language, texts: &[String]) -> Result<BTreeSet<Req
     if texts.len() > REQUIREMENTS_MAX {
         return Err(RequestError::invalid(
             format!("more than {REQUIREMENTS_MAX} packages."),
-            "Name those that the program imports; what they need comes with them.",
+            "Name those that the program imports; their dependencies are included.",
         ));
     }
     let parse = |text: &String| {
@@ -105,22 +105,20 @@ pub fn requirements(language: Language, texts: &[String]) -> Result<BTreeSet<Req
             let shown: String = text.chars().take(64).collect();
             let is_npms = text.contains('@') && Requirement::parse(Language::Node, text).is_ok();
             let hint = match language.packaged_as() {
-                Language::Python if is_npms => {
-                    "That is how npm names packages: with it, give the language node."
-                }
+                Language::Python if is_npms => "That is npm's notation: it goes with the language node.",
                 Language::Python => {
                     "Name packages of the index, as `numpy`, `numpy==2.1.0` or `requests[socks]>=2`."
                 }
                 _ => "Name packages of the registry, as `lodash`, `lodash@4` or `@scope/name@^1.2`.",
             };
             let error = RequestError::invalid(format!("the package {shown:?}: {error}."), hint);
-            packages_refused(error, language)
+            with_packages_hint(error, language)
         })
     };
     texts.iter().map(parse).collect()
 }
 
-/// PEP 508 without its addresses.
+/// Parses PEP 508 without its addresses.
 fn python(text: &str) -> Result<Requirement, RequirementError> {
     let (before, marker) = match text.split_once(';') {
         Some((before, marker)) => (before.trim_end_matches(' '), Some(condition(marker)?)),
@@ -175,7 +173,7 @@ fn join(parts: &BTreeSet<String>) -> String {
     parts.iter().map(String::as_str).collect::<Vec<_>>().join(",")
 }
 
-/// A name of a package or an extra, as PEP 503 normalises it.
+/// Normalises the name of a package or an extra by PEP 503.
 fn python_name(name: &str) -> Option<String> {
     let is_end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     let good = name
@@ -190,7 +188,7 @@ fn python_name(name: &str) -> Option<String> {
 
 const COMPARISONS: [&str; 8] = ["===", "~=", "==", "!=", "<=", ">=", "<", ">"];
 
-/// One clause: a comparison and a version of PEP 440.
+/// Parses one clause: a comparison and a version of PEP 440.
 fn comparison(clause: &str) -> Option<String> {
     let operator = COMPARISONS
         .into_iter()
@@ -204,7 +202,7 @@ fn comparison(clause: &str) -> Option<String> {
     is_version(public).then(|| format!("{operator}{}{any}", public.to_ascii_lowercase()))
 }
 
-/// PEP 440: numbers, the words of its releases, and a local part.
+/// True for a version of PEP 440: numbers, the words of its releases, and a local part.
 fn is_version(version: &str) -> bool {
     const WORDS: [&str; 13] = [
         "a", "alpha", "b", "beta", "c", "dev", "post", "pre", "preview", "r", "rc", "rev", "v",
@@ -232,7 +230,7 @@ fn is_version(version: &str) -> bool {
     })
 }
 
-/// A condition of PEP 508, written with single blanks.
+/// Parses a condition of PEP 508 and writes it with single spaces.
 fn condition(text: &str) -> Result<String, RequirementError> {
     let words = marker_words(text).ok_or(RequirementError::Marker)?;
     let mut left = words.iter().map(String::as_str).peekable();
@@ -242,7 +240,7 @@ fn condition(text: &str) -> Result<String, RequirementError> {
     Ok(words.join(" "))
 }
 
-/// Deeper than anybody nests.
+/// Maximum nesting of parentheses, above any in practice.
 const MARKER_DEPTH_MAX: usize = 16;
 
 const MARKER_VARIABLES: [&str; 12] = [
@@ -316,7 +314,7 @@ fn one_of<'a>(words: &mut std::iter::Peekable<impl Iterator<Item = &'a str>>, de
     compares && words.next().is_some_and(is_value)
 }
 
-/// `name` or `@scope/name`, and after an `@` a version, a range or a tag of the registry.
+/// Parses `name` or `@scope/name`, and after an `@` a version, a range or a tag of the registry.
 fn node(text: &str) -> Result<Requirement, RequirementError> {
     let at = text
         .char_indices()
@@ -353,7 +351,7 @@ fn node(text: &str) -> Result<Requirement, RequirementError> {
     })
 }
 
-/// npm takes what ends so for a file.
+/// True for a name that npm takes for a file.
 fn is_archive(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     [".tgz", ".tar", ".tar.gz"].iter().any(|end| text.ends_with(end))
@@ -390,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn requirements_of_python_have_one_way_of_being_written() {
+    fn requirements_of_python_are_canonical() {
         let check = |text, expect| check(Language::Python, text, Ok(expect));
         check("numpy", "numpy");
         check(" NumPy ", "numpy");
@@ -413,7 +411,7 @@ mod tests {
 
     /// claim: [PKG-1]
     #[test]
-    fn nothing_but_a_requirement_gets_to_pip() {
+    fn only_a_requirement_reaches_pip() {
         let check = |text: &str, error| check(Language::Python, text, Err(error));
         check("", E::Length);
         check(&"a".repeat(201), E::Length);
@@ -470,7 +468,7 @@ mod tests {
 
     /// claim: [PKG-1]
     #[test]
-    fn nothing_but_a_requirement_gets_to_npm() {
+    fn only_a_requirement_reaches_npm() {
         let check = |text: &str, error| check(Language::Node, text, Err(error));
         check("--registry=https://evil.test", E::Option);
         check("-g", E::Option);
@@ -504,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_is_bounded_and_the_same_however_it_is_written() {
+    fn set_of_requirements_is_limited_and_canonical() {
         let set = |texts: &[&str]| {
             let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
             requirements(Language::Python, &texts)

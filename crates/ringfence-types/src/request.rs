@@ -1,4 +1,4 @@
-//! A request as the engine takes it: parsed by a front end, each part checked, nothing decided yet.
+//! A request as the engine takes it: parsed by a front end, each part checked, without a decision of the policy.
 
 use crate::{
     AllowedDomains, Argument, Backend, EnvName, EnvValue, IMPORTS_MAX, Language, LimitsRequest, ModuleName,
@@ -8,70 +8,70 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The longest code, in bytes.
+/// Maximum length of the code, in bytes.
 pub const CODE_BYTES_MAX: usize = 1 << 20;
-/// The most input files of one request.
+/// Maximum number of input files of one request.
 pub const FILES_MAX: usize = 1000;
-/// All input files together, in bytes.
+/// Maximum size of all input files together, in bytes.
 pub const FILES_BYTES_MAX: usize = 64 << 20;
-/// The longest standard input given with a request (a stream has no such bound), in bytes.
+/// Maximum length of standard input in a request, in bytes (a stream has no such limit).
 pub const STDIN_BYTES_MAX: usize = 64 << 20;
 const ARGUMENTS_MAX: usize = 1000;
 const ENV_MAX: usize = 2000;
 const SECRETS_MAX: usize = 1000;
 
-/// What a caller wants to run. Construct with [`ExecuteRequest::new`] and fill in.
+/// A caller's request to run code. Construct with [`ExecuteRequest::new`] and fill in.
 #[derive(Clone, Debug)]
 pub struct ExecuteRequest {
     /// The program text.
     pub code: String,
     /// Its language.
     pub language: Language,
-    /// How it is called in tracebacks; `main.py` and the like when absent.
+    /// Its name in tracebacks; if absent, `main.py` or that of the language.
     pub name: Option<ScriptName>,
     /// Tenant.
     pub namespace: Namespace,
-    /// Words after the program's name.
+    /// Arguments after the program's name.
     pub args: Vec<Argument>,
     /// Added to the environment, which is otherwise built from nothing.
     pub env: BTreeMap<EnvName, EnvValue>,
-    /// Standard input, when the front end does not stream one.
+    /// Standard input, if the front end does not stream it.
     pub stdin: Vec<u8>,
     /// Written into the workspace before the program starts.
     pub files: Vec<InputFile>,
-    /// Wishes; clamped by policy.
+    /// Requested limits; the policy lowers them to its caps.
     pub limits: LimitsRequest,
     /// False: stdout and stderr are drained and counted, not kept.
     pub capture_output: bool,
-    /// Where the program may write.
+    /// The directory behind `/workspace`.
     pub workspace: WorkspaceSource,
     /// Secrets of the namespace that the program gets as environment variables.
     pub secrets: BTreeSet<EnvName>,
-    /// The session in which it runs; none: a sandbox of its own.
+    /// Session in which it runs; none: a sandbox of its own.
     pub session: Option<SessionId>,
     /// Packages that the program imports; see [`crate::requirements`].
     pub packages: BTreeSet<Requirement>,
-    /// Which hosts it may reach.
+    /// Hosts that it may reach.
     pub allowed_domains: AllowedDomains,
-    /// Whose turn comes sooner when requests wait.
+    /// Priority in the queue.
     pub priority: Option<Priority>,
-    /// Whether the code is checked before it runs.
+    /// Check of the code before it runs.
     pub validate: Validate,
-    /// What Python may import, and by which rules it is read; none: what the operator has chosen.
+    /// Profile of the imports and rules for Python code; none: the operator's choice.
     pub profile: Option<Profile>,
-    /// Modules that Python may import, beside those of the profile.
+    /// Modules that Python may import in addition to those of the profile.
     pub allowed_imports: Option<BTreeSet<ModuleName>>,
-    /// What makes its sandbox; none: what the operator has chosen.
+    /// Backend of its sandbox; none: the operator's choice.
     pub backend: Option<Backend>,
 }
 
-/// How often a request's line has its turn: four times, twice, once.
+/// Relative share of a queue: high four, normal two, low one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {
     /// Half as often as normal.
     Low,
-    /// What is not said otherwise.
+    /// The default.
     Normal,
     /// Twice as often as normal.
     High,
@@ -82,14 +82,14 @@ closed_words!(Priority: Low = "low", Normal = "normal", High = "high");
 /// One file to write into the workspace.
 #[derive(Clone, Debug)]
 pub struct InputFile {
-    /// Below the workspace.
+    /// Path below the workspace.
     pub path: WorkspacePath,
     /// Content.
     pub bytes: Vec<u8>,
 }
 
 impl ExecuteRequest {
-    /// A request with nothing but code.
+    /// Creates a request with only code.
     pub fn new(language: Language, code: impl Into<String>) -> Self {
         Self {
             code: code.into(),
@@ -115,27 +115,27 @@ impl ExecuteRequest {
         }
     }
 
-    /// A Python program.
+    /// Creates a request for a Python program.
     pub fn python(code: impl Into<String>) -> Self {
         Self::new(Language::Python, code)
     }
 
-    /// A JavaScript program for Node.js.
+    /// Creates a request for a JavaScript program for Node.js.
     pub fn node(code: impl Into<String>) -> Self {
         Self::new(Language::Node, code)
     }
 
-    /// A TypeScript program for Node.js.
+    /// Creates a request for a TypeScript program for Node.js.
     pub fn typescript(code: impl Into<String>) -> Self {
         Self::new(Language::Typescript, code)
     }
 
-    /// A bash script.
+    /// Creates a request for a bash script.
     pub fn shell(code: impl Into<String>) -> Self {
         Self::new(Language::Shell, code)
     }
 
-    /// Each file is named once, and none is also a directory of another.
+    /// Checks that each file is given once, and that no file is also a directory of another.
     fn check_paths(&self) -> Result<(), RequestError> {
         let mut paths: Vec<&WorkspacePath> = self.files.iter().map(|file| &file.path).collect();
         paths.sort();
@@ -158,7 +158,7 @@ impl ExecuteRequest {
         Ok(())
     }
 
-    /// What a session has is decided when it is created.
+    /// Refuses arguments that were set when the session was created.
     fn check_in_session(&self) -> Result<(), RequestError> {
         let limits = &self.limits;
         let given = [
@@ -169,12 +169,11 @@ impl ExecuteRequest {
             ("max_disk_mb", limits.max_disk_mb.is_some()),
         ];
         match given.into_iter().find(|(_, is_given)| *is_given) {
-            Some((name, _)) => Err(session::belongs_to_creation(name)),
+            Some((name, _)) => Err(session::set_at_creation(name)),
             None => Ok(()),
         }
     }
 
-    /// Lists of names: of secrets, of modules.
     fn check_names(&self) -> Result<(), RequestError> {
         if self.secrets.len() > SECRETS_MAX {
             return Err(RequestError::invalid(
@@ -185,7 +184,7 @@ impl ExecuteRequest {
         if let Some(name) = self.secrets.iter().find(|name| self.env.contains_key(name)) {
             return Err(RequestError::invalid(
                 format!(
-                    "`{}` is given in `env` and asked for in `secrets`.",
+                    "`{}` is given in `env` and requested in `secrets`.",
                     name.as_str()
                 ),
                 "Leave it out of one of them.",
@@ -195,13 +194,13 @@ impl ExecuteRequest {
         if modules.is_some_and(|modules| modules.len() > IMPORTS_MAX) {
             return Err(RequestError::invalid(
                 "there are more than 1000 modules in allowed_imports.",
-                "Name packages; what lies below them comes with them.",
+                "Name packages; their modules are included.",
             ));
         }
         Ok(())
     }
 
-    /// Checks what no single field can: sizes and counts.
+    /// Checks sizes, counts and combinations, which no single field can.
     pub fn check(&self) -> Result<(), RequestError> {
         let refuse = |message: &str, hint: &str| Err(RequestError::invalid(message, hint));
         if self.code.trim().is_empty() {

@@ -10,21 +10,21 @@ use std::fmt;
 pub struct ExecutionResult {
     /// Unique for this execution.
     pub execution_id: String,
-    /// The same; the name that older callers use.
+    /// The same id, under the name that older callers use.
     pub request_id: String,
     /// Tenant.
     pub namespace: String,
-    /// The session that it ran in.
+    /// Session in which it ran.
     pub session_id: Option<String>,
-    /// Why the session has ended with it; null while it lives, or without a session.
+    /// Reason for which the session has ended with it; null if the session is still open, or without one.
     pub session_ended: Option<String>,
     /// Language of the program.
     pub language: Language,
-    /// What made the sandbox: `native`.
+    /// Backend that created the sandbox: `native`.
     pub backend: String,
     /// True when the program ended by itself with status 0 and its language reported no error.
     pub success: bool,
-    /// How it ended, by the kernel's word.
+    /// End of the program, as the kernel reports it.
     pub exit: Exit,
     /// The status, or 128 + signal, or 124 for a timeout, 137 for out of memory.
     pub exit_code: i32,
@@ -36,16 +36,16 @@ pub struct ExecutionResult {
     pub stdout_bytes: u64,
     /// Bytes written by the program, kept or not, counted after redaction.
     pub stderr_bytes: u64,
-    /// Whether output was dropped past the limit.
+    /// Streams whose output past the limit was dropped.
     pub truncated: Truncated,
-    /// Whether output was not UTF-8; the text then holds U+FFFD in its place.
+    /// Streams whose output was not UTF-8; the text has U+FFFD in its place.
     pub lossy: Lossy,
-    /// Value of the last expression, else of `result`, `_` or `output`; JSON where it can be. An integer that 64 bits
-    /// do not hold is told as its digits, in a string.
+    /// Value of the last expression, else of `result`, `_` or `output`; JSON if possible. An integer of more than 64
+    /// bits is a string of its digits.
     pub result: Option<serde_json::Value>,
-    /// Its repr, at most 64 KiB.
+    /// `repr` of the result, at most 64 KiB.
     pub result_repr: Option<String>,
-    /// What the result looks like, and figures that were left open. The program's own: to be rendered without trust.
+    /// Displays of the result, and figures that were left open. They are the program's own: render them without trust.
     pub display: Vec<Display>,
     /// Names that the program defined.
     pub variables: Vec<String>,
@@ -53,37 +53,37 @@ pub struct ExecutionResult {
     pub error: Option<ProgramError>,
     /// Files that the program left.
     pub artifacts: Vec<Artifact>,
-    /// From acceptance to result.
+    /// Time from acceptance to result.
     pub duration_ms: f64,
-    /// Where that time went.
+    /// Time of each phase.
     pub phases: Phases,
-    /// What the program used.
+    /// Resources that the program used.
     pub resource_usage: ResourceUsage,
-    /// The walls that were up.
+    /// Isolation of the sandbox.
     pub isolation: Isolation,
-    /// What was refused, and how to allow it.
+    /// Actions that were refused, and how to allow them.
     pub denials: Vec<Denial>,
-    /// Events that a security team would want to see.
+    /// Events of interest to a security team.
     pub security_events: Vec<Denial>,
-    /// What was found of the code; null: it was not looked at.
+    /// Findings about the code; null: it was not checked.
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     pub validation: Option<Validation>,
 }
 
-/// How a program ended.
+/// The end of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Exit {
-    /// The manner.
+    /// Kind of end.
     pub kind: ExitKind,
-    /// Status, where it exited.
+    /// Status, if it exited.
     pub code: Option<i32>,
-    /// Signal number, where one ended it.
+    /// Signal number, if a signal ended it.
     pub signal: Option<i32>,
-    /// Name of the limit, where one ended it.
+    /// Name of the limit, if one ended it.
     pub limit: Option<String>,
 }
 
-/// The manner of an end.
+/// Kinds of ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ExitKind {
@@ -95,45 +95,45 @@ pub enum ExitKind {
     Timeout,
     /// The tree needed more memory than its limit.
     OutOfMemory,
-    /// Another limit ended it; `limit` says which.
+    /// Another limit ended it; `limit` has its name.
     Limit,
-    /// The caller cancelled, or vanished.
+    /// The caller cancelled or disconnected.
     Cancelled,
 }
 
-/// Whether output was dropped.
+/// Streams whose output was truncated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Truncated {
-    /// Past the limit.
+    /// True if output past the limit was dropped.
     pub stdout: bool,
-    /// Past the limit.
+    /// True if output past the limit was dropped.
     pub stderr: bool,
 }
 
-/// Whether bytes that are not UTF-8 were replaced.
+/// Streams whose bytes that are not UTF-8 were replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Lossy {
-    /// Replaced by U+FFFD.
+    /// True if bytes were replaced by U+FFFD.
     pub stdout: bool,
-    /// Replaced by U+FFFD.
+    /// True if bytes were replaced by U+FFFD.
     pub stderr: bool,
 }
 
-/// An error of the language, as the program's runtime told it.
+/// An error of the language, as the program's runtime reported it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProgramError {
-    /// `ZeroDivisionError`, `TypeError`.
+    /// Type of the error, such as `ZeroDivisionError`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Its text.
+    /// Text of the error.
     pub message: String,
-    /// With the caller's file name, line numbers and source lines.
+    /// Traceback, with the caller's file name, line numbers and source lines.
     pub traceback: String,
     /// Line of the caller's code, from 1.
     pub line: Option<u32>,
 }
 
-/// Its type, and its text where it has one.
+/// Writes the type, and the message if there is one.
 impl fmt::Display for ProgramError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.message.as_str() {
@@ -144,7 +144,7 @@ impl fmt::Display for ProgramError {
 }
 
 impl ProgramError {
-    /// The program asked for a module that is not there, and that a package may bring: not a file of its own.
+    /// True if the program imports a module that is missing and that a package may provide: not a file of its own.
     pub fn is_missing_module(&self) -> bool {
         let of_node = ["Cannot find module '", "Cannot find package '"];
         let named = of_node
@@ -154,21 +154,21 @@ impl ProgramError {
     }
 }
 
-/// Something to show. Its content is either here or in a file.
+/// Something to show. Its content is either here or in an artifact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Display {
     /// One of [`Display::MIMES`].
     pub mime: String,
-    /// Name of the artifact that holds it.
+    /// Name of the artifact with the content.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub artifact: Option<String>,
-    /// Itself.
+    /// The content itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
 }
 
 impl Display {
-    /// All that there are.
+    /// All supported MIME types.
     pub const MIMES: [&str; 7] = [
         "image/png",
         "image/jpeg",
@@ -185,17 +185,17 @@ impl Display {
 pub struct Artifact {
     /// Path below the directory it was found in; `output/...` for the output directory.
     pub name: String,
-    /// Size.
+    /// Size in bytes.
     pub size_bytes: u64,
-    /// Lower-case hex.
+    /// SHA-256 of the content, in lower-case hex.
     pub sha256: String,
-    /// By content first, by ending second.
+    /// MIME type, by the content or else by the file extension.
     pub mime: String,
-    /// Ed25519 over id, name, size and digest, in base64; null where it was not kept.
+    /// Ed25519 signature of id, name, size and digest, in base64; null if it was not kept.
     pub signature: Option<String>,
-    /// Where it can be read; null where it was not kept.
+    /// URI to read it from; null if it was not kept.
     pub uri: Option<String>,
-    /// The content of a small one.
+    /// Content of a small file, in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_b64: Option<String>,
 }
@@ -203,46 +203,46 @@ pub struct Artifact {
 /// Milliseconds of each phase of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Phases {
-    /// Waiting for a place.
+    /// Waiting in the queue.
     pub queued_ms: f64,
-    /// Making the sandbox, until the program's first instruction.
+    /// Creating the sandbox, until the program's first instruction.
     pub start_ms: f64,
-    /// The program.
+    /// Running the program.
     pub run_ms: f64,
-    /// Collecting what it left.
+    /// Collecting the program's results and files.
     pub finish_ms: f64,
 }
 
-/// What the whole tree used.
+/// Resources that the whole tree of processes used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ResourceUsage {
     /// Processor time in user mode.
     pub cpu_user_ms: f64,
     /// Processor time in the kernel.
     pub cpu_system_ms: f64,
-    /// Peak memory: of the cgroup where there is one, else the largest sample of the tree.
+    /// Peak memory of the cgroup if there is one, else the largest sample of the tree.
     pub max_rss_bytes: u64,
-    /// Most processes and threads at once; null where no cgroup counts them.
+    /// Most processes and threads at once; null if they were not counted.
     pub processes_peak: Option<u64>,
     /// Private disk in use at the end.
     pub disk_bytes: u64,
 }
 
-/// Something refused: by which rule, in which layer, and the smallest change that would allow it.
+/// A refused action: rule, layer, and the smallest change that would allow it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Denial {
-    /// Rule id.
+    /// Id of the rule.
     pub rule: String,
-    /// Layer name.
+    /// Name of the layer.
     pub layer: String,
-    /// What was refused.
+    /// The refused action.
     pub what: String,
-    /// The smallest change.
+    /// The smallest change that would allow it.
     pub hint: String,
 }
 
 impl Denial {
-    /// A limit was met.
+    /// True if a limit was reached.
     pub fn is_limit(&self) -> bool {
         self.rule.starts_with("limit.")
     }

@@ -1,4 +1,4 @@
-//! A session: the request for one, its state, and why it ends.
+//! A session: the request for one, its state, and the reasons for its end.
 
 use crate::{
     AllowedDomains, Backend, EnvName, EnvValue, Language, LimitsRequest, Namespace, RequestError,
@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A session's name: a UUID, lower case, with its dashes.
+/// A session's id: a UUID in lower case, with dashes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SessionId(String);
@@ -31,10 +31,10 @@ impl TryFrom<String> for SessionId {
 
 text_word!(SessionId);
 
-/// What a caller wants a session to be. Construct with [`SessionRequest::new`] and fill in.
+/// A caller's request for a session. Construct with [`SessionRequest::new`] and fill in.
 #[derive(Clone, Debug)]
 pub struct SessionRequest {
-    /// Whose interpreter stays alive.
+    /// Language of the interpreter that stays alive.
     pub language: Language,
     /// Tenant.
     pub namespace: Namespace,
@@ -42,22 +42,22 @@ pub struct SessionRequest {
     pub env: BTreeMap<EnvName, EnvValue>,
     /// Secrets of the namespace that it gets as environment variables.
     pub secrets: BTreeSet<EnvName>,
-    /// Memory, processes, processor share and disk of the session; time and output of each call that asks for none.
+    /// Memory, processes, processor share and disk of the session; time and output of each call that sets none.
     pub limits: LimitsRequest,
-    /// It ends after so long without use.
+    /// Idle time after which it ends.
     pub idle_ms: Option<u64>,
     /// The directory behind `/workspace`.
     pub workspace: WorkspaceSource,
     /// Packages that it can import from the beginning.
     pub packages: BTreeSet<Requirement>,
-    /// Which hosts its calls may reach.
+    /// Hosts that its calls may reach.
     pub allowed_domains: AllowedDomains,
-    /// What makes its sandbox; none: what the operator has chosen.
+    /// Backend of its sandbox; none: the operator's choice.
     pub backend: Option<Backend>,
 }
 
 impl SessionRequest {
-    /// A session with nothing but a language.
+    /// Creates a request with only a language.
     pub fn new(language: Language) -> Self {
         Self {
             language,
@@ -74,18 +74,18 @@ impl SessionRequest {
     }
 }
 
-/// A session that lives.
+/// An open session.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Session {
-    /// Its name.
+    /// Id of the session.
     pub session_id: SessionId,
     /// Tenant.
     pub namespace: String,
-    /// Whose interpreter it is.
+    /// Language of its interpreter.
     pub language: Language,
-    /// What it does now.
+    /// Its current state.
     pub state: SessionState,
-    /// Unix time.
+    /// Unix time of its creation.
     pub created_unix_ms: u64,
     /// Unix time of the last call's end, or of its creation.
     pub used_unix_ms: u64,
@@ -95,21 +95,21 @@ pub struct Session {
     pub ends_unix_ms: u64,
     /// Calls so far.
     pub calls: u64,
-    /// Calls that wait for their turn.
+    /// Calls waiting for their turn.
     pub waiting: usize,
-    /// Strength of its walls.
+    /// Tier of its isolation.
     pub tier: String,
     /// Memory of the session, in bytes.
     pub memory_bytes_max: u64,
-    /// Wall time of a call that asks for none, in seconds.
+    /// Default wall time of a call, in seconds.
     pub timeout_seconds: f64,
-    /// `private`, `namespace`, or `directory:` with how a directory of the host's is seen.
+    /// `private`, `namespace`, or `directory:` with the mode of a host directory.
     pub workspace: String,
-    /// What it was asked to have, and has.
+    /// Packages that were requested and that it has.
     pub packages: Vec<String>,
 }
 
-/// What a session does.
+/// The state of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionState {
@@ -121,11 +121,11 @@ pub enum SessionState {
 
 closed_words!(SessionState: Idle = "idle", Busy = "busy");
 
-/// Why a session is no more.
+/// The reason for which a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionEnd {
-    /// Somebody ended it.
+    /// It was ended on request.
     Terminated,
     /// It was not used for too long.
     Idle,
@@ -133,7 +133,7 @@ pub enum SessionEnd {
     Age,
     /// Its interpreter ended by itself: `exit()`, or a fault of its own.
     Exited,
-    /// A signal ended its interpreter, as a fault of memory does.
+    /// A signal ended its interpreter, as after a memory fault.
     Crashed,
     /// It needed more memory than it had.
     OutOfMemory,
@@ -141,12 +141,12 @@ pub enum SessionEnd {
     Limit,
     /// A call was out of time, or cancelled, and its program could not be interrupted.
     Stuck,
-    /// The server ended, or what it stood on.
+    /// The server or its template ended.
     Server,
 }
 
 impl SessionEnd {
-    /// The end of a sentence that begins with the session.
+    /// Returns the predicate of a sentence about the session.
     pub fn in_words(self) -> &'static str {
         match self {
             Self::Terminated => "was terminated",
@@ -165,10 +165,10 @@ impl SessionEnd {
 closed_words!(SessionEnd: Terminated = "terminated", Idle = "idle", Age = "age", Exited = "exited", Crashed = "crashed",
     OutOfMemory = "out_of_memory", Limit = "limit", Stuck = "stuck", Server = "server");
 
-/// A request on a session whose parts belong to the session itself.
-pub(crate) fn belongs_to_creation(name: &str) -> RequestError {
+/// Refuses an argument of a call that only the creation of a session takes.
+pub(crate) fn set_at_creation(name: &str) -> RequestError {
     RequestError::invalid(
-        format!("`{name}` is the session's, and was decided when it was created."),
+        format!("`{name}` belongs to the session and was set when it was created."),
         format!("Give `{name}` to `create_session`, or leave `session_id` out."),
     )
 }
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_a_uuid_and_nothing_else() {
+    fn session_id_is_a_lower_case_uuid() {
         assert!(
             "0190b8f0-5c1e-7000-8000-00000000abcd"
                 .parse::<SessionId>()

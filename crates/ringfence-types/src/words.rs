@@ -1,4 +1,4 @@
-//! Untrusted names and texts, checked once: a value of these types is safe to use as its type says.
+//! Untrusted names and texts, checked once: a value of these types is safe for the use that its type names.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "String", into = "String")]
 pub struct Namespace(String);
 
-/// The name under which the code appears in tracebacks; one path component, 1 to 128 bytes.
+/// The name of the code in tracebacks; one path component, 1 to 128 bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ScriptName(String);
@@ -17,31 +17,31 @@ pub struct ScriptName(String);
 #[serde(try_from = "String", into = "String")]
 pub struct WorkspacePath(String);
 
-/// The name of a directory that the operator has listed: as a namespace's, and neither `private` nor `namespace`.
+/// The name of a directory that the operator has listed: as for a namespace, but neither `private` nor `namespace`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct WorkspaceName(String);
 
-/// A command-line word: no NUL, at most 128 KiB.
+/// A command-line argument: no NUL, at most 128 KiB.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Argument(String);
 
-/// `[A-Za-z_][A-Za-z0-9_]*`, at most 256 bytes, not one of ours (`RINGFENCE_*`).
+/// The name of a variable: `[A-Za-z_][A-Za-z0-9_]*`, at most 256 bytes, not one of ours (`RINGFENCE_*`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String")]
 pub struct EnvName(String);
 
-/// No NUL, at most 128 KiB.
+/// The value of a variable: no NUL, at most 128 KiB.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String")]
 pub struct EnvValue(String);
 
-/// The longest workspace path, in bytes (PATH_MAX less room for the prefix).
+/// Maximum length of a workspace path, in bytes (PATH_MAX less room for the prefix).
 const PATH_BYTES_MAX: usize = 1024;
 const PATH_PART_BYTES_MAX: usize = 255;
 const PATH_DEPTH_MAX: usize = 32;
-/// The longest argument and the longest value of a variable, in bytes.
+/// Maximum length of an argument and of a variable's value, in bytes.
 const WORD_BYTES_MAX: usize = 128 << 10;
 
 fn is_name_char(c: char) -> bool {
@@ -53,7 +53,7 @@ fn is_name(text: &str) -> bool {
 }
 
 impl Namespace {
-    /// The namespace of a caller who names none.
+    /// Returns the namespace of a caller who names none.
     pub fn default_name() -> Self {
         Self("default".to_owned())
     }
@@ -128,13 +128,13 @@ fn shorten(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
-/// Not one of these words.
+/// The error of a text that is not one of these words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is one of {}", .0.join(", "))]
 pub struct UnknownWord(pub &'static [&'static str]);
 
-/// An enum as a closed set of words: all of them, and each written and read. The enum itself is written here, each word
-/// beside its variant, or elsewhere.
+/// Implements a closed set of words for an enum: the list of all, and formatting and parsing of each. The enum itself
+/// is defined here, each word beside its variant, or elsewhere.
 #[macro_export]
 macro_rules! closed_words {
     ($(#[$about:meta])* pub enum $kind:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)* }) => {
@@ -146,12 +146,12 @@ macro_rules! closed_words {
     };
     ($kind:ident: $($variant:ident = $word:literal),* $(,)?) => {
         impl $kind {
-            /// Every one, in order.
+            /// All variants, in order.
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
-            /// Their words, in the same order.
+            /// The words, in the same order.
             pub const WORDS: &'static [&'static str] = &[$($word),*];
 
-            /// The word, as it is written.
+            /// Returns the word of a variant.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $word),*
@@ -177,7 +177,7 @@ macro_rules! closed_words {
     };
 }
 
-/// What a text in a type of its own has: it is read from text, and its schema is that of any string.
+/// Implements access, parsing and the schema of any string for a type that wraps a checked text.
 macro_rules! text_of {
     ($($word:ident),*) => {$(
         impl $word {
@@ -206,7 +206,7 @@ macro_rules! text_of {
     )*};
 }
 
-/// The same, of one that may be shown and leaves as text.
+/// Implements [`text_of`] and conversion to text for a type whose text may be shown.
 macro_rules! text_word {
     ($($word:ident),*) => {$(
         $crate::words::text_of!($word);
@@ -232,7 +232,7 @@ pub(crate) use {text_of, text_word};
 
 text_word!(Namespace, ScriptName, WorkspaceName, WorkspacePath);
 
-/// What every word may be that execve(2) is given; `value` holds it, and is part of `whole`.
+/// Checks a text for execve(2): `value` names the text, `whole` the string that it is part of.
 fn check_word(text: &str, value: &str, whole: &str) -> Result<(), String> {
     if text.contains('\0') {
         return Err(format!("{value} holds a NUL byte"));
@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workspace_paths_cannot_climb() {
+    fn workspace_paths_stay_below_the_workspace() {
         let check = |text: &str, good: bool| {
             assert_eq!(WorkspacePath::try_from(text.to_owned()).is_ok(), good, "{text:?}");
         };

@@ -8,22 +8,22 @@ use std::{path::PathBuf, str::FromStr};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum WorkspaceSource {
-    /// Empty, in memory, gone afterwards.
+    /// Empty, in memory, discarded afterwards.
     Private,
     /// The directory that the server keeps for the namespace, read-write.
     Namespace,
-    /// A directory of the host's that the operator has listed, by the name that it has in that list.
+    /// A host directory that the operator has listed, by its name in that list.
     Listed(WorkspaceName),
-    /// A directory of the host's, named by the operator (never by a tool call).
+    /// A host directory, named by the operator (never by a tool call).
     Host {
         /// Canonical path.
         directory: PathBuf,
-        /// How it is mounted.
+        /// Mode of the mount.
         mode: WorkspaceMode,
     },
 }
 
-/// How a host directory is seen inside.
+/// Mode of a host directory in the sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkspaceMode {
@@ -31,13 +31,13 @@ pub enum WorkspaceMode {
     Ro,
     /// Read-write: the program changes the host's files.
     Rw,
-    /// Reads the host's files, writes to a private layer that is gone afterwards.
+    /// Reads the host's files, writes to a private layer that is discarded afterwards.
     Overlay,
 }
 
 impl WorkspaceSource {
-    /// Whether what programs write there lies in the sandbox's memory.
-    pub fn lies_in_memory(&self) -> bool {
+    /// True if files that programs write there are in the sandbox's memory.
+    pub fn is_in_memory(&self) -> bool {
         let is_shared = matches!(
             self,
             Self::Namespace
@@ -52,7 +52,7 @@ impl WorkspaceSource {
 
 closed_words!(WorkspaceMode: Ro = "ro", Rw = "rw", Overlay = "overlay");
 
-/// `private`, `namespace`, or the name of a directory that the operator has listed.
+/// Parses `private`, `namespace`, or the name of a directory that the operator has listed.
 impl FromStr for WorkspaceSource {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {

@@ -1,5 +1,5 @@
-//! YAML of files that an operator writes: one reading, into a tree whose nodes know their lines. The text is a
-//! stranger's as far as the reader is concerned: its size, values, nesting and copies are bounded.
+//! YAML of files that an operator writes, read into a tree whose nodes have their lines. The text is treated as
+//! untrusted: its size, values, nesting and copies are limited.
 
 mod decode;
 
@@ -8,64 +8,64 @@ use std::{collections::BTreeMap, fmt};
 
 pub use decode::Lined;
 
-/// The longest text, in bytes, and the most that its values have together with the copies that aliases make.
+/// Maximum size of a text, and of its values together with the copies that aliases make, in bytes.
 pub const BYTES_MAX: usize = 1 << 20;
-/// Values with the copies that anchors and aliases make.
+/// Maximum number of values, with the copies that anchors and aliases make.
 const NODES_MAX: usize = 50_000;
 const DEPTH_MAX: usize = 32;
 
-/// Why a text is refused, without its line and a full stop.
+/// The reason for which a text is refused, without its line and a full stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// From 1; none: the text as a whole.
+    /// Line, from 1; none: the text as a whole.
     pub line: Option<u64>,
-    /// The innermost name in whose value it is.
+    /// Innermost name whose value has the fault.
     name: Option<String>,
-    what: What,
+    what: Reason,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum What {
-    /// Follows "`name` is", or "expected".
+enum Reason {
+    /// Text that follows "`name` is", or "expected".
     Is(String),
-    Says(String),
+    Sentence(String),
 }
 
 impl Fault {
-    /// Names the place, unless something within it has a name.
+    /// Adds the name of the place, unless the fault has an inner one.
     pub fn named(mut self, name: &str) -> Self {
         self.name.get_or_insert_with(|| format!("{name:.100}"));
         self
     }
 
-    /// At a line, unless the fault has one.
+    /// Adds a line, unless the fault has one.
     pub fn at(mut self, line: u64) -> Self {
         self.line.get_or_insert(line);
         self
     }
 
-    fn of(what: What) -> Self {
+    fn of(what: Reason) -> Self {
         let (line, name) = (None, None);
         Self { line, name, what }
     }
 
     fn is(what: impl Into<String>) -> Self {
-        Self::of(What::Is(what.into()))
+        Self::of(Reason::Is(what.into()))
     }
 
-    /// A whole sentence, but for the full stop.
-    pub fn says(what: impl Into<String>) -> Self {
-        Self::of(What::Says(what.into()))
+    /// Creates a fault from a whole sentence, without the full stop.
+    pub fn new(what: impl Into<String>) -> Self {
+        Self::of(Reason::Sentence(what.into()))
     }
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.name, &self.what) {
-            (Some(name), What::Is(what)) => write!(f, "`{name}` is {what}"),
-            (None, What::Is(what)) => write!(f, "expected {what}"),
-            (Some(name), What::Says(what)) => write!(f, "`{name}`: {what}"),
-            (None, What::Says(what)) => f.write_str(what),
+            (Some(name), Reason::Is(what)) => write!(f, "`{name}` is {what}"),
+            (None, Reason::Is(what)) => write!(f, "expected {what}"),
+            (Some(name), Reason::Sentence(what)) => write!(f, "`{name}`: {what}"),
+            (None, Reason::Sentence(what)) => f.write_str(what),
         }
     }
 }
@@ -75,26 +75,26 @@ impl std::error::Error for Fault {}
 /// A value in a text.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Where it begins, from 1; a list or mapping at its first item.
+    /// Line on which it begins, from 1; for a list or mapping, that of its first item.
     pub line: u64,
     content: Content,
 }
 
 #[derive(Clone, Debug)]
 enum Content {
-    /// Without quotes: also a number, a truth value or nothing, where one is wanted.
+    /// Text without quotes; also a number, a truth value or nothing if one of those is expected.
     Plain(String),
     Quoted(String),
     List(Vec<Node>),
     Mapping(Vec<Entry>),
-    /// Its name was there before.
-    Twice,
+    /// Its name occurred before.
+    Duplicate,
 }
 
 /// A name and its value.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// What stands before the colon.
+    /// Text before the colon.
     pub name: String,
     /// Its value.
     pub value: Node,
@@ -102,27 +102,27 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The fault of a name that is not among those which are known.
+    /// Returns the fault of an unknown name.
     pub fn unknown(&self, what: &str) -> Fault {
         Fault::is(what).at(self.line).named(&self.name)
     }
 }
 
 impl Node {
-    /// A fault of this value.
+    /// Returns a fault of this value.
     pub fn fault(&self, what: impl Into<String>) -> Fault {
-        Fault::says(what).at(self.line)
+        Fault::new(what).at(self.line)
     }
 
-    /// Whether nothing stands there, or the word `null`.
+    /// True for an empty value or a word for `null`.
     pub fn is_null(&self) -> bool {
         matches!(&self.content, Content::Plain(text) if matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"))
     }
 
-    /// What it should have been.
-    pub fn is_not(&self, wanted: &str) -> Fault {
+    /// Returns the fault that this value is not `wanted`.
+    pub fn mismatch(&self, wanted: &str) -> Fault {
         let found = match &self.content {
-            Content::Twice => return Fault::is("here twice").at(self.line),
+            Content::Duplicate => return Fault::is("here twice").at(self.line),
             Content::List(_) => "a list".to_owned(),
             Content::Mapping(_) => "a mapping".to_owned(),
             Content::Plain(_) if self.is_null() => "nothing".to_owned(),
@@ -131,57 +131,56 @@ impl Node {
         Fault::is(format!("{wanted}, not {found}")).at(self.line)
     }
 
-    /// A text as it is written: also that of a number.
+    /// Returns the text as it is written, also that of a number.
     pub fn text(&self) -> Result<&str, Fault> {
         match &self.content {
             Content::Quoted(text) => Ok(text),
             Content::Plain(text) if !self.is_null() => Ok(text),
-            _ => Err(self.is_not("text")),
+            _ => Err(self.mismatch("text")),
         }
     }
 
-    /// A whole number: decimal, or with `0x` or `0o`; `_` may stand between digits. Where a number or a truth value is
-    /// wanted, quotes make no difference.
+    /// Returns a whole number: decimal, `0x` or `0o`, with `_` between digits. Numbers and truth values may be quoted.
     pub fn whole_number(&self) -> Result<u64, Fault> {
         let text = self.text().map(|text| text.replace('_', ""));
         let number = text.ok().and_then(|text| whole_number(&text));
-        number.ok_or_else(|| self.is_not("a whole number"))
+        number.ok_or_else(|| self.mismatch("a whole number"))
     }
 
-    /// A number, which may have a fraction; it is finite.
+    /// Returns a finite number, which may have a fraction.
     pub fn number(&self) -> Result<f64, Fault> {
         let number = self.text().ok().and_then(number);
-        number.ok_or_else(|| self.is_not("a number"))
+        number.ok_or_else(|| self.mismatch("a number"))
     }
 
-    /// Also `yes` and `no`, `on` and `off`, as YAML 1.1 has them: where a truth value is wanted, nothing else is meant.
-    pub fn truth(&self) -> Result<bool, Fault> {
+    /// Returns a truth value: also `yes` and `no`, `on` and `off`, as in YAML 1.1, because nothing else can be meant.
+    pub fn boolean(&self) -> Result<bool, Fault> {
         match self.text().map(str::to_ascii_lowercase).as_deref() {
             Ok("true" | "yes" | "y" | "on") => Ok(true),
             Ok("false" | "no" | "n" | "off") => Ok(false),
-            _ => Err(self.is_not("true or false")),
+            _ => Err(self.mismatch("true or false")),
         }
     }
 
-    /// The items of a list.
+    /// Returns the items of a list.
     pub fn items(&self) -> Result<&[Self], Fault> {
         match &self.content {
             Content::List(items) => Ok(items),
-            _ => Err(self.is_not("a list")),
+            _ => Err(self.mismatch("a list")),
         }
     }
 
-    /// The entries of a mapping; nothing is an empty one.
+    /// Returns the entries of a mapping; an empty value is an empty mapping.
     pub fn entries(&self) -> Result<&[Entry], Fault> {
         match &self.content {
             Content::Mapping(entries) => Ok(entries),
             _ if self.is_null() => Ok(&[]),
-            _ => Err(self.is_not("a mapping")),
+            _ => Err(self.mismatch("a mapping")),
         }
     }
 }
 
-/// Numbers as the core schema of YAML 1.2 has them (section 10.3.2).
+/// Parses a whole number of the core schema of YAML 1.2 (section 10.3.2).
 fn whole_number(text: &str) -> Option<u64> {
     let (digits, radix) = match text.split_at_checked(2) {
         Some(("0x", digits)) => (digits, 16),
@@ -199,11 +198,11 @@ fn number(text: &str) -> Option<f64> {
     number.filter(|number: &f64| is_number && number.is_finite())
 }
 
-/// Reads the one document of a text; where it says nothing, its root [is nothing](Node::is_null). A name that is there
-/// twice is a fault of its value, so that a caller can tell the other faults, too.
+/// Reads the one document of a text; the root of an empty one [is null](Node::is_null). A duplicate name is a fault of
+/// its value, so that a caller can report the other faults, too.
 pub fn read(text: &str) -> Result<Node, Fault> {
     if text.len() > BYTES_MAX {
-        return Err(Fault::says("the file is longer than 1 MiB"));
+        return Err(Fault::new("the file is longer than 1 MiB"));
     }
     let mut reader = Reader {
         events: Parser::new_from_str(text),
@@ -216,7 +215,7 @@ pub fn read(text: &str) -> Result<Node, Fault> {
         let (event, line) = reader.next()?;
         match event {
             Event::DocumentStart(..) if root.is_some() => {
-                return Err(Fault::says("a second document begins, and one is read").at(line));
+                return Err(Fault::new("a second document begins; only one is allowed").at(line));
             }
             Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd => {}
             Event::StreamEnd => break,
@@ -229,24 +228,23 @@ pub fn read(text: &str) -> Result<Node, Fault> {
 
 struct Reader<'a> {
     events: Parser<'a, StrInput<'a>>,
-    /// What aliases may name.
+    /// Nodes that aliases can name.
     anchors: BTreeMap<usize, Node>,
     nodes: usize,
     bytes: usize,
 }
 
 impl<'a> Reader<'a> {
-    /// The next event, and its line.
     fn next(&mut self) -> Result<(Event<'a>, u64), Fault> {
         let line_of = |marker: &Marker| u64::try_from(marker.line()).unwrap_or(u64::MAX);
         match self.events.next() {
             Some(Ok((event, span))) => Ok((event, line_of(&span.start))),
-            Some(Err(error)) => Err(Fault::says(error.info()).at(line_of(error.marker()))),
+            Some(Err(error)) => Err(Fault::new(error.info()).at(line_of(error.marker()))),
             None => Ok((Event::StreamEnd, 0)),
         }
     }
 
-    /// The node that an event begins, so many levels down.
+    /// Reads the node that an event begins, at this depth.
     fn node(&mut self, event: Event<'a>, line: u64, depth: usize) -> Result<Node, Fault> {
         let anchor = event.anchor_id();
         let node = self.content(event, line, depth).and_then(|node| {
@@ -261,10 +259,10 @@ impl<'a> Reader<'a> {
 
     fn content(&mut self, event: Event<'a>, line: u64, depth: usize) -> Result<Node, Fault> {
         let content = match event {
-            _ if event.tag().is_some() => return Err(Fault::says("there are no tags here, as `!x`")),
+            _ if event.tag().is_some() => return Err(Fault::new("tags such as `!x` are not supported")),
             Event::Alias(name) => {
                 let node = self.anchors.get(&name).cloned();
-                let node = node.ok_or_else(|| Fault::says("an alias stands within its own anchor"))?;
+                let node = node.ok_or_else(|| Fault::new("an alias is within its own anchor"))?;
                 self.count(&node, depth)?;
                 return Ok(node);
             }
@@ -304,7 +302,7 @@ impl<'a> Reader<'a> {
             let value = self.node(event, line_of_value, depth)?;
             let place = *places.entry(name.clone()).or_insert(entries.len());
             if let Some(first) = entries.get_mut(place) {
-                let content = Content::Twice;
+                let content = Content::Duplicate;
                 first.value = Node { line, content };
             } else {
                 entries.push(Entry { name, value, line });
@@ -312,16 +310,16 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Counts a node and what is in it against the limits.
+    /// Counts a node and its contents against the limits.
     fn count(&mut self, node: &Node, depth: usize) -> Result<(), Fault> {
         self.nodes += 1;
         self.bytes += node.text().map_or(0, str::len);
         if depth >= DEPTH_MAX {
-            return Err(Fault::says(format!("there are more than {DEPTH_MAX} levels")));
+            return Err(Fault::new(format!("there are more than {DEPTH_MAX} levels")));
         }
         if self.nodes > NODES_MAX || self.bytes > BYTES_MAX {
             let what = format!("there are more than {NODES_MAX} values, or more than 1 MiB of them");
-            return Err(Fault::says(what));
+            return Err(Fault::new(what));
         }
         let items = node.items().unwrap_or_default();
         items.iter().try_for_each(|item| self.count(item, depth + 1))?;

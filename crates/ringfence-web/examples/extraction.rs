@@ -1,4 +1,4 @@
-//! How much of the main text of labelled pages is found: word-F1, by kind of page, and the time for a page. For a
+//! Measures the extraction of the main text of labelled pages: word-F1 by kind of page, and the time per page. Takes a
 //! directory of `scrapinghub/article-extraction-benchmark` (`ground-truth.json`, `html/`) or of
 //! `Murrough-Foley/web-content-extraction-benchmark` (`ground-truth/`, `html/`): `cargo xtask extraction DIR...`.
 #![expect(clippy::print_stdout, reason = "its standard output is its report")]
@@ -112,7 +112,7 @@ fn words(text: &str) -> HashMap<String, usize> {
     words
 }
 
-/// The harmonic mean of precision and recall of words, each counted as often as it stands there.
+/// Returns the harmonic mean of precision and recall of words, each counted as often as it occurs.
 fn f1(found: &str, truth: &str) -> f64 {
     let (found, truth) = (words(found), words(truth));
     let both: usize = found

@@ -1,5 +1,5 @@
-//! One page in a browser: navigate, wait, read. The browser runs in a sandbox whose walls and egress are the caller's;
-//! here it is only driven, over its pipes. What it says is hostile: the page may have taken it over.
+//! A page in a browser: navigate, wait, read. The caller runs the browser in a sandbox with walls and egress of its
+//! own; this module only drives it, over its pipes. Its messages are hostile, because the page may have taken it over.
 
 mod page;
 
@@ -8,7 +8,7 @@ use crate::{
     cdp::{Cdp, CdpError},
     fence::line,
 };
-use page::Watch;
+use page::Page;
 use ringfence_redact::Redactor;
 use ringfence_types::closed_words;
 use serde_json::json;
@@ -18,12 +18,12 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-/// After the page was waited for: to read it, and to draw it.
+/// Time to read the page and take its screenshot, after the wait for it.
 const READ_TIME: Duration = Duration::from_secs(8);
 const HTML_BYTES_MAX: usize = 8 << 20;
 const ERROR_CHARS_MAX: usize = 300;
 
-/// What a page is waited for.
+/// Event of the page that ends the wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitUntil {
     DomContentLoaded,
@@ -35,7 +35,7 @@ pub enum WaitUntil {
 closed_words!(WaitUntil: DomContentLoaded = "domcontentloaded", Load = "load", NetworkIdle = "networkidle");
 
 impl WaitUntil {
-    /// The protocol's word.
+    /// Returns the name of the lifecycle event in the protocol.
     fn event(self) -> &'static str {
         match self {
             Self::DomContentLoaded => "DOMContentLoaded",
@@ -59,24 +59,23 @@ pub struct BrowserRequest<'a> {
 pub struct BrowserPage {
     pub url: String,
     pub status: Option<u16>,
-    /// The tree as HTML; what is not displayed is marked as hidden.
+    /// The DOM as HTML; elements that are not displayed have the attribute `hidden`.
     pub html: String,
-    /// A PNG, as the browser drew it.
+    /// A PNG of the page.
     pub screenshot: Option<Vec<u8>>,
     pub accessibility: Option<String>,
     pub console_errors: Vec<String>,
-    /// There was more of it.
+    /// True if the HTML was longer than the limit.
     pub is_cut: bool,
-    /// What was waited for did not happen in time.
+    /// True if the event, or an element of the selector, did not come in time.
     pub is_timed_out: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum BrowserError {
-    /// It did not start, or is gone.
+    /// It did not start, has ended, or broke the protocol.
     #[error("the browser has ended: {0}")]
     Gone(String),
-    /// The browser's word for why.
     #[error("the page was not reached: {0}")]
     NotReached(String),
     #[error("the page was not reached: the browser does not trust its certificate ({0})")]
@@ -96,9 +95,9 @@ impl From<CdpError> for BrowserError {
     }
 }
 
-/// How Chromium is started, with its profile below this directory. It has no sandbox of its own: the one that it runs
-/// in does not allow namespaces. It accepts any certificate of the key with this digest (SHA-256, base64): egress
-/// answers with that key where it has checked the certificate itself.
+/// Returns the arguments of Chromium, with its profile in this directory. It runs without its own sandbox, because
+/// Ringfence's does not allow namespaces. It accepts any certificate whose key has the digest `egress_key` (SHA-256,
+/// base64): egress answers with that key after it has checked the site's certificate itself.
 pub fn chromium_arguments(profile: &Path, egress_key: Option<&str>) -> Vec<String> {
     const FLAGS: [&str; 24] = [
         "--headless",
@@ -133,21 +132,21 @@ pub fn chromium_arguments(profile: &Path, egress_key: Option<&str>) -> Vec<Strin
     arguments
 }
 
-/// Drives a browser that has just been started, over what it reads and what it writes.
+/// Drives a browser that was just started; `from` and `to` are its pipes.
 pub async fn browse(
     request: &BrowserRequest<'_>,
     from: impl AsyncRead + Send + Unpin + 'static,
     to: impl AsyncWrite + Send + Unpin + 'static,
 ) -> Result<BrowserPage, BrowserError> {
-    let mut browser = Cdp::new(from, to, page::HEARD);
+    let mut browser = Cdp::new(from, to, page::KEPT_EVENTS);
     let waits_until = Instant::now() + request.time;
-    let mut watch = Watch::default();
-    let opened = timeout_at(waits_until, open(&mut browser, request, &mut watch));
+    let mut state = Page::default();
+    let opened = timeout_at(waits_until, open(&mut browser, request, &mut state));
     opened.await.map_err(|_| BrowserError::TimedOut)??;
     let waited = async {
-        page::wait_for(&mut browser, &mut watch, request.wait_until.event()).await?;
+        page::wait_for(&mut browser, &mut state, request.wait_until.event()).await?;
         match request.selector {
-            Some(selector) => page::wait_for_selector(&mut browser, &mut watch, selector).await,
+            Some(selector) => page::wait_for_selector(&mut browser, &mut state, selector).await,
             None => Ok(()),
         }
     };
@@ -158,22 +157,18 @@ pub async fn browse(
     let error = |text: &String| line(&request.redactor.text(text), ERROR_CHARS_MAX);
     let read = timeout_at(
         Instant::now() + READ_TIME,
-        read(&mut browser, request, &mut watch),
+        read(&mut browser, request, &mut state),
     );
     let page = read.await.map_err(|_| BrowserError::TimedOut)??;
     Ok(BrowserPage {
         is_timed_out,
-        status: watch.status,
-        console_errors: watch.console_errors.iter().map(error).collect(),
+        status: state.status,
+        console_errors: state.console_errors.iter().map(error).collect(),
         ..page
     })
 }
 
-async fn open(
-    browser: &mut Cdp,
-    request: &BrowserRequest<'_>,
-    watch: &mut Watch,
-) -> Result<(), BrowserError> {
+async fn open(browser: &mut Cdp, request: &BrowserRequest<'_>, state: &mut Page) -> Result<(), BrowserError> {
     browser
         .call("Browser.setDownloadBehavior", json!({"behavior": "deny"}))
         .await?;
@@ -191,20 +186,20 @@ async fn open(
     browser
         .call("Page.setLifecycleEventsEnabled", json!({"enabled": true}))
         .await?;
-    let went = browser
+    let navigated = browser
         .call("Page.navigate", json!({"url": request.url.as_str()}))
         .await?;
-    if let Some(why) = went["errorText"].as_str() {
+    if let Some(why) = navigated["errorText"].as_str() {
         let short: String = why.chars().take(100).collect();
         return Err(match why.starts_with("net::ERR_CERT_") {
             true => BrowserError::Certificate(short),
             false => BrowserError::NotReached(short),
         });
     }
-    watch.begin(&went);
-    // What was said until now is about the empty page, too.
-    while let Some(event) = browser.said() {
-        watch.hear_of_present(&event);
+    state.begin(&navigated);
+    // Earlier events may also be about the empty page.
+    while let Some(event) = browser.buffered_event() {
+        state.handle_if_current(&event);
     }
     Ok(())
 }
@@ -212,14 +207,14 @@ async fn open(
 async fn read(
     browser: &mut Cdp,
     request: &BrowserRequest<'_>,
-    watch: &mut Watch,
+    state: &mut Page,
 ) -> Result<BrowserPage, BrowserError> {
     let screenshot = match request.screenshot {
         true => Some(page::screenshot(browser).await?),
         false => None,
     };
-    let read = page::html(browser, watch, HTML_BYTES_MAX).await?;
-    // After what is not seen was marked as hidden, which takes it out of this tree, too.
+    let read = page::html(browser, state, HTML_BYTES_MAX).await?;
+    // After `page::html`, which marks invisible elements as hidden: that also removes them from this tree.
     let accessibility = match request.accessibility {
         true => Some(page::accessibility(browser, request.redactor).await?),
         false => None,

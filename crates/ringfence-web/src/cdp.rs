@@ -1,27 +1,27 @@
-//! The Chrome DevTools Protocol over a pair of pipes: JSON messages, each ended by a zero byte. One caller, one call
-//! at a time; what the browser says in between is kept as events, up to a limit.
+//! The Chrome DevTools Protocol over a pair of pipes: JSON messages, each ended by a zero byte. One caller makes one
+//! call at a time; events that the browser sends in between are kept, up to a limit.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{collections::VecDeque, io};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 
-/// The longest message: a screenshot, in base64.
+/// Maximum bytes of a message; the longest is a screenshot in base64.
 const MESSAGE_BYTES_MAX: u64 = 20 << 20;
-/// All that one browser says.
+/// Maximum bytes that a browser may send in total.
 const TOTAL_BYTES_MAX: usize = 128 << 20;
-/// The longest event that is looked at.
+/// Maximum bytes of an event; longer ones are dropped.
 const EVENT_BYTES_MAX: usize = 256 << 10;
-/// Events that wait to be looked at, and their bytes; what a page says beyond that is not heard.
+/// Maximum of buffered events and of their bytes; events beyond that are dropped.
 const EVENTS_MAX: usize = 2000;
 const EVENTS_BYTES_MAX: usize = 16 << 20;
 
-/// Why a call has no result.
+/// The reason why a call has no result.
 #[derive(Debug)]
 pub(crate) enum CdpError {
-    /// The browser is gone, or speaks nonsense.
+    /// The browser has ended, or broke the protocol.
     Gone(io::Error),
-    /// It refuses, and says why.
+    /// The browser answered with this error.
     Refused(String),
 }
 
@@ -31,14 +31,13 @@ impl From<io::Error> for CdpError {
     }
 }
 
-/// What is read of every message; the rest only of those that are wanted.
+/// The part that is parsed of every message; the rest is parsed only where it is needed.
 #[derive(Deserialize)]
 struct Head {
     id: Option<u64>,
     method: Option<String>,
 }
 
-/// A message that has arrived whole.
 struct Message {
     head: Head,
     bytes: Vec<u8>,
@@ -51,14 +50,13 @@ pub(crate) struct Cdp {
     from: BufReader<Box<dyn AsyncRead + Send + Unpin>>,
     to: Box<dyn AsyncWrite + Send + Unpin>,
     next: u64,
-    /// The page that calls are about.
+    /// Session of the page that calls refer to. `None`: the browser.
     pub(crate) session: Option<String>,
     events: VecDeque<CdpEvent>,
     events_bytes: usize,
     total_bytes: usize,
-    /// The events that are kept.
-    heard: &'static [&'static str],
-    /// What has arrived of a message; a read that is given up loses nothing.
+    kept_events: &'static [&'static str],
+    /// Beginning of the next message; a cancelled read loses nothing.
     partial: Vec<u8>,
 }
 
@@ -73,7 +71,7 @@ impl Cdp {
     pub(crate) fn new(
         from: impl AsyncRead + Send + Unpin + 'static,
         to: impl AsyncWrite + Send + Unpin + 'static,
-        heard: &'static [&'static str],
+        kept_events: &'static [&'static str],
     ) -> Self {
         Self {
             from: BufReader::new(Box::new(from)),
@@ -83,7 +81,7 @@ impl Cdp {
             events: VecDeque::new(),
             events_bytes: 0,
             total_bytes: 0,
-            heard,
+            kept_events,
             partial: Vec::new(),
         }
     }
@@ -106,7 +104,7 @@ impl Cdp {
         }
     }
 
-    /// Calls a method whose result is not needed.
+    /// Sends a call without waiting for its result. Returns its id.
     pub(crate) async fn send(&mut self, method: &str, params: Value) -> Result<u64, CdpError> {
         let id = self.next;
         self.next += 1;
@@ -121,10 +119,10 @@ impl Cdp {
         Ok(id)
     }
 
-    /// The next event, waiting for it. It may be given up at any time.
+    /// Waits for the next event. Cancel safe.
     pub(crate) async fn event(&mut self) -> Result<CdpEvent, CdpError> {
         loop {
-            if let Some(event) = self.said() {
+            if let Some(event) = self.buffered_event() {
                 return Ok(event);
             }
             let message = self.message().await?;
@@ -132,14 +130,13 @@ impl Cdp {
         }
     }
 
-    /// The next event that has arrived already.
-    pub(crate) fn said(&mut self) -> Option<CdpEvent> {
+    pub(crate) fn buffered_event(&mut self) -> Option<CdpEvent> {
         let event = self.events.pop_front()?;
         self.events_bytes -= event.bytes;
         Some(event)
     }
 
-    /// Keeps an event that is heard, and closes a dialogue, which would stop the page.
+    /// Buffers an event of a kept method, and closes a JavaScript dialogue, which would stop the page.
     async fn keep(&mut self, message: Message) -> Result<(), CdpError> {
         let Some(method) = message.head.method else {
             return Ok(());
@@ -150,7 +147,7 @@ impl Cdp {
         }
         let bytes = message.bytes.len();
         let has_room = self.events.len() < EVENTS_MAX && self.events_bytes + bytes <= EVENTS_BYTES_MAX;
-        if has_room && bytes <= EVENT_BYTES_MAX && self.heard.contains(&method.as_str()) {
+        if has_room && bytes <= EVENT_BYTES_MAX && self.kept_events.contains(&method.as_str()) {
             let mut event: Value = serde_json::from_slice(&message.bytes).map_err(io::Error::other)?;
             let params = event["params"].take();
             self.events_bytes += bytes;
@@ -170,7 +167,7 @@ impl Cdp {
             let read = (&mut self.from).take(left).read_until(0, &mut self.partial).await;
             self.total_bytes += self.partial.len() - before;
             if self.total_bytes > TOTAL_BYTES_MAX || left == 0 {
-                return Err(io::Error::other("it says too much").into());
+                return Err(io::Error::other("it sent too much").into());
             }
             if read? == 0 {
                 return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
@@ -188,7 +185,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn answers_find_their_calls_and_events_wait() {
+    async fn answers_match_their_calls_and_events_are_queued() {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         let (from, to) = tokio::io::split(ours);
         let mut cdp = Cdp::new(from, to, &["a.b"]);
@@ -196,19 +193,19 @@ mod tests {
         let browser = tokio::spawn(async move {
             let (from, mut to) = tokio::io::split(theirs);
             let mut from = BufReader::new(from);
-            let mut asked = Vec::new();
-            from.read_until(0, &mut asked).await.unwrap();
-            let asked: Value = serde_json::from_slice(&asked[..asked.len() - 1]).unwrap();
-            assert_eq!(asked["sessionId"], "s");
-            let said = format!(
+            let mut request = Vec::new();
+            from.read_until(0, &mut request).await.unwrap();
+            let request: Value = serde_json::from_slice(&request[..request.len() - 1]).unwrap();
+            assert_eq!(request["sessionId"], "s");
+            let messages = format!(
                 "{{\"method\":\"a.b\",\"params\":{{\"x\":1}}}}\0{{\"id\":99}}\0{{\"id\":{},\"result\":{{\"y\":2}}}}\0",
-                asked["id"]
+                request["id"]
             );
-            for byte in said.bytes() {
+            for byte in messages.bytes() {
                 to.write_all(&[byte]).await.unwrap();
             }
-            let mut asked = Vec::new();
-            from.read_until(0, &mut asked).await.unwrap();
+            let mut request = Vec::new();
+            from.read_until(0, &mut request).await.unwrap();
             to.write_all(b"{\"id\":2,\"error\":{\"message\":\"no\"}}\0")
                 .await
                 .unwrap();

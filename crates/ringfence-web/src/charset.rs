@@ -1,22 +1,21 @@
-//! From bytes to text: byte order mark, header, `<meta>`, then a guess. UTF-7 is not a charset here, because it lets
-//! markup through filters that see ASCII.
+//! Decoding of text: by byte order mark, header, `<meta>`, or a guess. Never UTF-7: its markup passes ASCII filters.
 
 use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 use encoding_rs::{Encoding, REPLACEMENT, UTF_8, UTF_16BE, UTF_16LE};
 
-/// Where a page declares its charset (HTML, section 4.2.5.4).
+/// Bytes in which a page must declare its charset (HTML, section 4.2.5.4).
 const META_BYTES: usize = 1024;
-/// Bytes that a guess is made from.
+/// Bytes on which a guess is based.
 const GUESS_BYTES: usize = 64 << 10;
 
-/// Whether the text itself may declare its charset.
+/// Kind of text: only HTML may declare its own charset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Markup {
     Html,
     Plain,
 }
 
-/// Text, and the name of the charset that it was in.
+/// Returns the text, and the name of its charset.
 pub(crate) fn decode(body: &[u8], content_type: &str, markup: Markup) -> (String, &'static str) {
     let encoding = declared(body, content_type, markup).unwrap_or_else(|| guessed(body));
     let (text, used, _) = encoding.decode(body);
@@ -34,7 +33,7 @@ fn declared(body: &[u8], content_type: &str, markup: Markup) -> Option<&'static 
             let tag = &head[at..];
             labelled(&tag[..tag.find('>').unwrap_or(tag.len())])
         });
-        // Text that was read as ASCII cannot be UTF-16.
+        // A text whose `<meta>` was read as ASCII cannot be UTF-16.
         found.map(|encoding| {
             if encoding == UTF_16LE || encoding == UTF_16BE {
                 UTF_8
@@ -46,14 +45,14 @@ fn declared(body: &[u8], content_type: &str, markup: Markup) -> Option<&'static 
     header.or_else(|| if markup == Markup::Html { meta() } else { None })
 }
 
-/// The value of `charset=`. `for_label` knows the names of the Encoding Standard, and UTF-7 is not among them.
+/// Returns the encoding of `charset=`. `for_label` knows the names of the Encoding Standard, which has no UTF-7.
 fn labelled(text: &str) -> Option<&'static Encoding> {
     let (_, value) = text.split_once("charset")?;
     let value = value.trim_start().strip_prefix('=')?.trim_start();
     let value = value.trim_start_matches(['"', '\'']);
     let end = value.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | ':' | '.')));
     let encoding = Encoding::for_label(&value.as_bytes()[..end.unwrap_or(value.len())])?;
-    // What it stands for is refused by browsers; a guess is better than one replacement character.
+    // Browsers refuse these charsets; a guess is better than a single replacement character.
     (encoding != REPLACEMENT).then_some(encoding)
 }
 
@@ -77,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_declared_is_believed_in_the_order_of_the_standard() {
+    fn declared_charset_is_used_in_the_order_of_the_standard() {
         check("é".as_bytes(), "text/html; charset=utf-8", "é", "UTF-8");
         check(b"\xe9", "text/html; Charset=\"ISO-8859-1\"", "é", "windows-1252");
         check(
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn utf_7_stays_text() {
+    fn utf_7_is_not_decoded() {
         let text = "+ADw-script+AD4-";
         check(text.as_bytes(), "text/html; charset=utf-7", text, "UTF-8");
         let meta = format!("<meta charset=utf-7>{text}");
@@ -116,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_declared_is_guessed() {
+    fn undeclared_charset_is_guessed() {
         let russian = "Съешь же ещё этих мягких французских булок, да выпей чаю. ".repeat(4);
         let (bytes, _, _) = encoding_rs::WINDOWS_1251.encode(&russian);
         check(&bytes, "text/html", &russian, "windows-1251");

@@ -1,13 +1,13 @@
-//! `Content-Encoding`, undone with a limit on what comes out. At most two codings: more are a bomb.
+//! Decoding of `Content-Encoding` with a limit on the output. At most two codings, because more would be a bomb.
 
 use std::io::{self, Read};
 
 const CODINGS_MAX: usize = 2;
-/// A zstd frame may ask for a window of so many bits of address; a browser's limit (RFC 9659).
+/// Base-2 logarithm of the maximum window size of a zstd frame, as in browsers (RFC 9659).
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 const BROTLI_BUFFER_BYTES: usize = 4096;
 
-/// Why a body stays packed; follows "the body".
+/// The reason why a body is not decoded; the text follows "the body".
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CodingError {
     #[error("has more than {CODINGS_MAX} codings")]
@@ -20,15 +20,14 @@ pub(crate) enum CodingError {
     Broken(io::Error),
 }
 
-/// How much of a body arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrived {
     Whole,
-    /// The rest was too much, or did not come.
+    /// The rest was over a limit, or did not arrive.
     Part,
 }
 
-/// The body without its codings.
+/// Removes the codings of a body.
 pub(crate) fn decode(
     coding: &str,
     body: &[u8],
@@ -43,9 +42,9 @@ pub(crate) fn decode(
         return Err(CodingError::TooMany);
     }
     let mut body = body.to_vec();
-    // The last that was applied is the first to be undone.
+    // The coding applied last is removed first.
     for name in names.iter().rev() {
-        body = undo(name, &body, bytes_max, arrived)?;
+        body = decode_one(name, &body, bytes_max, arrived)?;
     }
     match body.len() > bytes_max {
         true => Err(CodingError::TooLarge(bytes_max)),
@@ -53,10 +52,10 @@ pub(crate) fn decode(
     }
 }
 
-fn undo(name: &str, body: &[u8], bytes_max: usize, arrived: Arrived) -> Result<Vec<u8>, CodingError> {
+fn decode_one(name: &str, body: &[u8], bytes_max: usize, arrived: Arrived) -> Result<Vec<u8>, CodingError> {
     match name {
         "gzip" | "x-gzip" => bounded(flate2::read::MultiGzDecoder::new(body), bytes_max, arrived),
-        // Servers send it with and without the header of zlib.
+        // Servers send deflate with and without a zlib header.
         "deflate" if body.first().is_some_and(|byte| byte & 0x0f == 8) => {
             bounded(flate2::read::ZlibDecoder::new(body), bytes_max, arrived)
         }
@@ -77,7 +76,7 @@ fn undo(name: &str, body: &[u8], bytes_max: usize, arrived: Arrived) -> Result<V
     }
 }
 
-/// All of it, or an error as soon as it is too much. Of a body that was cut, what is there.
+/// Reads everything; an error as soon as it is over the limit. A truncated body is read up to its end.
 fn bounded(mut from: impl Read, bytes_max: usize, arrived: Arrived) -> Result<Vec<u8>, CodingError> {
     let mut bytes = Vec::new();
     let mut buffer = [0; 16 << 10];
@@ -105,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn codings_are_undone_in_their_order() {
+    fn content_codings_are_decoded_in_reverse_order() {
         let text = b"a page that says something ".repeat(50);
         let check = |coding: &str, body: &[u8]| {
             assert_eq!(
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_ends_at_the_limit() {
+    fn decompression_bomb_is_refused_at_the_limit() {
         let bomb = gzip(&vec![0; 64 << 20]);
         assert!(bomb.len() < 128 << 10);
         assert!(matches!(
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_body_that_was_cut_the_beginning_is_read() {
+    fn truncated_body_is_decoded_up_to_the_cut() {
         let text: Vec<u8> = (0..200_000_u32)
             .flat_map(|number| number.to_string().into_bytes())
             .collect();

@@ -1,4 +1,4 @@
-//! Where connections come from: the caller judges each destination, and says why it refuses one.
+//! The source of connections: the caller judges each destination, and gives the reason for a refusal.
 
 use crate::Target;
 use std::pin::Pin;
@@ -11,9 +11,9 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 pub type ConnectFuture<'a> = Pin<Box<dyn Future<Output = Result<Box<dyn Stream>, DialError>> + Send + 'a>>;
 
-/// Opens connections to what its rules allow.
+/// Opens connections to destinations that its rules allow.
 pub trait Dial: Send + Sync {
-    /// Judges host, port, method and path, then every address that the host has, and connects to one that passed.
+    /// Judges host, port, method and path, then every address of the host, and connects to an allowed one.
     fn connect<'a>(&'a self, to: &'a Target, method: &'a str) -> ConnectFuture<'a>;
 }
 
@@ -21,15 +21,15 @@ pub trait Dial: Send + Sync {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct DialError {
-    /// The rule that it would have broken; `egress.unreachable` if it was allowed.
+    /// The rule that refused it. `egress.unreachable` or `egress.certificate`: it was allowed.
     pub rule: String,
-    /// What was refused, without a full stop.
+    /// The refused action, without a full stop.
     pub what: String,
     pub hint: String,
 }
 
 impl DialError {
-    /// Allowed, and not reached, or not as itself.
+    /// True if the destination was allowed, but was not reached or had no valid certificate.
     pub fn is_unreachable(&self) -> bool {
         matches!(self.rule.as_str(), "egress.unreachable" | "egress.certificate")
     }

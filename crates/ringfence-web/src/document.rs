@@ -1,5 +1,5 @@
-//! The part that runs in the jailed worker: a body as it came from the wire becomes text, or a picture. Question and
-//! answer are a line of JSON and then bytes; the answer is as hostile as the question.
+//! The part that runs in the jailed worker: it turns a body as received into text or a picture. Question and answer are
+//! a line of JSON followed by bytes; the answer is as hostile as the question.
 
 use crate::{
     Document, DocumentKind,
@@ -14,13 +14,12 @@ use ringfence_redact::Redactor;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-/// All that a body may be, unpacked.
+/// Maximum bytes of a decoded body.
 const UNPACKED_BYTES_MAX: usize = 32 << 20;
-/// All that a document's text may be; the rest is left out, and told.
+/// Maximum bytes of a document's text; the rest is left out, and the document says so.
 const TEXT_BYTES_MAX: usize = 4 << 20;
 const FIELD_CHARS_MAX: usize = 300;
 
-/// What is to be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Question {
@@ -35,12 +34,11 @@ pub struct Question {
 #[serde(rename_all = "snake_case")]
 pub enum Reads {
     Document,
-    /// A page of DuckDuckGo with results.
+    /// A results page of DuckDuckGo.
     Results,
 }
 
 impl Document {
-    /// Takes secrets out of every text of it.
     pub fn redact(&mut self, redactor: &Redactor) {
         let chars_max = if self.is_cut { 0 } else { usize::MAX };
         fence::redact(&mut self.text, chars_max, redactor);
@@ -56,7 +54,7 @@ impl Document {
     }
 }
 
-/// Why a body is not read; a sentence without its full stop.
+/// The reason why a body is not read; a sentence without its full stop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Refusal {
@@ -71,7 +69,7 @@ enum Answer {
     Refused(Refusal),
 }
 
-/// A question as [`read_document`] takes it.
+/// Encodes a question for [`read_document`].
 pub fn question(head: &Question, body: &[u8]) -> Result<Vec<u8>, serde_json::Error> {
     let mut question = serde_json::to_vec(head)?;
     question.push(b'\n');
@@ -79,7 +77,7 @@ pub fn question(head: &Question, body: &[u8]) -> Result<Vec<u8>, serde_json::Err
     Ok(question)
 }
 
-/// Reads a body. To be called in a worker of its own: it may take all its time and all its memory.
+/// Reads a body. To be called in a separate worker, because it may use all its time and memory.
 pub fn read_document(input: &[u8]) -> Vec<u8> {
     let (answer, picture) =
         answer(input).unwrap_or_else(|why| (Answer::Refused(Refusal { why }), Vec::new()));
@@ -129,7 +127,7 @@ fn document(head: &Question, body: &[u8]) -> Result<Document, String> {
             Ok(Document {
                 pages: Some(read.pages),
                 pages_left_out: Some(read.pages_left_out).filter(|pages| *pages > 0),
-                ..of_text(kind, text, invisible)
+                ..text_document(kind, text, invisible)
             })
         }
         DocumentKind::Image => Ok(Document {
@@ -149,13 +147,13 @@ fn document(head: &Question, body: &[u8]) -> Result<Document, String> {
             };
             Ok(Document {
                 charset: Some(charset.to_owned()),
-                ..of_text(kind, text, invisible)
+                ..text_document(kind, text, invisible)
             })
         }
     }
 }
 
-fn of_text(kind: DocumentKind, text: String, invisible: usize) -> Document {
+fn text_document(kind: DocumentKind, text: String, invisible: usize) -> Document {
     Document {
         kind,
         text,
@@ -179,11 +177,11 @@ pub fn parse_answer(answer: &[u8]) -> Result<(Document, Vec<u8>), Refusal> {
         (Answer::Refused(refusal), _) => Err(Refusal {
             why: fence::line(&refusal.why, FIELD_CHARS_MAX),
         }),
-        (Answer::Results(_), _) => Err(nonsense()),
+        (Answer::Results(_), _) => Err(invalid_answer()),
     }
 }
 
-/// A worker that was taken over says what it likes.
+/// Cleans the texts of the answer, because the worker may have been taken over.
 fn cleaned(document: Document) -> Document {
     let field = |text: Option<String>| text.map(|text| fence::line(&text, FIELD_CHARS_MAX));
     Document {
@@ -197,24 +195,24 @@ fn cleaned(document: Document) -> Document {
     }
 }
 
-/// Reads its answer to a question about results.
+/// Reads the worker's answer to a question about results.
 pub(crate) fn parse_results(answer: &[u8]) -> Result<ResultsPage, Refusal> {
     match parsed(answer)? {
         (Answer::Results(page), _) => Ok(page),
         (Answer::Refused(refusal), _) => Err(refusal),
-        (Answer::Document(_), _) => Err(nonsense()),
+        (Answer::Document(_), _) => Err(invalid_answer()),
     }
 }
 
 fn parsed(answer: &[u8]) -> Result<(Answer, &[u8]), Refusal> {
-    let (head, rest) = split(answer).ok_or_else(nonsense)?;
-    let answer = serde_json::from_slice(head).map_err(|_| nonsense())?;
+    let (head, rest) = split(answer).ok_or_else(invalid_answer)?;
+    let answer = serde_json::from_slice(head).map_err(|_| invalid_answer())?;
     Ok((answer, rest))
 }
 
-fn nonsense() -> Refusal {
+fn invalid_answer() -> Refusal {
     Refusal {
-        why: "its parser answered nonsense".to_owned(),
+        why: "its parser sent an invalid answer".to_owned(),
     }
 }
 

@@ -1,5 +1,4 @@
-//! One request and its answer over one connection: HTTP/1.1, with or without TLS. What arrives is counted as it is on
-//! the wire and stays as it is: nothing is unpacked here.
+//! One request and its answer over one connection: HTTP/1.1, with or without TLS. Nothing is decoded here.
 
 use crate::{Dial, DialError, Stream, Target};
 use http_body_util::{BodyExt, Full};
@@ -15,7 +14,7 @@ use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
-/// Who asks, as hosts are told.
+/// The `User-Agent` header.
 pub(crate) const AGENT: &str = concat!("Ringfence/", env!("CARGO_PKG_VERSION"));
 const HEAD_BYTES_MAX: usize = 64 << 10;
 const HEADERS_MAX: usize = 128;
@@ -25,7 +24,7 @@ pub(crate) struct Exchange {
     pub(crate) method: &'static str,
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) body: Vec<u8>,
-    /// Bytes of the answer's body, as they are on the wire.
+    /// Maximum bytes of the answer's body on the wire.
     pub(crate) wire_bytes_max: usize,
     pub(crate) until: Instant,
 }
@@ -36,19 +35,19 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Vec<u8>,
-    /// There was more than the limit.
+    /// True if the body was longer than the limit.
     pub(crate) is_cut: bool,
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExchangeError {
     #[error("{0}")]
     Refused(DialError),
-    /// The certificate, or the handshake.
+    /// The certificate or the handshake failed.
     #[error("TLS failed: {0}")]
     Tls(String),
-    /// Not HTTP, or it ended too early.
+    /// It is not HTTP, or it ended too early.
     #[error("its answer is not complete HTTP: {0}")]
     Http(String),
     #[error("it took too long")]
@@ -58,12 +57,12 @@ pub enum ExchangeError {
 impl Exchange {
     pub(crate) async fn run(self, dial: &dyn Dial, tls: &Arc<ClientConfig>) -> Result<Answer, ExchangeError> {
         let until = self.until;
-        timeout_at(until, self.talk(dial, tls))
+        timeout_at(until, self.perform(dial, tls))
             .await
             .unwrap_or(Err(ExchangeError::TimedOut))
     }
 
-    async fn talk(self, dial: &dyn Dial, tls: &Arc<ClientConfig>) -> Result<Answer, ExchangeError> {
+    async fn perform(self, dial: &dyn Dial, tls: &Arc<ClientConfig>) -> Result<Answer, ExchangeError> {
         let stream = dial
             .connect(&self.to, self.method)
             .await
@@ -93,7 +92,7 @@ impl Exchange {
         tokio::pin!(connection, exchange);
         tokio::select! {
             answer = &mut exchange => answer,
-            // The connection may end before its last bytes are taken.
+            // The connection may end before its last bytes are read.
             _ = &mut connection => exchange.await,
         }
     }
@@ -125,14 +124,14 @@ async fn secured(
     Ok(Box::new(secured))
 }
 
-/// Up to `most` bytes; true: there were more.
-async fn collect(mut body: Incoming, most: usize) -> Result<(Vec<u8>, bool), ExchangeError> {
+/// Returns up to `bytes_max` bytes. True: there were more.
+async fn collect(mut body: Incoming, bytes_max: usize) -> Result<(Vec<u8>, bool), ExchangeError> {
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(http)?.into_data() else {
             continue;
         };
-        let room = most - bytes.len();
+        let room = bytes_max - bytes.len();
         if data.len() > room {
             bytes.extend_from_slice(&data[..room]);
             return Ok((bytes, true));

@@ -1,5 +1,5 @@
-//! A page by its URL: redirects followed one by one, each judged as if it had been asked for; robots.txt where the
-//! operator wants it; nothing that belongs to one host sent to the next.
+//! Fetching a page by its URL: redirects are followed one by one, each judged like a requested URL; robots.txt is
+//! obeyed where the operator wants it; nothing that belongs to one host is sent to the next.
 
 use crate::{
     Dial, DialError, Target, TargetError,
@@ -20,18 +20,17 @@ use std::{
 use tokio::time::Instant;
 
 const REDIRECTS_MAX: usize = 10;
-/// RFC 9309, section 2.3.1.2.
+/// Maximum redirects of robots.txt (RFC 9309, section 2.3.1.2).
 const ROBOTS_REDIRECTS_MAX: usize = 5;
-/// RFC 9309, section 2.4: no longer than a day.
+/// Lifetime of rules; RFC 9309, section 2.4, allows a day.
 const ROBOTS_AGE_MAX: Duration = Duration::from_secs(3600);
-/// After a failure on the side of the site.
+/// Lifetime of a refusal after a server error of the site.
 const FAILURE_AGE_MAX: Duration = Duration::from_secs(60);
-/// Sites whose rules are kept, of one owner and of all.
+/// Maximum of sites whose rules are kept, for an owner and in total.
 const SITES_MAX: [usize; 2] = [64, 512];
-/// Of a header that goes on to the worker.
+/// Maximum characters of a header value that is passed to the worker.
 const HEADER_CHARS_MAX: usize = 256;
 
-/// Whether robots.txt is asked first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Robots {
     Obeyed,
@@ -40,9 +39,9 @@ pub enum Robots {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FetchLimits {
-    /// The body as it is on the wire.
+    /// Bytes of the body on the wire.
     pub wire_bytes: usize,
-    /// All of it: robots.txt, redirects, body.
+    /// Time for all requests together: robots.txt, redirects, body.
     pub time: Duration,
 }
 
@@ -51,57 +50,57 @@ pub struct Fetch<'a> {
     pub limits: FetchLimits,
     pub robots: Robots,
     pub dial: &'a dyn Dial,
-    /// Who asks: each has a pace and a memory of robots.txt of its own.
+    /// Owner of the request; each owner has its own pace and cache of robots.txt.
     pub owner: &'a str,
 }
 
-/// What a host sent, not looked at yet.
+/// The answer of a host, not parsed yet.
 #[derive(Clone, Debug)]
 pub struct Fetched {
-    /// Where the redirects have led.
+    /// URL after redirects.
     pub url: Target,
     pub redirects: Vec<String>,
     pub status: u16,
     pub content_type: String,
-    /// `Content-Encoding`, as it was sent.
+    /// `Content-Encoding` as received.
     pub coding: String,
     pub body: Vec<u8>,
-    /// It was longer than the limit, and the rest was not read.
+    /// True if the body was longer than the limit and the rest was not read.
     pub is_cut: bool,
 }
 
-/// Why there is no page.
+/// The reason why there is no page.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
-    /// A rule refuses the host, or an address of it.
+    /// A rule refuses the host or one of its addresses.
     #[error("{0}")]
     Denied(DialError),
     #[error("it redirects to `{}`, which {error}", to.escape_debug())]
     Redirect { to: String, error: TargetError },
     #[error("it redirects more than {REDIRECTS_MAX} times")]
     TooManyRedirects,
-    /// This caller asks this host too often.
+    /// This owner makes too many requests to this host.
     #[error("{host} was asked too often")]
     Busy { host: String },
     #[error("the robots.txt of {host} does not allow it")]
     Robots { host: String },
-    /// The host cannot be reached, or does not answer as it should.
-    #[error("{url} cannot be had: {why}")]
+    /// The host cannot be reached, or its answer is invalid.
+    #[error("{url} cannot be fetched: {why}")]
     Failed { url: String, why: ExchangeError },
 }
 
-/// What fetches share: TLS, pace and robots.txt of hosts.
+/// State shared by fetches: TLS, pace, and robots.txt of hosts.
 pub struct Fetcher {
     tls: Arc<ClientConfig>,
     pace: Pace,
-    robots: Mutex<KnownRobots>,
+    robots: Mutex<RobotsCache>,
 }
 
-/// By owner and site: what one of them was told is neither used nor seen by another. Until when, and the rules.
-type KnownRobots = HashMap<(String, String), (Instant, Arc<RobotRules>)>;
+/// Expiry and rules by owner and site, so that an owner neither uses nor observes the rules that another has fetched.
+type RobotsCache = HashMap<(String, String), (Instant, Arc<RobotRules>)>;
 
 impl Fetcher {
-    /// `tls` offers no other protocol than HTTP/1.1.
+    /// `tls` must offer no protocol but HTTP/1.1.
     pub fn new(tls: Arc<ClientConfig>) -> Self {
         Self {
             tls,
@@ -110,14 +109,14 @@ impl Fetcher {
         }
     }
 
-    pub async fn fetch(&self, wanted: &Fetch<'_>) -> Result<Fetched, FetchError> {
-        let until = Instant::now() + wanted.limits.time;
-        let mut url = wanted.url.clone();
+    pub async fn fetch(&self, request: &Fetch<'_>) -> Result<Fetched, FetchError> {
+        let until = Instant::now() + request.limits.time;
+        let mut url = request.url.clone();
         let mut redirects = Vec::new();
         loop {
-            if wanted.robots == Robots::Obeyed
+            if request.robots == Robots::Obeyed
                 && !self
-                    .rules_of(&url, wanted, until)
+                    .robots_rules(&url, request, until)
                     .await?
                     .allow(&url.path_and_query())
             {
@@ -125,14 +124,14 @@ impl Fetcher {
                     host: url.host().to_owned(),
                 });
             }
-            self.paced(&url, wanted, until).await?;
+            self.wait_for_turn(&url, request, until).await?;
             let headers = [
                 (ACCEPT, "text/html,application/xhtml+xml,*/*;q=0.8"),
                 (ACCEPT_LANGUAGE, "en,*;q=0.5"),
                 (ACCEPT_ENCODING, "gzip, br, zstd"),
             ];
-            let asked = get(&url, &headers, wanted.limits.wire_bytes, until);
-            let answer = asked.run(wanted.dial, &self.tls).await;
+            let exchange = get(&url, &headers, request.limits.wire_bytes, until);
+            let answer = exchange.run(request.dial, &self.tls).await;
             let answer = answer.map_err(|why| failed(&url, why))?;
             let Some(next) = redirect(&url, &answer)? else {
                 return Ok(fetched(url, redirects, answer));
@@ -145,8 +144,8 @@ impl Fetcher {
         }
     }
 
-    async fn paced(&self, url: &Target, wanted: &Fetch<'_>, until: Instant) -> Result<(), FetchError> {
-        match self.pace.wait(wanted.owner, url.host(), until).await {
+    async fn wait_for_turn(&self, url: &Target, of: &Fetch<'_>, until: Instant) -> Result<(), FetchError> {
+        match self.pace.wait(of.owner, url.host(), until).await {
             true => Ok(()),
             false => Err(FetchError::Busy {
                 host: url.host().to_owned(),
@@ -154,24 +153,24 @@ impl Fetcher {
         }
     }
 
-    /// What a site's robots.txt says, asked once an hour.
-    async fn rules_of(
+    /// Returns the robots.txt rules of a site, which are fetched once an hour.
+    async fn robots_rules(
         &self,
         url: &Target,
-        wanted: &Fetch<'_>,
+        request: &Fetch<'_>,
         until: Instant,
     ) -> Result<Arc<RobotRules>, FetchError> {
         let site = (
-            wanted.owner.to_owned(),
+            request.owner.to_owned(),
             url.as_url().origin().ascii_serialization(),
         );
         let now = Instant::now();
-        let known = self.known().get(&site).cloned();
+        let known = self.cached_robots().get(&site).cloned();
         if let Some((_, rules)) = known.filter(|(until, _)| now < *until) {
             return Ok(rules);
         }
-        let rules = Arc::new(self.ask_robots(url, wanted, until).await?);
-        let mut robots = self.known();
+        let rules = Arc::new(self.fetch_robots(url, request, until).await?);
+        let mut robots = self.cached_robots();
         robots.retain(|_, (until, _)| now < *until);
         if robots.keys().filter(|(owner, _)| *owner == site.0).count() >= SITES_MAX[0] {
             robots.retain(|(owner, _), _| *owner != site.0);
@@ -187,14 +186,14 @@ impl Fetcher {
         Ok(rules)
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, KnownRobots> {
+    fn cached_robots(&self) -> std::sync::MutexGuard<'_, RobotsCache> {
         self.robots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn ask_robots(
+    async fn fetch_robots(
         &self,
         url: &Target,
-        wanted: &Fetch<'_>,
+        request: &Fetch<'_>,
         until: Instant,
     ) -> Result<RobotRules, FetchError> {
         let mut at = url.join("/robots.txt").map_err(|error| FetchError::Redirect {
@@ -202,20 +201,20 @@ impl Fetcher {
             error,
         })?;
         for _ in 0..=ROBOTS_REDIRECTS_MAX {
-            self.paced(&at, wanted, until).await?;
-            // It is read here, and nothing is unpacked here.
+            self.wait_for_turn(&at, request, until).await?;
+            // Without a coding, because it is parsed in this process, where nothing is decoded.
             let headers = [(ACCEPT, "text/plain,*/*;q=0.8"), (ACCEPT_ENCODING, "identity")];
-            let asked = get(&at, &headers, ROBOTS_BYTES_MAX, until);
-            let answer = match asked.run(wanted.dial, &self.tls).await {
+            let exchange = get(&at, &headers, ROBOTS_BYTES_MAX, until);
+            let answer = match exchange.run(request.dial, &self.tls).await {
                 Ok(answer) => answer,
-                // A rule about paths, which the page itself has to keep: what may not be asked is not there.
+                // A rule on paths refuses robots.txt: it counts as absent, and the rule judges the page itself.
                 Err(ExchangeError::Refused(error)) if error.rule == "egress.request" => {
                     return Ok(RobotRules::default());
                 }
-                // The page itself is not reached either; what failed is not remembered.
+                // The page cannot be reached either; failures are not cached.
                 Err(why) => return Err(failed(&at, why)),
             };
-            // A redirect that leads nowhere is a file that is not there.
+            // An invalid redirect counts as an absent file.
             match redirect(&at, &answer) {
                 Ok(Some(next)) => at = next,
                 Ok(None) => return Ok(rules_in(&answer)),
@@ -226,15 +225,15 @@ impl Fetcher {
     }
 }
 
-/// Each request is built anew: no cookie, key or referrer of one host is in that to another.
+/// Builds a new request, which has no cookie, key or referrer of another host.
 fn get(
     to: &Target,
     headers: &[(HeaderName, &'static str)],
     wire_bytes_max: usize,
     until: Instant,
 ) -> Exchange {
-    let of_each = [(USER_AGENT, AGENT)];
-    let headers = of_each.iter().chain(headers);
+    let common = [(USER_AGENT, AGENT)];
+    let headers = common.iter().chain(headers);
     Exchange {
         to: to.clone(),
         method: "GET",
@@ -247,7 +246,7 @@ fn get(
     }
 }
 
-/// Section 2.3.1: what is not there forbids nothing; what fails on the site's side forbids everything.
+/// Section 2.3.1: a missing file allows everything; a server error, and a file with a coding, denies everything.
 fn rules_in(answer: &Answer) -> RobotRules {
     match answer.status {
         200..=299 if is_plain(&answer.headers) => RobotRules::parse(&answer.body),
@@ -273,7 +272,6 @@ fn failed(url: &Target, why: ExchangeError) -> FetchError {
     }
 }
 
-/// Where an answer leads on.
 fn redirect(from: &Target, answer: &Answer) -> Result<Option<Target>, FetchError> {
     if !matches!(answer.status, 301 | 302 | 303 | 307 | 308) {
         return Ok(None);

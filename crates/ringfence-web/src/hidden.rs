@@ -1,41 +1,41 @@
-//! Text that a person who looks at the page does not see: elements that styles hide, comments, templates. It is taken
-//! out before the page is read, and counted, because what only a machine reads is how pages give orders to machines.
+//! Text of a page that a person does not see: elements that styles hide, comments, templates. It is removed before the
+//! page is read, and counted, because pages give orders to machines in text that only machines read.
 
 use ego_tree::NodeRef;
 use scraper::{ElementRef, Html, Node, Selector};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 
-/// Rules of style sheets that are looked at, and their length.
+/// Maximum of style sheet rules that are read, and of their bytes.
 const RULES_MAX: usize = 1000;
 const STYLE_BYTES_MAX: usize = 256 << 10;
-/// Elements that hold the page: a rule that hides one of them is undone by a script.
-const HOLDERS: [&str; 5] = ["html", "head", "body", "main", "article"];
+/// Elements that contain the page; if a rule hides one of them, a script shows it again.
+const CONTAINERS: [&str; 5] = ["html", "head", "body", "main", "article"];
 
-/// What was taken out, in characters.
+/// Removed text, in characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HiddenText {
-    /// Of elements that are not displayed, or that have the colour of the page.
+    /// Text of elements that are not displayed, or have the colour of the page.
     pub elements: usize,
     pub comments: usize,
-    /// Zero width, tags, controls.
+    /// Invisible characters, such as zero-width, tag and control characters.
     pub invisible: usize,
 }
 
-/// Takes out of the tree what is not displayed.
+/// Removes from the tree what is not displayed.
 pub(crate) fn remove(html: &mut Html) -> HiddenText {
     let mut hidden = HiddenText::default();
-    let mut gone = Vec::new();
+    let mut removed = Vec::new();
     let streamed = streamed_parts(html);
     for node in html.tree.nodes() {
         match node.value() {
             Node::Comment(comment) => {
                 hidden.comments += comment.comment.trim().chars().count();
-                gone.push(node.id());
+                removed.push(node.id());
             }
-            Node::Element(element) if is_hidden(element, &streamed) || is_white_on_nothing(node) => {
-                gone.push(node.id())
+            Node::Element(element) if is_hidden(element, &streamed) || is_white_without_background(node) => {
+                removed.push(node.id())
             }
             _ => {}
         }
@@ -43,13 +43,13 @@ pub(crate) fn remove(html: &mut Html) -> HiddenText {
     for selector in hiding_selectors(html) {
         let found = html
             .select(&selector)
-            .filter(|element| !HOLDERS.contains(&element.value().name()));
-        gone.extend(found.map(|element| element.id()));
+            .filter(|element| !CONTAINERS.contains(&element.value().name()));
+        removed.extend(found.map(|element| element.id()));
     }
-    // From the inside out, so that no text is counted with two elements.
-    gone.sort_unstable_by(|one, other| other.cmp(one));
-    gone.dedup();
-    for id in gone {
+    // Inner elements first, so that no text is counted twice.
+    removed.sort_unstable_by(|one, other| other.cmp(one));
+    removed.dedup();
+    for id in removed {
         let characters = html
             .tree
             .get(id)
@@ -63,14 +63,14 @@ pub(crate) fn remove(html: &mut Html) -> HiddenText {
     hidden
 }
 
-/// Characters that are not space.
+/// Returns the number of characters other than white space; scripts and styles count as 0.
 fn visible_characters(element: ElementRef<'_>) -> usize {
     let is_code = matches!(element.value().name(), "script" | "style");
     let text = element.text().flat_map(str::chars).filter(|c| !c.is_whitespace());
     if is_code { 0 } else { text.count() }
 }
 
-/// The ids of parts that React streams: hidden elements, which a script of the page moves to their places by these ids.
+/// Returns the ids of streamed parts of React: hidden elements that a script moves into place by these ids.
 fn streamed_parts(html: &Html) -> HashSet<&str> {
     let elements = html.tree.nodes().filter_map(ElementRef::wrap);
     let scripts = elements.filter(|element| element.value().name() == "script");
@@ -84,14 +84,14 @@ fn is_hidden(element: &scraper::node::Element, streamed: &HashSet<&str>) -> bool
     let is_streamed = element.id().is_some_and(|id| streamed.contains(id));
     let is_marked = element.attr("hidden").is_some_and(|value| value != "until-found");
     if element.name() == "template" || (is_marked && !is_streamed) {
-        return !HOLDERS.contains(&element.name());
+        return !CONTAINERS.contains(&element.name());
     }
     element
         .attr("style")
-        .is_some_and(|style| !HOLDERS.contains(&element.name()) && hides(&compact(style)))
+        .is_some_and(|style| !CONTAINERS.contains(&element.name()) && hides(&compact(style)))
 }
 
-/// Declarations without spaces, in small letters, each ended by a semicolon.
+/// Returns the declarations without white space, in lower case, each between semicolons.
 fn compact(style: &str) -> String {
     let compact = style
         .chars()
@@ -120,9 +120,8 @@ fn hides(style: &str) -> bool {
         ";color:transparent;",
         ";-webkit-text-fill-color:transparent;",
     ];
-    let is_empty_box =
-        (style.contains(";height:0;") || style.contains(";height:0px;") || style.contains(";width:0;"))
-            && style.contains(";overflow:hidden;");
+    let sizes = [";height:0;", ";height:0px;", ";width:0;", ";width:0px;"];
+    let is_empty_box = style.contains(";overflow:hidden;") && sizes.iter().any(|size| style.contains(size));
     let is_elsewhere = [";left:-", ";top:-", ";text-indent:-", ";margin-left:-"]
         .iter()
         .any(|begins| {
@@ -133,8 +132,8 @@ fn hides(style: &str) -> bool {
     DECLARATIONS.iter().any(|declaration| style.contains(declaration)) || is_empty_box || is_elsewhere
 }
 
-/// White text where no element above says that there is a background.
-fn is_white_on_nothing(node: NodeRef<'_, Node>) -> bool {
+/// True for white text where neither the element nor an ancestor has a background.
+fn is_white_without_background(node: NodeRef<'_, Node>) -> bool {
     const WHITE: [&str; 6] = [
         ";color:white;",
         ";color:#fff;",
@@ -159,8 +158,8 @@ fn is_white_on_nothing(node: NodeRef<'_, Node>) -> bool {
     is_white && !has_background(node.value()) && !node.ancestors().any(|above| has_background(above.value()))
 }
 
-/// The selectors of the page's own style sheets whose rule hides. What depends on the device or on a state of the
-/// element is left alone, and so is what fades in.
+/// Returns the selectors of hiding rules in the page's own style sheets, except rules that depend on the device or on a
+/// state of the element, and `opacity: 0`, with which elements fade in.
 fn hiding_selectors(html: &Html) -> Vec<Selector> {
     let Ok(styles) = Selector::parse("style") else {
         return Vec::new();
@@ -210,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_styles_hide_is_taken_out_and_counted() {
+    fn hidden_text_is_removed_and_counted() {
         let elements = |elements| HiddenText {
             elements,
             ..HiddenText::default()
@@ -224,6 +223,7 @@ mod tests {
             "position:absolute; left:-9999px",
             "text-indent: -10000px",
             "height:0; overflow:hidden",
+            "width: 0px; overflow: hidden",
             "color:white",
             "color: #FFF",
         ] {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_seen_stays() {
+    fn visible_text_is_kept() {
         let check = |html: &str| {
             let mut page = Html::parse_document(html);
             assert_eq!(remove(&mut page), HiddenText::default(), "{html}");
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn many_parts_and_much_script_are_looked_at_once() {
+    fn many_streamed_parts_are_matched_quickly() {
         let parts: String = (0..20_000)
             .map(|number| format!("<p hidden id=S:{number}>x"))
             .collect();

@@ -1,4 +1,4 @@
-//! The text of a page: what an extractor takes for its main part, as Markdown; where it finds none, the whole body.
+//! The text of a page as Markdown: the main part that an extractor finds, or else the whole body.
 
 use crate::{DocumentKind, Extraction, HiddenText, fence, hidden};
 use ego_tree::{NodeMut, iter::Edge};
@@ -14,22 +14,22 @@ use std::rc::Rc;
 use trafilatura::{ExtractResult, Options};
 use url::Url;
 
-/// A page that is nested deeper is read as text without form: writers recurse.
+/// Maximum nesting depth for Markdown; a deeper page becomes plain text, because the converters recurse.
 const DEPTH_MAX: usize = 400;
-/// A page with so many elements open at once is not parsed at all: parsers look through all of them for each tag.
-const OPEN_MAX: usize = 2000;
-/// Elements that never are open, and those that others of their kind close.
-const NOT_OPEN: [&str; 20] = [
+/// Maximum of elements open at once. A page with more is not parsed, because parsers search all of them for each tag.
+const OPEN_ELEMENTS_MAX: usize = 2000;
+/// Void elements, and elements that the next one of their kind closes.
+const UNCOUNTED: [&str; 20] = [
     "area", "base", "br", "col", "dd", "dt", "embed", "hr", "img", "input", "li", "link", "meta", "option",
     "p", "source", "td", "th", "tr", "wbr",
 ];
-/// A main part with fewer characters does not count.
+/// Minimum characters of a main part; a shorter one is ignored.
 const MAIN_CHARS_MIN: usize = 60;
-/// A page with scripts and less text than this is made by them.
+/// A page with scripts and less text than this counts as made by scripts.
 const SCRIPTED_CHARS_MAX: usize = 200;
 const FIELD_CHARS_MAX: usize = 300;
-/// What of a body is never text.
-const NO_TEXT: [&str; 9] = [
+/// Elements whose content is never text.
+const TEXTLESS: [&str; 9] = [
     "script", "style", "noscript", "svg", "iframe", "object", "head", "canvas", "math",
 ];
 
@@ -37,7 +37,7 @@ const NO_TEXT: [&str; 9] = [
 #[serde(deny_unknown_fields)]
 pub struct Document {
     pub kind: DocumentKind,
-    /// Markdown; empty for a picture.
+    /// Markdown; empty for an image.
     pub text: String,
     pub extraction: Extraction,
     pub title: Option<String>,
@@ -49,12 +49,12 @@ pub struct Document {
     pub needs_script: bool,
     pub pages: Option<usize>,
     pub pages_left_out: Option<usize>,
-    /// Text beyond the limit was left out.
+    /// True if text beyond a limit was left out.
     pub is_cut: bool,
 }
 
 pub(crate) fn read(text: &str, url: Option<&Url>) -> Document {
-    if open_at_once(text) > OPEN_MAX {
+    if max_open_elements(text) > OPEN_ELEMENTS_MAX {
         let (text, invisible) = fence::clean(&without_tags(text));
         return Document {
             kind: DocumentKind::Html,
@@ -70,7 +70,7 @@ pub(crate) fn read(text: &str, url: Option<&Url>) -> Document {
     let mut html = Html::parse_document(text);
     let mut hidden = hidden::remove(&mut html);
     let mut page = match depth(&html) {
-        0..=DEPTH_MAX => formed(&mut html, url),
+        0..=DEPTH_MAX => extracted(&mut html, url),
         _ => Document {
             text: plain_text(&html),
             extraction: Extraction::Fallback,
@@ -90,7 +90,6 @@ pub(crate) fn read(text: &str, url: Option<&Url>) -> Document {
     }
 }
 
-/// What the extractor takes for the main part.
 fn extract(html: &mut Html, url: Option<&Url>) -> Option<ExtractResult> {
     move_captions(html);
     let options = Options::default().with_fallback(true);
@@ -99,7 +98,7 @@ fn extract(html: &mut Html, url: Option<&Url>) -> Option<ExtractResult> {
     trafilatura::extract(&html.html(), &options).ok()
 }
 
-/// Makes a caption the text of its picture: the extractor would take it for a paragraph of the main part.
+/// Moves a caption into the `alt` text of its image; otherwise the extractor takes it for a paragraph of the main part.
 fn move_captions(html: &mut Html) {
     let selectors = ["figure > figcaption:first-of-type", "img"].map(Selector::parse);
     let [Ok(captions), Ok(pictures)] = selectors else {
@@ -126,7 +125,7 @@ fn move_captions(html: &mut Html) {
     }
 }
 
-fn formed(html: &mut Html, url: Option<&Url>) -> Document {
+fn extracted(html: &mut Html, url: Option<&Url>) -> Document {
     let found = extract(html, url);
     let meta = found
         .as_ref()
@@ -149,7 +148,7 @@ fn formed(html: &mut Html, url: Option<&Url>) -> Document {
     }
 }
 
-/// The main text of a page as plain text: what benchmarks of extractors compare.
+/// Returns the main text of a page as plain text, which benchmarks of extractors compare.
 pub fn main_text(text: &str, url: Option<&Url>) -> String {
     let mut html = Html::parse_document(text);
     hidden::remove(&mut html);
@@ -161,7 +160,7 @@ pub fn main_text(text: &str, url: Option<&Url>) -> String {
 fn markdown(html: &str, url: Option<&Url>) -> String {
     let (links, pictures) = (url.cloned(), url.cloned());
     let converter = HtmlToMarkdown::builder()
-        .skip_tags(NO_TEXT.to_vec())
+        .skip_tags(TEXTLESS.to_vec())
         .add_handler(vec!["a"], move |handlers: &dyn Handlers, element: Element<'_>| {
             Some(link(handlers, &element, links.as_ref()))
         })
@@ -173,7 +172,7 @@ fn markdown(html: &str, url: Option<&Url>) -> String {
     converter.convert(html).unwrap_or_default()
 }
 
-/// A link with its whole URL; one that leads nowhere on the web is its text.
+/// Renders a link with its absolute URL; a link that is not HTTP or HTTPS becomes its text.
 fn link(handlers: &dyn Handlers, element: &Element<'_>, base: Option<&Url>) -> HandlerResult {
     let text = handlers.walk_children(element.node).content;
     let text = text.trim();
@@ -183,8 +182,7 @@ fn link(handlers: &dyn Handlers, element: &Element<'_>, base: Option<&Url>) -> H
     }
 }
 
-/// Code: a block where it is preformatted or has several lines. The extractor puts code into code, and drops which was
-/// preformatted.
+/// Renders code as a block if it is preformatted or has several lines. The extractor nests `code`, and drops `pre`.
 fn code(handlers: &dyn Handlers, element: Element<'_>) -> Option<HandlerResult> {
     let mut node = element.node.clone();
     while let Some(inner) = only_code(&node) {
@@ -201,7 +199,7 @@ fn code(handlers: &dyn Handlers, element: Element<'_>) -> Option<HandlerResult> 
     }
 }
 
-/// The element of code that is all there is in another.
+/// Returns the `code` element that is the only child of a node.
 fn only_code(node: &htmd::Node) -> Option<Rc<htmd::Node>> {
     match node.children.borrow().as_slice() {
         [only] if matches!(&only.data, NodeData::Element { name, .. } if &*name.local == "code") => {
@@ -211,7 +209,7 @@ fn only_code(node: &htmd::Node) -> Option<Rc<htmd::Node>> {
     }
 }
 
-/// A picture is text: a client that shows Markdown would fetch it, and tell its host so.
+/// Renders an image as text, because a client that renders Markdown would fetch it and so send a request to its host.
 fn picture(element: &Element<'_>, base: Option<&Url>) -> HandlerResult {
     let alt = attribute(element, "alt").unwrap_or_default();
     let mut alt = alt.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -250,7 +248,7 @@ fn absolute(link: &str, base: Option<&Url>) -> Option<String> {
     })
 }
 
-/// The tags of a text: their names, in small letters, and whether they end an element.
+/// Returns the tags of a text: their names in lower case, and true for an end tag.
 fn tags(text: &str) -> impl Iterator<Item = (String, bool)> {
     text.split('<').skip(1).filter_map(|tag| {
         let (tag, is_end) = tag.strip_prefix('/').map_or((tag, false), |tag| (tag, true));
@@ -262,12 +260,12 @@ fn tags(text: &str) -> impl Iterator<Item = (String, bool)> {
     })
 }
 
-/// How many elements are open at once, by the tags alone: one pass, before any parser.
-fn open_at_once(text: &str) -> usize {
+/// Returns the maximum of elements open at once, by the tags alone: one pass, before any parser.
+fn max_open_elements(text: &str) -> usize {
     let (mut open, mut most) = (0_usize, 0);
     for (name, is_end) in tags(text) {
         match is_end {
-            _ if NOT_OPEN.contains(&name.as_str()) => {}
+            _ if UNCOUNTED.contains(&name.as_str()) => {}
             true => open = open.saturating_sub(1),
             false => open += 1,
         }
@@ -276,7 +274,7 @@ fn open_at_once(text: &str) -> usize {
     most
 }
 
-/// What is left when everything between angle brackets is taken away.
+/// Returns the text without everything between angle brackets.
 fn without_tags(text: &str) -> String {
     let mut left = String::new();
     for piece in text.split('<') {
@@ -290,7 +288,7 @@ fn without_tags(text: &str) -> String {
     left
 }
 
-/// The deepest element, without recursion.
+/// Returns the nesting depth, without recursion.
 fn depth(html: &Html) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     for edge in html.tree.root().traverse() {
@@ -303,14 +301,14 @@ fn depth(html: &Html) -> usize {
     deepest
 }
 
-/// The text of the body, a line for each piece.
+/// Returns the text of the body, a line for each text node.
 fn plain_text(html: &Html) -> String {
     let mut skipped = std::collections::HashSet::new();
     let mut text = String::new();
     for node in html.tree.root().descendants() {
         let below = node.parent().is_some_and(|parent| skipped.contains(&parent.id()));
         match node.value() {
-            Node::Element(element) if below || NO_TEXT.contains(&element.name()) => {
+            Node::Element(element) if below || TEXTLESS.contains(&element.name()) => {
                 skipped.insert(node.id());
             }
             Node::Text(piece) if !below => {
@@ -341,7 +339,6 @@ fn title(html: &Html) -> Option<String> {
     field(&title)
 }
 
-/// As the page declares it, else as its text reads.
 fn language(html: &Html, text: &str) -> Option<String> {
     let root: ElementRef<'_> = html.root_element();
     let declared = root.attr("lang").map(|lang| {
@@ -358,7 +355,7 @@ fn language(html: &Html, text: &str) -> Option<String> {
     })
 }
 
-/// One line, and not a long one.
+/// Returns the text as one line, cut at `FIELD_CHARS_MAX`. `None`: it is empty.
 fn field(text: &str) -> Option<String> {
     let text = fence::line(text, FIELD_CHARS_MAX);
     (!text.is_empty()).then_some(text)

@@ -1,9 +1,9 @@
-//! What a body is, by its bytes first: a header may say anything.
+//! The kind of a body, by its bytes before its header, which may be wrong.
 
 use ringfence_types::closed_words;
 use serde::{Deserialize, Serialize};
 
-/// Bytes in which a page says that it is one.
+/// Bytes from the beginning of the body that are examined.
 const SNIFFED: usize = 2048;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,22 +23,21 @@ pub enum DocumentKind {
 closed_words!(DocumentKind: Html = "html", Pdf = "pdf", Image = "image", Json = "json", Yaml = "yaml", Xml = "xml",
     Text = "text", Binary = "binary");
 
-/// How the text was found.
+/// Part of the body that the text comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Extraction {
-    /// The page's main part.
     Main,
-    /// Its whole body: no part of it stands out.
+    /// The whole body of a page, because no main part was found.
     Fallback,
-    /// All of it: there is nothing around.
+    /// The whole document, which is not a page.
     #[default]
     Whole,
 }
 
 closed_words!(Extraction: Main = "main", Fallback = "fallback", Whole = "whole");
 
-/// The kind of a body without codings; the text of its first bytes decides before the header does.
+/// Returns the kind of a decoded body. Its first bytes take precedence over the header.
 pub(crate) fn of(body: &[u8], content_type: &str) -> DocumentKind {
     let declared = content_type
         .split(';')
@@ -85,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bytes_say_it_before_the_header() {
+    fn content_bytes_take_precedence_over_the_header() {
         let check = |body: &[u8], content_type: &str, expect: DocumentKind| {
             assert_eq!(of(body, content_type), expect, "{content_type}");
         };

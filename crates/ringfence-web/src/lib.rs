@@ -1,12 +1,12 @@
-//! Pages and searches for agents. One half asks: it reads URLs, sends requests over connections that it is given,
-//! follows redirects, drives a browser, and knows the search providers. The other half reads what came back, and runs
-//! only inside a jailed worker ([`read_document`]): codings, charsets, HTML, PDF.
+//! Pages and searches for agents. One half makes requests: it reads URLs, sends requests over connections that it is
+//! given, follows redirects, drives a browser, and knows the search providers. The other half reads the answers, and
+//! runs only inside a jailed worker ([`read_document`]): codings, charsets, HTML, PDF.
 //!
-//! Nothing here opens a connection. The caller gives a [`Dial`], which judges every destination.
+//! Nothing here opens a connection. The caller supplies a [`Dial`], which judges every destination.
 #![forbid(unsafe_code)]
 #![expect(
     missing_docs,
-    reason = "an inner crate: a name that says it all has no comment"
+    reason = "an internal crate: names that explain themselves have no comment"
 )]
 
 mod browser;

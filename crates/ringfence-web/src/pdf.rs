@@ -1,4 +1,4 @@
-//! The text of a PDF, page by page, until there is enough of it or the time is over.
+//! The text of a PDF, page by page, up to a size and a time.
 
 use pdf_extract::{Document, PlainTextOutput, output_doc_page};
 use std::{
@@ -8,14 +8,14 @@ use std::{
 
 const PAGES_MAX: usize = 300;
 const TEXT_BYTES_MAX: usize = 2 << 20;
-/// The worker has ten seconds.
+/// Time limit; the worker has ten seconds.
 const TIME_MAX: Duration = Duration::from_secs(6);
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PdfText {
     pub(crate) text: String,
     pub(crate) pages: usize,
-    /// Pages that were not read: too many, too long, or broken.
+    /// Number of pages that were not read, because of a limit or because they are broken.
     pub(crate) pages_left_out: usize,
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn read(body: &[u8]) -> Result<PdfText, String> {
             output_doc_page(&document, &mut output, *number).map_err(|error| error.to_string())?;
             Ok(page)
         });
-        // A page that is broken does not take the others with it.
+        // A broken page does not prevent the reading of others.
         if let Ok(page) = page {
             text.push_str(page.trim());
             text.push_str("\n\n");
@@ -55,7 +55,7 @@ pub(crate) fn read(body: &[u8]) -> Result<PdfText, String> {
     })
 }
 
-/// The library panics where a file is not what it says.
+/// Catches panics, because the library panics on malformed files.
 fn guarded<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err("its parser gave up".to_owned()))
 }
@@ -64,7 +64,7 @@ fn guarded<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
 pub(crate) mod tests {
     use super::*;
 
-    /// A file with a page for each text.
+    /// Makes a file with a page for each text.
     pub(crate) fn pdf(pages: &[&str]) -> Vec<u8> {
         let kids: Vec<String> = (0..pages.len())
             .map(|page| format!("{} 0 R", 4 + 2 * page))
@@ -91,15 +91,15 @@ pub(crate) mod tests {
             ));
         }
         let mut file = b"%PDF-1.4\n".to_vec();
-        let mut places = Vec::new();
+        let mut offsets = Vec::new();
         for (index, object) in objects.iter().enumerate() {
-            places.push(file.len());
+            offsets.push(file.len());
             file.extend_from_slice(format!("{} 0 obj\n{object}\nendobj\n", index + 1).as_bytes());
         }
         let table = file.len();
         file.extend_from_slice(format!("xref\n0 {}\n0000000000 65535 f \n", objects.len() + 1).as_bytes());
-        for place in places {
-            file.extend_from_slice(format!("{place:010} 00000 n \n").as_bytes());
+        for offset in offsets {
+            file.extend_from_slice(format!("{offset:010} 00000 n \n").as_bytes());
         }
         let end = format!(
             "trailer\n<< /Size {} /Root 1 0 R >>\nstartxref\n{table}\n%%EOF\n",
@@ -121,7 +121,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_broken_is_told_and_does_not_panic() {
+    fn broken_pdf_is_an_error_and_does_not_panic() {
         assert!(read(b"%PDF-1.7\nnothing").is_err());
         let whole = pdf(&["text"]);
         for cut in (0..whole.len()).step_by(7) {

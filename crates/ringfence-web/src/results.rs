@@ -1,4 +1,4 @@
-//! Results of a search, and the page of DuckDuckGo that they stand in, which is read in the jailed worker.
+//! Search results, and DuckDuckGo's page of results, which is read in the jailed worker.
 
 use scraper::{ElementRef, Html, Selector};
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ pub struct Hit {
     pub published: Option<String>,
 }
 
-/// A page with results, as the worker reads it.
+/// A page of results, as the worker reads it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ResultsPage {
@@ -24,7 +24,7 @@ pub(crate) struct ResultsPage {
     pub(crate) is_challenge: bool,
 }
 
-/// Reads the results of DuckDuckGo's page without scripts.
+/// Reads DuckDuckGo's page of results in the version without scripts.
 pub(crate) fn duckduckgo_page(text: &str) -> ResultsPage {
     let html = Html::parse_document(text);
     let (Ok(result), Ok(link), Ok(snippet), Ok(none), Ok(challenge)) = (
@@ -42,7 +42,7 @@ pub(crate) fn duckduckgo_page(text: &str) -> ResultsPage {
         let link = element.select(&link).next()?;
         Some(Hit {
             title: words(link),
-            url: real_url(link.attr("href")?)?,
+            url: link_target(link.attr("href")?)?,
             snippet: element.select(&snippet).next().map(words).unwrap_or_default(),
             published: None,
         })
@@ -58,12 +58,12 @@ pub(crate) fn duckduckgo_page(text: &str) -> ResultsPage {
     }
 }
 
-/// Links go through a counter, which names the page in `uddg`.
-fn real_url(href: &str) -> Option<String> {
+/// Returns the target of a link. Links may go through a redirect of DuckDuckGo, whose parameter `uddg` is the target.
+fn link_target(href: &str) -> Option<String> {
     let base = Url::parse("https://duckduckgo.com/").ok()?;
     let url = base.join(href).ok()?;
-    let is_counter = url.domain().is_some_and(|name| name.ends_with("duckduckgo.com")) && url.path() == "/l/";
-    if !is_counter {
+    let redirects = url.domain().is_some_and(|name| name.ends_with("duckduckgo.com")) && url.path() == "/l/";
+    if !redirects {
         return Some(url.into());
     }
     url.query_pairs()

@@ -1,19 +1,19 @@
 //! The robots exclusion protocol (RFC 9309): groups, the longest match, `*` and `$`.
 
-/// The part of the user agent's name that groups are looked up by.
+/// The product token by which groups are matched.
 pub(crate) const PRODUCT: &str = "ringfence";
-/// Section 2.5: at least 500 KiB are read.
+/// Maximum bytes that are read; section 2.5 requires at least 500 KiB.
 pub(crate) const ROBOTS_BYTES_MAX: usize = 512 << 10;
-/// Rules that are kept; more than any honest site has.
+/// Maximum of rules that are kept; more than any honest site has.
 const RULES_MAX: usize = 10_000;
-/// A pattern with more stars than this matches nothing; each costs a scan of the path.
+/// Maximum of `*` in a pattern, because each costs a scan of the path. A pattern with more matches nothing.
 const STARS_MAX: usize = 32;
-/// A longer pattern is passed over.
+/// Maximum bytes of a pattern; a longer one is ignored.
 const PATTERN_BYTES_MAX: usize = 2048;
-/// Of all patterns that are kept of a site.
+/// Bytes of a site's kept patterns after which no more are kept.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
-/// The rules of one site that are about us.
+/// The rules of a site for our product token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RobotRules(Vec<RobotRule>);
 
@@ -24,7 +24,7 @@ struct RobotRule {
 }
 
 impl RobotRules {
-    /// Everything is refused: the site could not say what it allows (section 2.3.1.4).
+    /// Denies everything, because robots.txt cannot be read (section 2.3.1.4).
     pub(crate) fn deny_all() -> Self {
         Self(vec![RobotRule {
             allows: false,
@@ -32,13 +32,13 @@ impl RobotRules {
         }])
     }
 
-    /// Reads a robots.txt. What is not understood is passed over.
+    /// Reads a robots.txt; lines that are not understood are ignored.
     pub(crate) fn parse(text: &[u8]) -> Self {
         let text = String::from_utf8_lossy(&text[..text.len().min(ROBOTS_BYTES_MAX)]);
-        let (mut ours, mut everybodys) = (Vec::new(), Vec::new());
-        let (mut is_ours, mut is_everybodys, mut begins) = (false, false, true);
-        let mut has_ours = false;
-        let mut kept = 0;
+        let (mut own, mut wildcard) = (Vec::new(), Vec::new());
+        let (mut is_own, mut is_wildcard, mut in_agent_lines) = (false, false, true);
+        let mut has_own = false;
+        let mut kept_bytes = 0;
         for line in text.trim_start_matches('\u{feff}').lines() {
             let line = line.split('#').next().unwrap_or_default();
             let Some((key, value)) = line.split_once(':') else {
@@ -47,59 +47,59 @@ impl RobotRules {
             let (key, value) = (key.trim().to_ascii_lowercase(), value.trim());
             match key.as_str() {
                 "user-agent" => {
-                    // Lines of agents that follow each other share a group.
-                    if !begins {
-                        (is_ours, is_everybodys) = (false, false);
+                    // Consecutive user-agent lines start one group.
+                    if !in_agent_lines {
+                        (is_own, is_wildcard) = (false, false);
                     }
-                    begins = true;
-                    is_everybodys |= value == "*";
-                    is_ours |= product(value).eq_ignore_ascii_case(PRODUCT);
-                    has_ours |= is_ours;
+                    in_agent_lines = true;
+                    is_wildcard |= value == "*";
+                    is_own |= product(value).eq_ignore_ascii_case(PRODUCT);
+                    has_own |= is_own;
                 }
                 "allow" | "disallow" => {
-                    begins = false;
-                    let is_too_much = value.len() > PATTERN_BYTES_MAX || kept > KEPT_BYTES_MAX;
-                    if value.is_empty() || is_too_much || ours.len() + everybodys.len() >= RULES_MAX {
+                    in_agent_lines = false;
+                    let is_too_much = value.len() > PATTERN_BYTES_MAX || kept_bytes > KEPT_BYTES_MAX;
+                    if value.is_empty() || is_too_much || own.len() + wildcard.len() >= RULES_MAX {
                         continue;
                     }
                     let rule = RobotRule {
                         allows: key == "allow",
-                        pattern: normal(value),
+                        pattern: normalised(value),
                     };
-                    if is_ours || is_everybodys {
-                        kept += rule.pattern.len();
+                    if is_own || is_wildcard {
+                        kept_bytes += rule.pattern.len();
                     }
-                    if is_ours {
-                        ours.push(rule.clone());
+                    if is_own {
+                        own.push(rule.clone());
                     }
-                    if is_everybodys {
-                        everybodys.push(rule);
+                    if is_wildcard {
+                        wildcard.push(rule);
                     }
                 }
                 _ => {}
             }
         }
-        Self(if has_ours { ours } else { everybodys })
+        Self(if has_own { own } else { wildcard })
     }
 
-    /// Whether a path with its query may be fetched: the longest pattern says it, and of two the one that allows.
+    /// True if a path with its query may be fetched: the longest matching pattern decides, and `allow` wins a tie.
     pub(crate) fn allow(&self, path_and_query: &str) -> bool {
-        let path = normal(path_and_query);
+        let path = normalised(path_and_query);
         let matching = self.0.iter().filter(|rule| matches(&rule.pattern, &path));
         let longest = matching.max_by_key(|rule| (rule.pattern.len(), rule.allows));
         longest.is_none_or(|rule| rule.allows)
     }
 }
 
-/// `Ringfence/1.0` and `ringfence-bot` name the products `Ringfence` and `ringfence-bot`.
+/// Returns the product token: `Ringfence` of `Ringfence/1.0`, `ringfence-bot` of `ringfence-bot`.
 fn product(agent: &str) -> &str {
     let end = agent.find(|c: char| !(c.is_ascii_alphabetic() || matches!(c, '-' | '_')));
     &agent[..end.unwrap_or(agent.len())]
 }
 
-/// With percent-encoding in one form: what needs none has none, and the rest is in capitals (section 2.2.2).
-fn normal(path: &str) -> String {
-    let mut normal = String::with_capacity(path.len());
+/// Normalises percent-encoding: unreserved characters are decoded, the rest has upper-case digits (section 2.2.2).
+fn normalised(path: &str) -> String {
+    let mut normalised = String::with_capacity(path.len());
     let bytes = path.as_bytes();
     let mut at = 0;
     while at < bytes.len() {
@@ -110,15 +110,15 @@ fn normal(path: &str) -> String {
         let (byte, length) = coded.map_or((bytes[at], 1), |byte| (byte, 3));
         let is_plain = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
         match is_plain || (coded.is_none() && byte.is_ascii_graphic()) {
-            true => normal.push(char::from(byte)),
-            false => normal.push_str(&format!("%{byte:02X}")),
+            true => normalised.push(char::from(byte)),
+            false => normalised.push_str(&format!("%{byte:02X}")),
         }
         at += length;
     }
-    normal
+    normalised
 }
 
-/// From the beginning; `*` is any run of characters, `$` at the end is the end.
+/// Matches from the start of the path; `*` matches any characters, and a final `$` the end of the path.
 fn matches(pattern: &str, path: &str) -> bool {
     let (pattern, is_whole) = match pattern.strip_suffix('$') {
         Some(pattern) => (pattern, true),
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_rule_says_it() {
+    fn longest_matching_rule_decides() {
         let check = |robots: &str, path: &str, expect: bool| {
             assert_eq!(
                 RobotRules::parse(robots.as_bytes()).allow(path),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn our_group_is_the_only_one_that_counts_where_there_is_one() {
+    fn own_group_replaces_the_wildcard_group() {
         let check = |robots: &str, expect: bool| {
             assert_eq!(
                 RobotRules::parse(robots.as_bytes()).allow("/x"),
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_pattern_is_answered_at_once() {
+    fn overlong_pattern_is_ignored() {
         let pattern = format!("User-agent: *\nDisallow: /{}b$", "*a".repeat(5000));
         let path = format!("/{}", "a".repeat(100_000));
         assert!(RobotRules::parse(pattern.as_bytes()).allow(&path));

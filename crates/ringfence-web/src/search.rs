@@ -1,5 +1,5 @@
-//! Searches: providers in the operator's order, each with a time limit and a back-off. Every answer says who was tried
-//! and what came of it; that there is nothing to be found is said only where a provider said so.
+//! Searches: providers in the operator's order, each with a time limit and a back-off. Every answer lists the providers
+//! that were tried and their outcomes; `no_results` is reported only if a provider answered so.
 
 mod providers;
 
@@ -23,11 +23,11 @@ const SNIPPET_CHARS_MAX: usize = 500;
 const DATE_CHARS_MAX: usize = 40;
 const CACHED_MAX: usize = 64;
 const CACHE_AGE_MAX: Duration = Duration::from_secs(300);
-/// After a provider has refused, the first time; then twice as long each time.
+/// Back-off after the first refusal of a provider; it doubles with each further one.
 const BACK_OFF: Duration = Duration::from_secs(30);
 const BACK_OFF_MAX: Duration = Duration::from_secs(900);
 const DOUBLINGS_MAX: u32 = 5;
-/// Accounts that are remembered to be refused, before those are forgotten that no longer are.
+/// Maximum number of refused accounts; one over it is asked again at once.
 const REFUSED_MAX: usize = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,7 +43,7 @@ closed_words!(ProviderKind: Searxng = "searxng", Brave = "brave", Tavily = "tavi
     DuckDuckGo = "duckduckgo");
 
 impl ProviderKind {
-    /// Where it is, unless the operator says otherwise. SearXNG is everybody's own.
+    /// Returns the default URL. SearXNG has none, because it is self-hosted.
     pub fn usual(self) -> Option<&'static str> {
         match self {
             Self::Searxng => None,
@@ -59,17 +59,16 @@ impl ProviderKind {
     }
 }
 
-/// A provider as the operator configured it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Provider {
     pub kind: ProviderKind,
-    /// The only host that is asked, and that gets the key.
+    /// Base URL; only its host is contacted and gets the key.
     pub at: Target,
-    /// The secret's name in the vault.
+    /// Name of the key in the vault.
     pub key: Option<String>,
 }
 
-/// `KIND`, `KIND=URL`, and for those with an account ` key NAME`, a secret's name in the vault.
+/// `KIND` or `KIND=URL`, and for a provider with an account ` key NAME`, a secret's name in the vault.
 impl FromStr for Provider {
     type Err = String;
 
@@ -126,15 +125,15 @@ pub struct SearchQuery {
     pub recency: Option<Recency>,
 }
 
-/// What came of asking one provider.
+/// Outcome of a request to a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Found,
-    /// The provider says that there is nothing.
+    /// The provider answered that there are no results.
     NoResults,
-    /// It wants no programs: a challenge, or its engines did not answer it.
+    /// It blocks programs: it sent a challenge, or its engines did not answer it.
     Blocked,
-    /// Its answer is not as it was.
+    /// The form of its answer has changed.
     Changed,
     Quota,
     KeyRefused,
@@ -142,7 +141,7 @@ pub enum Outcome {
     Denied,
     Unreachable,
     TimedOut,
-    /// It refused a moment ago, and was not asked.
+    /// It refused recently, and no request was made.
     BackingOff,
 }
 
@@ -151,7 +150,7 @@ closed_words!(Outcome: Found = "ok", NoResults = "no_results", Blocked = "provid
     Denied = "denied", Unreachable = "unreachable", TimedOut = "timed_out", BackingOff = "backing_off");
 
 impl Outcome {
-    /// Whether it is left alone for a while.
+    /// True if the outcome starts a back-off.
     fn backs_off(self) -> bool {
         matches!(self, Self::Blocked | Self::Quota)
     }
@@ -167,7 +166,7 @@ pub struct Attempt {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Searched {
-    /// Who answered.
+    /// The provider that found the hits.
     pub provider: Option<ProviderKind>,
     pub hits: Vec<Hit>,
     pub attempts: Vec<Attempt>,
@@ -175,13 +174,13 @@ pub struct Searched {
 }
 
 impl Searched {
-    /// A provider has answered, be it that there is nothing.
+    /// True if a provider has answered, with or without results.
     pub fn is_answered(&self) -> bool {
         let answers = |one: &Attempt| one.outcome == Outcome::NoResults;
         self.provider.is_some() || self.attempts.iter().any(answers)
     }
 
-    /// Takes secrets out of every text of strangers in it.
+    /// Redacts every text of the providers and pages.
     pub fn redact(&mut self, redactor: &Redactor) {
         for hit in &mut self.hits {
             fence::redact(&mut hit.title, TITLE_CHARS_MAX, redactor);
@@ -200,17 +199,15 @@ impl Searched {
 pub type ParsedFuture<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Send + 'a>>;
 pub type KeyFuture<'a> = Pin<Box<dyn Future<Output = Result<Zeroizing<String>, String>> + Send + 'a>>;
 
-/// What a search needs of its caller.
+/// Services of the caller that a search needs.
 pub trait SearchServices: Send + Sync {
-    /// Connections to this provider's host and no other.
+    /// Returns a dialler for this provider's host only.
     fn dial(&self, provider: &Provider) -> Box<dyn Dial>;
-    /// The value of the provider's secret.
     fn key<'a>(&'a self, name: &'a str) -> KeyFuture<'a>;
     /// Runs [`crate::read_document`] in a worker.
     fn parse(&self, question: Vec<u8>) -> ParsedFuture<'_>;
 }
 
-/// What a provider's answer comes to.
 pub(crate) struct Verdict {
     pub(crate) outcome: Outcome,
     pub(crate) hits: Vec<Hit>,
@@ -226,7 +223,7 @@ impl Verdict {
         }
     }
 
-    /// What was found, or that it was nothing.
+    /// Returns the hits, or `NoResults` if there are none.
     pub(crate) fn found(hits: Vec<Hit>) -> Self {
         Self {
             outcome: match hits.is_empty() {
@@ -239,7 +236,6 @@ impl Verdict {
     }
 }
 
-/// Whose search, and for what.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct CacheKey {
     namespace: String,
@@ -248,7 +244,7 @@ struct CacheKey {
 
 type Cached = HashMap<CacheKey, (Instant, Searched)>;
 
-/// What searches share: what was found lately, and who has refused lately.
+/// State shared by searches: recent results, and recent refusals by account.
 pub struct Searcher {
     tls: Arc<ClientConfig>,
     cache: Mutex<Cached>,
@@ -268,7 +264,7 @@ impl Searcher {
         }
     }
 
-    /// Asks one provider after the other until one has found something. What one namespace has found is not another's.
+    /// Asks one provider after the other until one has results. Cached results are per namespace.
     pub async fn search(
         &self,
         namespace: &str,
@@ -290,14 +286,14 @@ impl Searcher {
                 true => Verdict::of(Outcome::BackingOff, None),
                 false => self.ask(provider, query, services).await,
             };
-            self.note(namespace, provider, verdict.outcome);
+            self.record_outcome(namespace, provider, verdict.outcome);
             attempts.push(Attempt {
                 provider: provider.kind,
                 outcome: verdict.outcome,
                 detail: verdict.detail.map(|detail| line(&detail, TITLE_CHARS_MAX)),
                 ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
             });
-            let hits = presentable(verdict.hits, query.results_max);
+            let hits = sanitised(verdict.hits, query.results_max);
             if !hits.is_empty() {
                 let found = Searched {
                     provider: Some(provider.kind),
@@ -347,19 +343,21 @@ impl Searcher {
         until.is_some_and(|until| Instant::now() < until)
     }
 
-    fn note(&self, namespace: &str, provider: &Provider, outcome: Outcome) {
+    fn record_outcome(&self, namespace: &str, provider: &Provider, outcome: Outcome) {
         let mut refused = lock(&self.refused);
         if refused.len() >= REFUSED_MAX {
             refused.retain(|_, (until, _)| Instant::now() < *until);
         }
+        let account = account(namespace, provider);
         if outcome.backs_off() {
-            let (until, times) = refused
-                .entry(account(namespace, provider))
-                .or_insert((Instant::now(), 0));
+            if refused.len() >= REFUSED_MAX && !refused.contains_key(&account) {
+                return;
+            }
+            let (until, times) = refused.entry(account).or_insert((Instant::now(), 0));
             *until = Instant::now() + (BACK_OFF * 2_u32.pow((*times).min(DOUBLINGS_MAX))).min(BACK_OFF_MAX);
             *times += 1;
         } else if outcome != Outcome::BackingOff {
-            refused.remove(&account(namespace, provider));
+            refused.remove(&account);
         }
     }
 
@@ -372,7 +370,7 @@ impl Searcher {
             None => None,
         };
         let Some(request) = providers::request(provider, query, key.as_deref().map(String::as_str)) else {
-            return Verdict::of(Outcome::KeyMissing, "its key is no header or query".to_owned());
+            return Verdict::of(Outcome::KeyMissing, "its key cannot be sent".to_owned());
         };
         let dial = services.dial(provider);
         let answer = match request.run(&*dial, &self.tls).await {
@@ -381,17 +379,13 @@ impl Searcher {
             Err(ExchangeError::Refused(error)) if !error.is_unreachable() => {
                 return Verdict::of(Outcome::Denied, error.what);
             }
-            // What it says never holds the request, in which a key may be.
+            // The error text never contains the request, which may hold a key.
             Err(error) => return Verdict::of(Outcome::Unreachable, error.to_string()),
         };
         match answer.status {
             200 => {}
-            401 | 403 if provider.key.is_some() => return Verdict::of(Outcome::KeyRefused, None),
-            402 | 429 | 432 | 433 => return Verdict::of(Outcome::Quota, None),
-            // What DuckDuckGo answers to those whom it takes for programs; SearXNG, where JSON is turned off.
-            202 | 400 | 403 | 418 => return Verdict::of(Outcome::Blocked, format!("HTTP {}", answer.status)),
-            500..=599 => return Verdict::of(Outcome::Unreachable, format!("HTTP {}", answer.status)),
-            other => return Verdict::of(Outcome::Changed, format!("HTTP {other}")),
+            401 | 403 if key.is_some() => return Verdict::of(Outcome::KeyRefused, None),
+            status => return providers::refusal(provider.kind, status),
         }
         match provider.kind {
             ProviderKind::DuckDuckGo => self.read_page(&answer, services).await,
@@ -399,7 +393,7 @@ impl Searcher {
         }
     }
 
-    /// HTML is a stranger's, and read in a worker.
+    /// Reads a page of results in a worker, because HTML is hostile.
     async fn read_page(&self, answer: &crate::exchange::Answer, services: &dyn SearchServices) -> Verdict {
         let head = document::Question {
             url: String::new(),
@@ -413,7 +407,7 @@ impl Searcher {
             Err(error) => return Verdict::of(Outcome::Changed, error.to_string()),
         };
         let page = match services.parse(question).await {
-            Ok(said) => document::parse_results(&said),
+            Ok(answer) => document::parse_results(&answer),
             Err(why) => return Verdict::of(Outcome::Changed, why),
         };
         match page {
@@ -427,7 +421,7 @@ impl Searcher {
     }
 }
 
-/// Who is refused: with a key a namespace, without one all.
+/// Returns the account that a refusal is for: with a key the namespace's, without one that of all namespaces.
 fn account(namespace: &str, provider: &Provider) -> String {
     match provider.key {
         Some(_) => format!("{} {namespace}", provider.at),
@@ -435,8 +429,8 @@ fn account(namespace: &str, provider: &Provider) -> String {
     }
 }
 
-/// Each page once, with texts of one line; what is no URL of the web is left out.
-fn presentable(hits: Vec<Hit>, most: usize) -> Vec<Hit> {
+/// Returns each page once, with texts of one line; hits without an HTTP or HTTPS URL are left out.
+fn sanitised(hits: Vec<Hit>, max: usize) -> Vec<Hit> {
     let mut seen = Vec::new();
     let mut kept = Vec::new();
     for hit in hits {
@@ -455,15 +449,15 @@ fn presentable(hits: Vec<Hit>, most: usize) -> Vec<Hit> {
                 .map(|date| line(&date, DATE_CHARS_MAX))
                 .filter(|date| !date.is_empty()),
         });
-        if kept.len() == most.min(HITS_MAX) {
+        if kept.len() == max.min(HITS_MAX) {
             break;
         }
     }
     kept
 }
 
-/// A provider's text: without markup and invisible characters, in one line.
-fn line(text: &str, most: usize) -> String {
+/// Returns a provider's text without markup and invisible characters, in one line.
+fn line(text: &str, max: usize) -> String {
     let mut plain = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('<') {
@@ -488,7 +482,7 @@ fn line(text: &str, most: usize) -> String {
     ] {
         plain = plain.replace(entity, character);
     }
-    fence::line(&plain, most)
+    fence::line(&plain, max)
 }
 
 #[cfg(test)]

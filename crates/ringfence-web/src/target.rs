@@ -1,5 +1,5 @@
-//! The gate of URLs: read once, by the standard that browsers follow, and refused beforehand where two readers could
-//! differ. What leaves here is what is judged, and what was judged is what is dialled.
+//! Validation of URLs: a URL is parsed once, by the standard of browsers (WHATWG), and refused beforehand if two
+//! parsers could read it differently. The parsed URL is the one that is judged, and the judged one is dialled.
 
 use std::fmt;
 use url::{Host, Url};
@@ -10,7 +10,7 @@ pub const URL_BYTES_MAX: usize = 4096;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target(Url);
 
-/// Why a text is not a URL that is fetched; ends a sentence that begins with the URL.
+/// The reason why a URL is refused; the text ends a sentence that begins with the URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     #[error("is empty, or longer than {URL_BYTES_MAX} bytes")]
@@ -26,7 +26,7 @@ pub enum TargetError {
 }
 
 impl Target {
-    /// Reads a URL that a caller or a page has written.
+    /// Reads a URL of a caller or a page.
     pub fn read(text: &str) -> Result<Self, TargetError> {
         if text.is_empty() || text.len() > URL_BYTES_MAX {
             return Err(TargetError::Length);
@@ -40,7 +40,7 @@ impl Target {
         })?)
     }
 
-    /// Reads what a redirect, a link or a search result of this page says.
+    /// Reads the URL reference of a redirect, link or search result, relative to this URL.
     pub fn join(&self, text: &str) -> Result<Self, TargetError> {
         if text.len() > URL_BYTES_MAX {
             return Err(TargetError::Length);
@@ -77,7 +77,7 @@ impl Target {
         self.0.scheme() == "https"
     }
 
-    /// As it was read; an address in brackets if it is one of IPv6.
+    /// Returns the parsed host; an IPv6 address is in brackets.
     pub fn host(&self) -> &str {
         self.0.host_str().unwrap_or_default()
     }
@@ -86,12 +86,11 @@ impl Target {
         self.0.port_or_known_default().unwrap_or_default()
     }
 
-    /// Host and port, as `Host` headers and connections name them.
     pub fn authority(&self) -> String {
         format!("{}:{}", self.host(), self.port())
     }
 
-    /// The `Host` header: the port only where it is not the scheme's own.
+    /// Returns the `Host` header, without the default port of the scheme.
     pub fn host_header(&self) -> String {
         match self.0.port() {
             Some(port) => format!("{}:{port}", self.host()),
@@ -99,7 +98,7 @@ impl Target {
         }
     }
 
-    /// Path and query, as they are sent.
+    /// Returns path and query as they are sent.
     pub fn path_and_query(&self) -> String {
         match self.0.query() {
             Some(query) => format!("{}?{query}", self.0.path()),
@@ -116,7 +115,7 @@ impl Target {
     }
 }
 
-/// What parsers strip, fold or treat as a slash, each in its own way.
+/// True for characters that parsers strip, fold or treat as a slash in different ways.
 fn is_ambiguous(c: char) -> bool {
     c.is_control()
         || c.is_whitespace()
@@ -135,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_is_read_in_one_way_or_not_at_all() {
+    fn url_is_read_unambiguously_or_refused() {
         let check = |text: &str, expect: Result<&str, TargetError>| {
             let read = Target::read(text);
             assert_eq!(
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redirect_is_held_to_the_same() {
+    fn redirect_target_is_held_to_the_same_rules() {
         let from = Target::read("https://ok.test/a/b").unwrap();
         assert_eq!(from.join("../c?d").unwrap().as_str(), "https://ok.test/c?d");
         assert_eq!(

@@ -1,9 +1,9 @@
-//! What a program finds of the network: the container's own loopback, where this agent answers names and accepts
-//! connections. Each connection goes to the server with the address that was meant; the server decides.
+//! The network of a program: the container's own loopback, where this agent forwards DNS queries and accepts
+//! connections. Each connection goes to the server with its destination address; the server decides about it.
 
 use crate::{
     Failure,
-    calls::Wait,
+    calls::Polled,
     frame::{Kind, ListenerKind},
     stream::Streams,
 };
@@ -12,31 +12,31 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket},
 };
 
-/// Where names are answered and a proxy listens. All of 127/8 is the loopback device's, and needs no right.
+/// Address of the resolver and the proxy. All of 127/8 belongs to the loopback device and needs no privilege.
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(127, 18, 0, 1);
 const DNS_PORT: u16 = 53;
 const PROXY_PORT: u16 = 3128;
 const PORTS_READY: [u16; 2] = [80, 443];
-/// Questions that have no answer yet; an older one is forgotten.
-const QUESTIONS: usize = 256;
+/// Maximum number of pending queries; a new one replaces the oldest.
+const QUERIES_MAX: usize = 256;
 const QUERY_BYTES_MAX: usize = 4096;
 
 pub struct Listeners {
-    questions: UdpSocket,
-    asked: Vec<Option<SocketAddr>>,
+    resolver: UdpSocket,
+    pending: Vec<Option<SocketAddr>>,
     next: usize,
     listeners: Vec<(ListenerKind, TcpListener)>,
 }
 
 impl Listeners {
     pub fn open() -> Result<Self, Failure> {
-        let questions = UdpSocket::bind((GATEWAY, DNS_PORT)).map_err(Failure::at("listen for questions"))?;
-        questions
+        let resolver = UdpSocket::bind((GATEWAY, DNS_PORT)).map_err(Failure::at("listen for DNS queries"))?;
+        resolver
             .set_nonblocking(true)
-            .map_err(Failure::at("listen for questions"))?;
+            .map_err(Failure::at("listen for DNS queries"))?;
         let mut listeners = Self {
-            questions,
-            asked: vec![None; QUESTIONS],
+            resolver,
+            pending: vec![None; QUERIES_MAX],
             next: 0,
             listeners: Vec::new(),
         };
@@ -60,24 +60,24 @@ impl Listeners {
         Ok(())
     }
 
-    /// Of the questions, then of the listeners.
-    pub fn waits(&self, has_room: bool) -> Vec<Wait> {
-        let questions = Wait::new(&self.questions, true, false);
+    /// Returns the pollfd of the resolver and then of each listener.
+    pub fn waits(&self, has_room: bool) -> Vec<Polled> {
+        let resolver = Polled::new(&self.resolver, true, false);
         let listeners = self
             .listeners
             .iter()
-            .map(|(_, listener)| Wait::new(listener, has_room, false));
-        std::iter::once(questions).chain(listeners).collect()
+            .map(|(_, listener)| Polled::new(listener, has_room, false));
+        std::iter::once(resolver).chain(listeners).collect()
     }
 
-    /// What came in, as frames; the waits are those of [`Self::waits`].
-    pub fn serve(&mut self, waits: &[Wait], streams: &mut Streams) -> Vec<(Kind, u32, Vec<u8>)> {
+    /// Receives queries and connections and returns their frames; `waits` is from [`Self::waits`].
+    pub fn serve(&mut self, waits: &[Polled], streams: &mut Streams) -> Vec<(Kind, u32, Vec<u8>)> {
         let mut frames = Vec::new();
-        let Some((questions, listeners)) = waits.split_first() else {
+        let Some((resolver, listeners)) = waits.split_first() else {
             return frames;
         };
-        if questions.can_read() {
-            frames.extend(self.question());
+        if resolver.can_read() {
+            frames.extend(self.receive_query());
         }
         for ((kind, listener), wait) in self.listeners.iter().zip(listeners) {
             if wait.can_read() {
@@ -87,21 +87,21 @@ impl Listeners {
         frames
     }
 
-    fn question(&mut self) -> Option<(Kind, u32, Vec<u8>)> {
+    fn receive_query(&mut self) -> Option<(Kind, u32, Vec<u8>)> {
         let mut query = vec![0; QUERY_BYTES_MAX];
-        let (bytes, from) = self.questions.recv_from(&mut query).ok()?;
+        let (bytes, from) = self.resolver.recv_from(&mut query).ok()?;
         query.truncate(bytes);
         let number = self.next;
-        self.asked[number] = Some(from);
-        self.next = (number + 1) % QUESTIONS;
+        self.pending[number] = Some(from);
+        self.next = (number + 1) % QUERIES_MAX;
         Some((Kind::Query, u32::try_from(number).ok()?, query))
     }
 
     pub fn answer(&mut self, number: u32, answer: &[u8]) {
-        let asked = self.asked.get_mut(number as usize).and_then(Option::take);
-        if let (Some(to), false) = (asked, answer.is_empty()) {
-            // It may be gone.
-            drop(self.questions.send_to(answer, to));
+        let pending = self.pending.get_mut(number as usize).and_then(Option::take);
+        if let (Some(to), false) = (pending, answer.is_empty()) {
+            // The process that has sent the query may be gone.
+            drop(self.resolver.send_to(answer, to));
         }
     }
 }
@@ -112,13 +112,13 @@ fn accept(
     streams: &mut Streams,
 ) -> io::Result<Option<(Kind, u32, Vec<u8>)>> {
     let (connection, _) = listener.accept()?;
-    let meant = connection.local_addr()?;
-    let IpAddr::V4(address) = meant.ip() else {
+    let destination = connection.local_addr()?;
+    let IpAddr::V4(address) = destination.ip() else {
         return Ok(None);
     };
     let number = streams.add(connection)?;
     let mut payload = vec![kind as u8];
-    payload.extend(meant.port().to_le_bytes());
+    payload.extend(destination.port().to_le_bytes());
     payload.extend(address.octets());
     Ok(Some((Kind::Open, number, payload)))
 }

@@ -1,9 +1,9 @@
-//! The agent: pid 1 of a container, brought in read-only and linked without any library of the image. It starts the
-//! program, passes its streams on, listens for its connections, and reports its end in the kernel's words. The server
-//! is at the other end of standard input and output. It has one thread, and holds no more than the streams' windows.
+//! The agent: pid 1 of a container, mounted read-only and statically linked. It starts the program, forwards its
+//! streams, listens for its connections, and reports its wait status and usage. The server is at the other end of
+//! standard input and output. It has one thread and buffers no more than the streams' windows.
 //!
-//! Its memory and descriptors are hidden from the program, and it ignores signals: the program cannot speak in its
-//! place. The server trusts it no further than a program all the same.
+//! Its memory and descriptors are hidden from the program, and it ignores signals: the program cannot impersonate it.
+//! The server still trusts it no more than a program.
 #![deny(unsafe_code)]
 
 #[path = "../../../ringfence-sys/src/agent_calls.rs"]
@@ -17,10 +17,10 @@ mod proc;
 mod program;
 mod stream;
 
-use calls::{Children, Reaped, User, Wait};
+use calls::{Children, Polled, Reaped, User};
 use frame::{Decoder, Frame, Kind, Signal, Spec, Used};
 use listeners::Listeners;
-use program::Program;
+use program::{Descriptors, Program};
 use std::{
     fs::File,
     io::{self, Read, Write},
@@ -30,12 +30,12 @@ use std::{
 };
 use stream::Streams;
 
-/// How often the tree is looked at while a program runs.
-const LOOK: Duration = Duration::from_millis(25);
-/// The end of everything that was killed is waited for so long.
-const DEATH: Duration = Duration::from_secs(5);
-/// A server that lives is heard more often than this; without one nothing here lives on.
-const SILENCE: Duration = Duration::from_secs(15);
+/// Interval of checks of the tree while a program runs.
+const CHECK_INTERVAL: Duration = Duration::from_millis(25);
+/// Time for which the end of killed processes is awaited.
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Silence of the server after which the agent, and everything with it, ends. A running server sends more often.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(15);
 const CHUNK_BYTES: usize = 64 << 10;
 
 fn main() -> ExitCode {
@@ -48,7 +48,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// A step that failed.
 struct Failure {
     step: String,
     error: io::Error,
@@ -80,15 +79,15 @@ struct Agent {
     streams: Streams,
     listeners: Listeners,
     program: Option<Program>,
-    /// What an interpreter says that was started ahead, until it hangs up.
+    /// Pipe and report of imports of an interpreter that was started ahead, until it closes the pipe.
     imports: Option<(OwnedFd, Vec<u8>)>,
-    next_look: Instant,
-    heard: Instant,
-    /// Whose processes the program's are; none: this agent's user's.
+    next_check: Instant,
+    last_received: Instant,
+    /// User of the program; none: the user of this agent.
     user: Option<User>,
 }
 
-/// From the agent's only argument, UID:GID.
+/// Reads the agent's only argument, UID:GID.
 fn user() -> Option<User> {
     let argument = std::env::args().nth(1)?;
     let (uid, gid) = argument.split_once(':')?;
@@ -117,82 +116,82 @@ impl Agent {
             listeners: Listeners::open()?,
             program: None,
             imports: None,
-            next_look: Instant::now(),
-            heard: Instant::now(),
+            next_check: Instant::now(),
+            last_received: Instant::now(),
             user: user(),
         };
-        agent.tell(Kind::Ready, 0, &[])?;
+        agent.send_frame(Kind::Ready, 0, &[])?;
         Ok(agent)
     }
 
-    fn tell(&mut self, kind: Kind, stream: u32, payload: &[u8]) -> Result<(), Failure> {
+    fn send_frame(&mut self, kind: Kind, stream: u32, payload: &[u8]) -> Result<(), Failure> {
         let bytes = frame::encode(kind, stream, payload);
         self.output
             .write_all(&bytes)
-            .map_err(Failure::at("tell the server"))
+            .map_err(Failure::at("send to the server"))
     }
 
-    /// Until the server hangs up.
+    /// Serves until the server closes the connection or falls silent.
     fn serve(mut self) -> Result<(), Failure> {
         loop {
             let mut waits = vec![
-                Wait::new(&self.input, true, false),
-                Wait::new(&self.children, true, false),
+                Polled::new(&self.input, true, false),
+                Polled::new(&self.children, true, false),
             ];
-            let imports = self.imports.as_ref().map(|(up, _)| Wait::new(up, true, false));
-            let first_door = waits.len() + usize::from(imports.is_some());
+            let imports = self.imports.as_ref().map(|(it, _)| Polled::new(it, true, false));
+            let first_listener = waits.len() + usize::from(imports.is_some());
             waits.extend(imports);
             waits.extend(self.listeners.waits(self.streams.has_room()));
             let first_stream = waits.len();
             waits.extend(self.streams.waits());
             let until = match &self.program {
-                Some(program) if program.runs() => self.next_look,
-                _ => self.heard + SILENCE,
+                Some(program) if program.runs() => self.next_check,
+                _ => self.last_received + SERVER_TIMEOUT,
             };
-            let patience = until.saturating_duration_since(Instant::now());
-            calls::wait(&mut waits, Some(patience)).map_err(Failure::at("wait"))?;
+            let timeout = until.saturating_duration_since(Instant::now());
+            calls::wait(&mut waits, Some(timeout)).map_err(Failure::at("wait"))?;
             for (number, event) in self.streams.serve(&waits[first_stream..]) {
-                self.tell(event.0, number, &event.1)?;
+                self.send_frame(event.0, number, &event.1)?;
             }
             for (kind, stream, payload) in self
                 .listeners
-                .serve(&waits[first_door..first_stream], &mut self.streams)
+                .serve(&waits[first_listener..first_stream], &mut self.streams)
             {
-                self.tell(kind, stream, &payload)?;
+                self.send_frame(kind, stream, &payload)?;
             }
-            if first_door == 3 && waits[2].can_read() {
-                self.hear_imports()?;
+            if first_listener == 3 && waits[2].can_read() {
+                self.read_imports()?;
             }
             if waits[1].can_read() {
                 drop(self.children.read(&mut [0; 512]));
-                self.bury()?;
+                self.reap()?;
             }
-            if Instant::now() >= self.next_look {
-                self.look()?;
+            if Instant::now() >= self.next_check {
+                self.check_tree()?;
             }
-            if waits[0].can_read() && !self.hear()? || self.heard.elapsed() > SILENCE {
+            if waits[0].can_read() && !self.receive()? || self.last_received.elapsed() > SERVER_TIMEOUT {
                 return Ok(());
             }
         }
     }
 
-    /// False: the server has hung up.
-    fn hear(&mut self) -> Result<bool, Failure> {
+    /// Receives frames from the server. Returns false if the server has closed the connection.
+    fn receive(&mut self) -> Result<bool, Failure> {
         let mut chunk = vec![0; CHUNK_BYTES];
         let count = self
             .input
             .read(&mut chunk)
-            .map_err(Failure::at("hear from the server"))?;
-        self.heard = Instant::now();
+            .map_err(Failure::at("receive from the server"))?;
+        self.last_received = Instant::now();
         self.decoder.push(&chunk[..count]);
         let malformed = |_| Failure::at("read a frame")(io::ErrorKind::InvalidData.into());
         while let Some(frame) = self.decoder.next().map_err(malformed)? {
-            self.obey(frame)?;
+            self.handle_frame(frame)?;
         }
         Ok(count > 0)
     }
 
-    fn obey(&mut self, frame: Frame) -> Result<(), Failure> {
+    fn handle_frame(&mut self, frame: Frame) -> Result<(), Failure> {
         let Frame {
             kind,
             stream,
@@ -207,12 +206,12 @@ impl Agent {
             Kind::Listen => {
                 let mut ports = payload.as_chunks::<2>().0.iter();
                 let failed = ports.find_map(|port| self.listeners.listen(u16::from_le_bytes(*port)).err());
-                let said = failed.map_or(Vec::new(), |failure| failure.payload());
-                self.tell(Kind::Listens, stream, &said)?;
+                let reply = failed.map_or(Vec::new(), |failure| failure.payload());
+                self.send_frame(Kind::Listens, stream, &reply)?;
             }
             Kind::Account => {
                 let used = self.used();
-                self.tell(Kind::Used, stream, &used.encode())?;
+                self.send_frame(Kind::Used, stream, &used.encode())?;
             }
             Kind::Answer => self.listeners.answer(stream, &payload),
             Kind::Data | Kind::Credit | Kind::Close | Kind::Reset => {
@@ -231,19 +230,19 @@ impl Agent {
         match (kind, self.program.take()) {
             (Kind::Go, Some(waiting)) => {
                 self.program = Some(waiting.go(&spec)?);
-                self.tell(Kind::Running, 0, &[])?;
+                self.send_frame(Kind::Running, 0, &[])?;
             }
             (Kind::Exec, None) => {
-                let (program, pipes, _) = Program::start(&spec, program::Descriptors::Plain, self.user)?;
+                let (program, pipes, _) = Program::start(&spec, Descriptors::Plain, self.user)?;
                 self.program = Some(program);
                 self.streams.add_program(pipes);
-                self.tell(Kind::Running, 0, &[])?;
+                self.send_frame(Kind::Running, 0, &[])?;
             }
             (Kind::Ahead, None) => {
-                let (program, pipes, up) = Program::start(&spec, program::Descriptors::WithClaim, self.user)?;
+                let (program, pipes, imports) = Program::start(&spec, Descriptors::WithClaim, self.user)?;
                 self.program = Some(program);
                 self.streams.add_program(pipes);
-                self.imports = up.map(|up| (up, Vec::new()));
+                self.imports = imports.map(|pipe| (pipe, Vec::new()));
             }
             _ => {
                 return Err(Failure::at("start a program")(
@@ -251,31 +250,31 @@ impl Agent {
                 ));
             }
         }
-        self.next_look = Instant::now();
+        self.next_check = Instant::now();
         Ok(())
     }
 
-    fn hear_imports(&mut self) -> Result<(), Failure> {
-        let Some((up, mut said)) = self.imports.take() else {
+    fn read_imports(&mut self) -> Result<(), Failure> {
+        let Some((pipe, mut report)) = self.imports.take() else {
             return Ok(());
         };
-        let mut up = File::from(up);
+        let mut pipe = File::from(pipe);
         let mut chunk = vec![0; CHUNK_BYTES];
-        let count = up.read(&mut chunk).unwrap_or(0);
-        let room = frame::IMPORTED_BYTES_MAX.saturating_sub(said.len()).min(count);
-        said.extend_from_slice(&chunk[..room]);
+        let count = pipe.read(&mut chunk).unwrap_or(0);
+        let room = frame::IMPORTED_BYTES_MAX.saturating_sub(report.len()).min(count);
+        report.extend_from_slice(&chunk[..room]);
         if count > 0 {
-            self.imports = Some((up.into(), said));
+            self.imports = Some((pipe.into(), report));
             return Ok(());
         }
-        self.tell(Kind::Imported, 0, &said)
+        self.send_frame(Kind::Imported, 0, &report)
     }
 
     fn signal(&mut self, what: Option<u8>) {
         let Some(program) = &mut self.program else { return };
         match what {
             Some(byte) if byte == Signal::Interrupt as u8 => program.interrupt(),
-            // Those that are gone already are no error.
+            // It is not an error if all are gone already.
             Some(byte) if byte == Signal::Terminate as u8 => drop(calls::send_signal(-1, 15)),
             _ => {
                 program.is_killed = true;
@@ -284,7 +283,6 @@ impl Agent {
         }
     }
 
-    /// What the tree has used so far.
     fn used(&mut self) -> Used {
         let (living, unrouted) = (proc::processor_time(), proc::unrouted());
         let Some(program) = &mut self.program else {
@@ -293,9 +291,9 @@ impl Agent {
         program.used(living, unrouted)
     }
 
-    /// Memory and processes, while something runs.
-    fn look(&mut self) -> Result<(), Failure> {
-        self.next_look = Instant::now() + LOOK;
+    /// Checks memory and processes while a program runs.
+    fn check_tree(&mut self) -> Result<(), Failure> {
+        self.next_check = Instant::now() + CHECK_INTERVAL;
         let Some(program) = &mut self.program else {
             return Ok(());
         };
@@ -306,8 +304,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Takes the ends of children. With the program everything ends.
-    fn bury(&mut self) -> Result<(), Failure> {
+    /// Reaps children. When the program has ended, kills and reaps everything and reports the end.
+    fn reap(&mut self) -> Result<(), Failure> {
         let mut has_ended = false;
         while let Children::Ended(child) = calls::reap() {
             has_ended |= self.ended(&child);
@@ -315,7 +313,7 @@ impl Agent {
         if !has_ended {
             return Ok(());
         }
-        let by = Instant::now() + DEATH;
+        let by = Instant::now() + KILL_TIMEOUT;
         drop(calls::send_signal(-1, 9));
         loop {
             match calls::reap() {
@@ -324,21 +322,21 @@ impl Agent {
                 Children::Running if Instant::now() >= by => break,
                 Children::Running => {
                     drop(calls::send_signal(-1, 9));
-                    let mut waits = [Wait::new(&self.children, true, false)];
-                    drop(calls::wait(&mut waits, Some(LOOK)));
+                    let mut waits = [Polled::new(&self.children, true, false)];
+                    drop(calls::wait(&mut waits, Some(CHECK_INTERVAL)));
                     drop(self.children.read(&mut [0; 512]));
                 }
             }
         }
         for (number, event) in self.streams.end_of_program() {
-            self.tell(event.0, number, &event.1)?;
+            self.send_frame(event.0, number, &event.1)?;
         }
         let used = self.used();
-        self.tell(Kind::Ended, 0, &used.encode())
+        self.send_frame(Kind::Ended, 0, &used.encode())
     }
 
-    /// Whether it was the program.
+    /// Records the end of a child. Returns true if it was the program.
     fn ended(&mut self, child: &Reaped) -> bool {
-        self.program.as_mut().is_some_and(|program| program.bury(child))
+        self.program.as_mut().is_some_and(|program| program.ended(child))
     }
 }

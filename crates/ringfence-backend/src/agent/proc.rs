@@ -1,4 +1,4 @@
-//! What `/proc` and the cgroup's files say of this container. The program can write neither.
+//! Facts about this container from `/proc` and the cgroup's files. The program can write neither.
 
 use std::{fs, time::Duration};
 
@@ -12,7 +12,6 @@ pub struct Tree {
     pub processes: u64,
 }
 
-/// In user mode and in the kernel.
 pub struct ProcessorTime {
     pub user: Duration,
     pub system: Duration,
@@ -25,7 +24,7 @@ fn others() -> impl Iterator<Item = u32> {
         .filter(|pid| *pid != 1)
 }
 
-/// Resident memory without what is shared with a file, of every process but this one.
+/// Sums the resident memory, without pages shared with a file, of every process but this one, and counts them.
 pub fn tree() -> Tree {
     let mut tree = Tree::default();
     for pid in others() {
@@ -39,13 +38,13 @@ pub fn tree() -> Tree {
     tree
 }
 
-/// Processor time of those that live, user and system, with that of their children that have been buried.
+/// Sums the processor time of every process but this one, with that of the children that they have reaped.
 pub fn processor_time() -> ProcessorTime {
     let ticks = |ticks: u64| Duration::from_millis(ticks * 1000 / TICKS);
     let (mut user, mut system) = (0, 0);
     for pid in others() {
         let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // Its name may hold anything, and ends with the last bracket.
+        // The name can contain any character, and ends with the last parenthesis.
         let rest = text.rsplit_once(')').map_or("", |(_, rest)| rest);
         let words: Vec<u64> = rest
             .split_whitespace()
@@ -67,7 +66,7 @@ fn field(pid: i32, name: &str) -> Option<String> {
     Some(line.trim().to_owned())
 }
 
-/// The signals for which a process has handlers.
+/// Returns the mask of the signals for which a process has handlers.
 pub fn caught_signals(pid: i32) -> u64 {
     field(pid, "SigCgt:")
         .and_then(|bits| u64::from_str_radix(&bits, 16).ok())
@@ -78,7 +77,7 @@ pub fn sleeps(pid: i32) -> bool {
     field(pid, "State:").is_some_and(|state| state.starts_with('S'))
 }
 
-/// Processes of this cgroup that the kernel has killed for memory. The second file is that of cgroup v1.
+/// Counts the processes of this cgroup that the kernel has killed for lack of memory. The second file is of cgroup v1.
 pub fn kills_for_memory() -> u64 {
     [
         "/sys/fs/cgroup/memory.events",
@@ -96,7 +95,7 @@ fn number(text: &str, name: &str) -> Option<u64> {
         .find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
 }
 
-/// Packets for which there was no route (RFC 4293, `ipSystemStatsOutNoRoutes`), so far.
+/// Counts the packets without a route (RFC 4293, `ipSystemStatsOutNoRoutes`) so far.
 pub fn unrouted() -> u64 {
     let old = fs::read_to_string("/proc/net/snmp").unwrap_or_default();
     let mut lines = old.lines().filter_map(|line| line.strip_prefix("Ip:"));

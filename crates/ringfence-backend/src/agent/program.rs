@@ -1,4 +1,4 @@
-//! The program of a container: started at once or ahead of its claim, limited, interrupted, and buried.
+//! The program of a container: starts it at once or ahead of its claim, limits and interrupts it, records its end.
 
 use crate::{
     Failure,
@@ -16,29 +16,28 @@ use std::{
 
 const WORKSPACE: &str = "/workspace";
 const SIGINT: i32 = 2;
-/// What a shell of a session catches to be told of an interrupt (`SIGPWR`), and Node.js (`SIGSTKFLT`).
+/// Signals that a session's shell (`SIGPWR`) and Node.js (`SIGSTKFLT`) catch in order to learn of an interrupt.
 const ABANDON: i32 = 30;
 const WAKE: i32 = 16;
 
-/// Which descriptors a program is started with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Descriptors {
-    /// 0 to 2, and 3 where it reports.
+    /// 0 to 2, and 3 if it reports.
     Plain,
-    /// Also 4, from which it reads its claim, and 5, on which it says what it has imported.
+    /// Always 3, and also 4, from which it reads its claim, and 5, on which it reports its imports.
     WithClaim,
 }
 
 pub struct Program {
     pid: i32,
-    /// Where a program that was started ahead waits.
+    /// Pipe from which a program that was started ahead reads its claim.
     go: Option<PipeWriter>,
     memory_bytes: u64,
     pub is_killed: bool,
     pub is_out_of_memory: bool,
     /// Wait status, once it has ended.
     status: Option<i32>,
-    /// Of all that were buried.
+    /// Times and peak memory of all reaped processes.
     user: Duration,
     system: Duration,
     peak_kib: u64,
@@ -55,7 +54,7 @@ impl Program {
         let name = spec.argv.first().cloned().unwrap_or_default();
         let path = find(&name, &spec.environment)
             .ok_or_else(|| Failure::at(format!("find {name}"))(io::ErrorKind::NotFound.into()))?;
-        // The program's, so that it may open its streams anew.
+        // Pipes owned by the program's user, so that the program can reopen its streams.
         let pipe = || calls::as_user(user, io::pipe).map_err(Failure::at("pipes"));
         let (stdin_read, stdin) = pipe()?;
         let (stdout, stdout_write) = pipe()?;
@@ -67,12 +66,12 @@ impl Program {
         } else {
             drop(report_write);
         }
-        let (mut go, mut up) = (None, None);
+        let (mut go, mut imports) = (None, None);
         if descriptors == Descriptors::WithClaim {
-            let (waits, write) = pipe()?;
-            let (said, says) = pipe()?;
-            inside.extend([OwnedFd::from(waits), says.into()]);
-            (go, up) = (Some(write), Some(said.into()));
+            let (claim_read, claim_write) = pipe()?;
+            let (imports_read, imports_write) = pipe()?;
+            inside.extend([OwnedFd::from(claim_read), imports_write.into()]);
+            (go, imports) = (Some(claim_write), Some(imports_read.into()));
         }
         let argv: Vec<String> = std::iter::once(path.clone())
             .chain(spec.argv.iter().skip(1).cloned())
@@ -116,10 +115,10 @@ impl Program {
             processes_peak: 0,
             kills_before: proc::kills_for_memory(),
         };
-        Ok((program, pipes, up))
+        Ok((program, pipes, imports))
     }
 
-    /// Limits a program that waits, and gives it its word.
+    /// Limits a program that waits, and writes its claim to it.
     pub fn go(mut self, spec: &Spec) -> Result<Self, Failure> {
         for (which, value) in &spec.rlimits {
             calls::limit(self.pid, *which, *value).map_err(Failure::at("limit the program"))?;
@@ -127,7 +126,7 @@ impl Program {
         self.memory_bytes = spec.memory_bytes;
         if let Some(mut go) = self.go.take() {
             match go.write_all(&spec.word) {
-                // That it has ended is told by its end.
+                // If it has ended, that is reported as its end.
                 Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
                     return Err(Failure::at("go")(error));
                 }
@@ -141,12 +140,12 @@ impl Program {
         self.status.is_none() && self.go.is_none()
     }
 
-    /// As Ctrl-C does: the program leads a group of its own. A shell of a session, and Node.js, catch a signal beside
-    /// the interrupt and are told by that; the interrupt is for what a shell waits for.
+    /// Interrupts the program as Ctrl-C does: it leads a process group. A session's shell and Node.js learn of the
+    /// interrupt by a signal of their own, which they catch; `SIGINT` is for the command that a shell waits for.
     pub fn interrupt(&mut self) {
         let caught = proc::caught_signals(self.pid);
         let catches = |signal: i32| caught & (1 << (signal - 1)) != 0;
-        // What has ended is told by its end.
+        // If it has ended, that is reported as its end.
         for signal in [ABANDON, WAKE].into_iter().filter(|signal| catches(*signal)) {
             drop(calls::send_signal(self.pid, signal));
         }
@@ -155,8 +154,8 @@ impl Program {
         }
     }
 
-    /// Whether the child was this program.
-    pub fn bury(&mut self, child: &Reaped) -> bool {
+    /// Records the end of a child. Returns true if it was this program.
+    pub fn ended(&mut self, child: &Reaped) -> bool {
         self.user += child.user;
         self.system += child.system;
         self.peak_kib = self.peak_kib.max(child.max_rss_kib);
@@ -166,7 +165,7 @@ impl Program {
         child.pid == self.pid
     }
 
-    /// Looks at the tree, and at what the kernel has killed for memory.
+    /// Samples the tree. True if it is over its memory limit, or the kernel has killed a process for lack of memory.
     pub fn is_over_memory(&mut self) -> bool {
         let seen = proc::tree();
         self.processes_peak = self.processes_peak.max(seen.processes);
@@ -189,7 +188,6 @@ impl Program {
     }
 }
 
-/// The executable that a name means.
 fn find(name: &str, environment: &[(String, String)]) -> Option<String> {
     let is_executable = |path: &str| {
         Path::new(path)

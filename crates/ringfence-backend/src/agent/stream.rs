@@ -1,8 +1,7 @@
-//! The streams of a container: the program's pipes and its connections. Each has a window in both directions, so that
-//! one that is not read holds up no other.
+//! The program's pipes and connections, each with a window in both directions: one that is not read blocks no other.
 
 use crate::{
-    calls::{self, Wait},
+    calls::{self, Polled},
     frame::{self, CONNECTION_FIRST, CONNECTIONS_MAX, Kind, PAYLOAD_BYTES_MAX, WINDOW_BYTES, number},
 };
 use std::{
@@ -17,16 +16,16 @@ pub struct Stream {
     number: u32,
     /// A pipe, or a connection.
     peer: File,
-    /// It may still give bytes.
+    /// True while it can still provide bytes.
     reads: bool,
-    /// It may still take bytes.
+    /// True while it can still take bytes.
     writes: bool,
-    /// Bytes that the server has room for.
+    /// Bytes that may be sent to the server.
     credit: u32,
     queue: VecDeque<u8>,
-    /// No more come for it.
+    /// True if the server has sent the last bytes for it.
     is_closing: bool,
-    /// Bytes that it held when everything of the program had ended, and that were not read since.
+    /// Unread bytes of those that it held when all processes of the program had ended.
     left: Option<u64>,
 }
 
@@ -58,9 +57,9 @@ impl Stream {
         }
     }
 
-    fn wait(&self) -> Wait {
+    fn wait(&self) -> Polled {
         let has_something = !self.queue.is_empty() || self.is_closing;
-        Wait::new(
+        Polled::new(
             &self.peer,
             self.reads && self.credit > 0,
             self.writes && has_something,
@@ -71,7 +70,6 @@ impl Stream {
         matches!(self.number, frame::STDOUT | frame::STDERR)
     }
 
-    /// Whether it has ended both ways.
     fn is_done(&self) -> bool {
         !self.reads && !self.writes
     }
@@ -92,12 +90,10 @@ impl Streams {
             .extend(pipes.into_iter().map(|pipe| (pipe.number, pipe)));
     }
 
-    /// Whether there may be one more connection.
     pub fn has_room(&self) -> bool {
         self.streams.len() < CONNECTIONS_MAX
     }
 
-    /// Takes a connection in; its number.
     pub fn add(&mut self, connection: TcpStream) -> io::Result<u32> {
         connection.set_nonblocking(true)?;
         connection.set_nodelay(true)?;
@@ -108,8 +104,8 @@ impl Streams {
         Ok(number)
     }
 
-    /// Nothing of the program lives: it reads no more, and what its pipes hold is all that they will. Their ends of
-    /// file are not waited for: a writing end may be left in a message that no process can receive.
+    /// Handles the end of all processes of the program: nothing reads its input, and its pipes get no further bytes.
+    /// Their end of file is not awaited: a writing end may be left in a message that no process can receive.
     pub fn end_of_program(&mut self) -> Vec<(u32, Event)> {
         self.streams.remove(&frame::STDIN);
         let mut events = Vec::new();
@@ -122,16 +118,16 @@ impl Streams {
         events
     }
 
-    pub fn waits(&self) -> Vec<Wait> {
+    pub fn waits(&self) -> Vec<Polled> {
         self.streams.values().map(Stream::wait).collect()
     }
 
-    /// Moves what can be moved; the waits are those of [`Self::waits`].
-    pub fn serve(&mut self, waits: &[Wait]) -> Vec<(u32, Event)> {
+    /// Reads and writes the streams that are ready; `waits` is from [`Self::waits`].
+    pub fn serve(&mut self, waits: &[Polled]) -> Vec<(u32, Event)> {
         let mut events = Vec::new();
         let mut all = self.streams.keys().zip(waits);
-        // Output that was written before a report is read before it: poll(2) looks at one after the other. No more than
-        // the server has room for, or endless output would hold up every report.
+        // Output that was written before a report is read before it, although poll(2) checks one descriptor after the
+        // other. No more is read than the window allows, or endless output would delay every report.
         let reports = all.any(|(number, wait)| *number == frame::REPORT && wait.can_read());
         for (stream, wait) in self.streams.values_mut().zip(waits) {
             if wait.can_write() {
@@ -150,7 +146,7 @@ impl Streams {
         events
     }
 
-    /// What the server says of a stream. One that is gone here is no error.
+    /// Handles a frame of the server for a stream. A stream that is gone here is not an error.
     pub fn take(&mut self, kind: Kind, number_of: u32, payload: Vec<u8>) -> io::Result<()> {
         let Some(stream) = self.streams.get_mut(&number_of) else {
             return Ok(());
@@ -163,7 +159,7 @@ impl Streams {
             Kind::Credit => stream.credit = stream.credit.saturating_add(number(&payload)).min(WINDOW_BYTES),
             Kind::Close => stream.is_closing = true,
             _ => {
-                // Bytes that were not read turn the end into a reset.
+                // With unread bytes the shutdown becomes a reset.
                 drop(calls::shut_down(&stream.peer, Shutdown::Both));
                 self.streams.remove(&number_of);
             }
@@ -174,8 +170,8 @@ impl Streams {
 
 fn read(stream: &mut Stream) -> Option<Event> {
     let left = stream.left.and_then(|left| usize::try_from(left).ok());
-    let room = PAYLOAD_BYTES_MAX.min(stream.credit as usize).min(left.unwrap_or(usize::MAX));
-    let mut chunk = vec![0; room];
+    let room = left.unwrap_or(usize::MAX).min(stream.credit as usize);
+    let mut chunk = vec![0; room.min(PAYLOAD_BYTES_MAX)];
     match stream.peer.read(&mut chunk) {
         Ok(0) => {
             stream.reads = false;
@@ -195,7 +191,7 @@ fn read(stream: &mut Stream) -> Option<Event> {
     }
 }
 
-/// Of an ended program's stream: once it is read.
+/// Closes the stream of an ended program once it is read.
 fn close(stream: &mut Stream) -> Option<Event> {
     let is_read = stream.reads && stream.left == Some(0);
     is_read.then(|| {
@@ -210,7 +206,7 @@ fn write(stream: &mut Stream) -> Option<Event> {
         let written = match stream.peer.write(front) {
             Ok(count) => count,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => 0,
-            // It is read no more.
+            // Its reader is gone.
             Err(_) => {
                 (stream.reads, stream.writes) = (false, false);
                 return Some((Kind::Reset, Vec::new()));

@@ -1,11 +1,11 @@
-//! From a claim to the program's end: its files and limits, its orders, its clock, its disk.
+//! A claimed container until its program ends: files and limits, orders, deadlines, disk.
 
-use super::{DEATH, End, Supervised};
+use super::{End, KILL_TIMEOUT, Supervised};
 use crate::{
     container,
     frame::{self, Kind, Signal},
     run_directory::{OUTPUT, WORKSPACE},
-    stream::tell,
+    stream::send_frame,
 };
 use ringfence_jail::{
     Claim, EgressSpec, Part, Run, Space, directory_bytes,
@@ -24,10 +24,10 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Below this much space on the host's file system a program is ended: what a walk does not see fills it, too.
+/// Free space on the host's file system below which a program is ended: data that a walk does not see fills it, too.
 const FREE_BYTES_MIN: u64 = 256 << 20;
 
-/// Whose [`Kind::Listen`] it is.
+/// Origins of a [`Kind::Listen`], as its number.
 pub(super) const OF_CLAIM: u32 = 0;
 const OF_ORDER: u32 = 1;
 
@@ -35,41 +35,41 @@ const OF_ORDER: u32 = 1;
 pub(super) struct Running {
     disk_max: u64,
     pub(super) disk_bytes: u64,
-    /// When it is asked to end, and then when everything is killed, and then when that is given up.
+    /// Times at which the program is asked to end, everything is killed, and the agent is given up.
     deadlines: [Instant; 3],
     passed: usize,
-    /// Why it was ended, if that was not the program's own doing.
+    /// Reason for which the supervisor has ended the program, if it has.
     pub(super) cause: Option<Cause>,
 }
 
 impl Running {
     fn new(claim: &Claim) -> Self {
-        // A session lives as long as its engine lets it; no clock reaches further.
+        // A session's engine ends it; the cap keeps the deadlines within the range of the clock.
         let far = Duration::from_secs(365 * 24 * 3600);
         let time = Duration::from_millis(claim.limits.timeout_ms).min(far);
-        let polite = Instant::now() + time;
-        let last = polite + Duration::from_millis(claim.grace_ms);
+        let terminate_at = Instant::now() + time;
+        let kill_at = terminate_at + Duration::from_millis(claim.grace_ms);
         Self {
             disk_max: claim.limits.disk_bytes,
             disk_bytes: 0,
-            deadlines: [polite, last, last + DEATH],
+            deadlines: [terminate_at, kill_at, kill_at + KILL_TIMEOUT],
             passed: 0,
             cause: None,
         }
     }
 
-    pub(super) fn alarm(&self) -> Instant {
+    pub(super) fn deadline(&self) -> Instant {
         self.deadlines[self.passed.min(2)]
-    }
-
-    pub(super) fn wants_look(&self) -> bool {
-        self.cause.is_none()
     }
 }
 
 impl Supervised<'_> {
-    /// Puts a claim in force, and starts its program.
-    pub(super) async fn bind(&mut self, bytes: u64, payload: File) -> Result<(), Failure> {
+    pub(super) fn needs_disk_check(&self) -> bool {
+        self.running.as_ref().is_some_and(|it| it.cause.is_none())
+    }
+
+    /// Applies a claim and starts its program.
+    pub(super) async fn apply_claim(&mut self, bytes: u64, payload: File) -> Result<(), Failure> {
         let failed = |step: &str, error: io::Error| Failure::new(step, &error);
         let claim: Claim =
             wire::read_head(&payload, bytes).map_err(|error| failed("read the claim", error))?;
@@ -95,7 +95,7 @@ impl Supervised<'_> {
         let (claim, payload) = files.map_err(|error| failed("write the files", error))?;
         let ports = claim.egress.as_ref().map(ports).unwrap_or_default();
         if !ports.is_empty() {
-            tell(&self.agent, Kind::Listen, OF_CLAIM, &ports);
+            send_frame(&self.agent, Kind::Listen, OF_CLAIM, &ports);
         }
         let mut spec = frame::Spec {
             rlimits: rlimits(&claim),
@@ -129,7 +129,7 @@ impl Supervised<'_> {
         Ok(())
     }
 
-    /// The claim's limits, where the container was made with others.
+    /// Applies the claim's limits if the container was created with others.
     async fn limit(&self, claim: &Claim) -> Result<(), Failure> {
         let engine = &self.supervisor.engine;
         let made = &self.supervisor.spec.limits;
@@ -142,7 +142,7 @@ impl Supervised<'_> {
         let update = engine
             .docker
             .update_container(&self.supervisor.name, container::limits(now));
-        let updated = engine.ask("limit a container", update).await;
+        let updated = engine.request("limit a container", update).await;
         updated.map_err(|error| error.failure())
     }
 
@@ -151,7 +151,7 @@ impl Supervised<'_> {
         self.facts.has_cgroups(self.supervisor.spec.runner, settings)
     }
 
-    /// What the agent holds the tree to, where no cgroup does.
+    /// Returns the memory limit for the agent to enforce; 0 if a cgroup does.
     fn sampled_memory(&self, claim: &Claim) -> u64 {
         let settings = &self.supervisor.engine.settings;
         match self.facts.counts_memory(self.supervisor.spec.runner, settings) {
@@ -162,19 +162,19 @@ impl Supervised<'_> {
 
     pub(super) fn program_runs(&mut self) -> Result<(), Failure> {
         if self.running.is_none() {
-            return Err(self.fault("it started what was not asked for"));
+            return Err(self.fault("it started a program that was not requested"));
         }
         let open = |name: &str| File::open(self.directory.path.join(name)).map(OwnedFd::from);
         let opened = open(WORKSPACE).and_then(|workspace| Ok([workspace, open(OUTPUT)?]));
         let opened = opened.map_err(|error| Failure::new("open the workspace", &error))?;
         let [workspace, output] = &opened;
         self.supervisor
-            .say(&Event::Running, &[workspace.as_fd(), output.as_fd()]);
+            .send_event(&Event::Running, &[workspace.as_fd(), output.as_fd()]);
         Ok(())
     }
 
-    /// One order of the server.
-    pub(super) async fn obey(&mut self, order: Order, descriptors: Vec<OwnedFd>) -> Option<End> {
+    /// Handles one order of the server. Returns the reason if it ends the supervision.
+    pub(super) async fn handle_order(&mut self, order: Order, descriptors: Vec<OwnedFd>) -> Option<End> {
         match order {
             Order::Claim { claim_bytes } => {
                 let payload = descriptors.into_iter().next().map(File::from);
@@ -182,47 +182,47 @@ impl Supervised<'_> {
                     Some(payload) if self.claim.is_none() && self.running.is_none() => {
                         self.claim = Some((claim_bytes, payload));
                     }
-                    _ => return Some(End::Left),
+                    _ => return Some(End::Cancelled),
                 }
             }
-            Order::Cancel if self.running.is_none() => return Some(End::Left),
+            Order::Cancel if self.running.is_none() => return Some(End::Cancelled),
             Order::Cancel => self.kill(Cause::Cancelled),
-            Order::Interrupt => tell(&self.agent, Kind::Signal, 0, &[Signal::Interrupt as u8]),
+            Order::Interrupt => send_frame(&self.agent, Kind::Signal, 0, &[Signal::Interrupt as u8]),
             Order::Account(number) => {
-                self.asked = self.asked.wrapping_add(1);
-                self.accounts.insert(self.asked, number);
-                // It answers in order; what it leaves out is forgotten.
+                self.last_account = self.last_account.wrapping_add(1);
+                self.accounts.insert(self.last_account, number);
+                // The agent answers in order; orders that it has skipped are dropped.
                 self.accounts
-                    .retain(|asked, _| asked.wrapping_add(8) > self.asked);
-                tell(&self.agent, Kind::Account, self.asked, &[]);
+                    .retain(|number, _| number.wrapping_add(8) > self.last_account);
+                send_frame(&self.agent, Kind::Account, self.last_account, &[]);
             }
             Order::Egress(spec) => {
-                tell(&self.agent, Kind::Listen, OF_ORDER, &ports(&spec));
+                send_frame(&self.agent, Kind::Listen, OF_ORDER, &ports(&spec));
             }
             Order::Layer(_) => {
                 let error = io::Error::from(io::ErrorKind::Unsupported);
                 let event = Event::NotLayered(Failure::new("packages in a container", &error));
-                self.supervisor.say(&event, &[]);
+                self.supervisor.send_event(&event, &[]);
             }
-            Order::Measure => self.supervisor.say(&Event::Measured(0), &[]),
-            // The policy refuses it where a container would be asked for this.
+            Order::Measure => self.supervisor.send_event(&Event::Measured(0), &[]),
+            // The policy refuses this for containers.
             Order::Share { .. } => tracing::warn!("a container keeps its share of the processors"),
         }
         None
     }
 
-    /// Ends everything in the container; the first cause counts.
+    /// Kills everything in the container; the first cause counts.
     fn kill(&mut self, cause: Cause) {
-        tell(&self.agent, Kind::Signal, 0, &[Signal::Kill as u8]);
+        send_frame(&self.agent, Kind::Signal, 0, &[Signal::Kill as u8]);
         if let Some(running) = &mut self.running {
             running.cause.get_or_insert(cause);
             running.passed = 2;
-            running.deadlines[2] = Instant::now() + DEATH;
+            running.deadlines[2] = Instant::now() + KILL_TIMEOUT;
         }
     }
 
-    /// A deadline has passed; true: the agent has not ended what it was told to.
-    pub(super) fn ring(&mut self) -> bool {
+    /// Handles a deadline that has passed. Returns true if the agent has not ended the tree in time.
+    pub(super) fn handle_deadline(&mut self) -> bool {
         let Some(running) = &mut self.running else {
             return false;
         };
@@ -230,7 +230,7 @@ impl Supervised<'_> {
         match running.passed {
             1 => {
                 running.cause.get_or_insert(Cause::Timeout);
-                tell(&self.agent, Kind::Signal, 0, &[Signal::Terminate as u8]);
+                send_frame(&self.agent, Kind::Signal, 0, &[Signal::Terminate as u8]);
                 false
             }
             2 => {
@@ -241,8 +241,8 @@ impl Supervised<'_> {
         }
     }
 
-    /// What the program has written, against what it may.
-    pub(super) async fn look(&mut self) {
+    /// Measures the files of the program, and ends it above its limit or if the host's disk is full.
+    pub(super) async fn check_disk(&mut self) {
         let directories: [PathBuf; 2] = [WORKSPACE, OUTPUT].map(|name| self.directory.path.join(name));
         let counted = tokio::task::spawn_blocking(move || {
             directories
@@ -271,7 +271,7 @@ fn read(payload: &File, part: Part) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Those of a program; the others are the container's.
+/// Returns the resource limits of the program; the others are set on the container.
 fn rlimits(claim: &Claim) -> Vec<(u32, u64)> {
     let number = |limit: Rlimit| match limit {
         Rlimit::Cpu => Some(0),

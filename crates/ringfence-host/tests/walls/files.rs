@@ -1,4 +1,4 @@
-//! Files of the host by rule.
+//! Access to files of the host by rule.
 
 use crate::world::{SECRET, World, is_root, words};
 use ringfence_host::{Access, Content, Ending, Outcome, Rules, Undo, UndoStore, Writing, load};
@@ -35,15 +35,15 @@ pub fn files_are_read_listed_and_written_by_rule() {
     let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
     assert_eq!((names, is_cut), (vec!["bin", "evil", "f", "inner"], false));
 
-    by_the_wrong_way(&world, &rules);
-    by_access(&world);
+    check_refused_paths(&world, &rules);
+    check_access_rules(&world);
 }
 
-/// By a link, a hard link, a way up, a special file, a secret's place or name: to read, to list and to write.
-fn by_the_wrong_way(world: &World, rules: &Rules) {
+/// Links, hard links, `..`, special files and secret places and names are refused to reading, listing and writing.
+fn check_refused_paths(world: &World, rules: &Rules) {
     let at = |name: &str| world.directory.join(name);
     let read = |path: &Path| rules.read_file("default", path).map_err(|error| error.code);
-    let _socket = lay(world);
+    let _socket = make_special_files(world);
     let up = at("../secret/secret");
     let names = [
         "link",
@@ -107,8 +107,8 @@ fn by_the_wrong_way(world: &World, rules: &Rules) {
     }
 }
 
-/// What leads elsewhere, or is no file.
-fn lay(world: &World) -> UnixListener {
+/// Makes links, special files and secrets.
+fn make_special_files(world: &World) -> UnixListener {
     let at = |name: &str| world.directory.join(name);
     symlink(&world.secret, at("link")).unwrap();
     symlink(world.secret.parent().unwrap(), at("way")).unwrap();
@@ -127,8 +127,8 @@ fn lay(world: &World) -> UnixListener {
     UnixListener::bind(at("socket")).unwrap()
 }
 
-/// Reading is not listing or writing, one namespace is not another, and the longest rule counts.
-fn by_access(world: &World) {
+/// Rules hold for their access and their namespaces only, and the longest rule counts.
+fn check_access_rules(world: &World) {
     let at = |name: &str| world.directory.join(name);
     let text = world.fill(
         "default_rules: false\ndirectories:\n  - {path: $D, access: [read], namespaces: [team-*]}\n  - {path: $D/inner, access: [write]}\n",
@@ -150,7 +150,7 @@ fn by_access(world: &World) {
 }
 
 /// claim: [HOST-6]
-pub fn a_write_keeps_owner_and_mode_and_is_taken_back() {
+pub fn write_keeps_owner_and_mode_and_can_be_undone() {
     let world = World::new("undo");
     let path = world.directory.join("f");
     fs::write(&path, "one\ntwo\n").unwrap();
@@ -193,14 +193,14 @@ pub fn a_write_keeps_owner_and_mode_and_is_taken_back() {
         (fs::read_to_string(&path).unwrap().as_str(), facts(&path)),
         ("one\ntwo\n", before)
     );
-    // What somebody has changed since is not put back.
+    // A file that has changed since is not restored.
     let undo = write(&rules, &path, b"mine\n", NOW).unwrap();
     fs::write(&path, "theirs\n").unwrap();
     assert_eq!(
         rules.undo_write("default", &undo).unwrap_err().code,
         ErrorCode::Conflict
     );
-    // A new file is taken back by removing it.
+    // Undoing the write of a new file removes it.
     let new = world.directory.join("new");
     let undo = write(&rules, &new, b"x", NOW).unwrap();
     rules.undo_write("default", &undo).unwrap();
@@ -208,7 +208,7 @@ pub fn a_write_keeps_owner_and_mode_and_is_taken_back() {
     assert!(write(&rules, &path, &vec![0; (1 << 20) + 1], NOW).is_err());
 }
 
-/// The store of what files were gives one back to its namespace, and is bounded.
+/// The undo store returns an entry to its namespace only, and is bounded.
 fn kept(world: &World, undo: &Undo) {
     let store = UndoStore::below(&world.base);
     let id = store.keep("default", undo, 7).unwrap();
@@ -233,10 +233,10 @@ fn kept(world: &World, undo: &Undo) {
     assert!(kept.count() <= 100);
 }
 
-/// What decides about rules is not opened, a narrower rule takes away, who may only write does not read, and commands are
-/// held to the same.
+/// Settings are not opened, a narrower rule takes rights away, a right to write does not include reading, and commands
+/// are held to the same rules.
 /// claim: [HOST-5]
-pub fn rules_are_not_reached_around() {
+pub fn directory_rules_are_not_bypassed() {
     let world = World::new("around");
     let at = |name: &str| world.directory.join(name);
     fs::create_dir_all(at("inner")).unwrap();
@@ -261,17 +261,17 @@ pub fn rules_are_not_reached_around() {
     let shown = rules.write_file("default", &at("only/f"), content).unwrap();
     let diff = shown.diff(|text| text.into());
     assert!(!diff.contains(SECRET), "{diff}");
-    // A command would see all of the directory.
+    // A command would see the whole directory.
     let allowed = rules.judge(&words("git status")).unwrap();
     let error = world.run(&rules, &allowed, 5).unwrap_err();
     assert!(error.contains("which is not open here"), "{error}");
-    by_commands();
+    check_operands();
 }
 
-/// By the names of links on the way, beside a directory that is opened, and by a rule's effect. What is only not written
-/// is read, which is the control.
+/// Closed by the name of each link on the path, in a directory that a rule opens, and to a rule's effect. The control:
+/// a file that is only closed to writing is read.
 /// claim: [HOST-5]
-pub fn what_is_the_servers_own_is_closed_by_every_way() {
+pub fn server_files_are_closed_by_every_path() {
     let world = World::new("own");
     let at = |name: &str| world.directory.join(name);
     for directory in ["a", "b", "c", "free"] {
@@ -279,7 +279,7 @@ pub fn what_is_the_servers_own_is_closed_by_every_way() {
     }
     fs::write(at("c/vault"), SECRET).unwrap();
     fs::write(at("free/schema"), "{}").unwrap();
-    // `vault.path` names `a/one`, which leads to `b/two`, which leads to the vault.
+    // `vault.path` names `a/one`, a link to `b/two`, which is a link to the vault.
     symlink("../b/two", at("a/one")).unwrap();
     symlink(at("c/vault"), at("b/two")).unwrap();
     let mut rules = world.rules();
@@ -332,7 +332,7 @@ pub fn what_is_the_servers_own_is_closed_by_every_way() {
             "{wanted}: {refused}"
         );
     }
-    // Where something lies in its directory that is not written, a command writes nothing there.
+    // A directory that holds a path closed to writing, or lies in one, is not writable to a command.
     let code = |outcome: Result<Outcome, String>| outcome.unwrap().ending;
     let wanted = "{reads: [directory], writes: [directory], user: owner}";
     assert_eq!(code(effect(wanted, "free")), Ending::Code(1));
@@ -345,8 +345,8 @@ pub fn what_is_the_servers_own_is_closed_by_every_way() {
     assert!(at("control/made").exists());
 }
 
-/// Operands pass the same policy as the tools for files.
-fn by_commands() {
+/// Operands of commands are held to the same rules as the file tools.
+fn check_operands() {
     let world = World::new("operands");
     let at = |name: &str| world.directory.join(name).display().to_string();
     fs::write(at("key"), "-----BEGIN PRIVATE KEY-----\n").unwrap();

@@ -1,4 +1,4 @@
-//! What git says behind its walls is, byte for byte, what it says without.
+//! The output of git behind its walls is the same, byte for byte, as without walls.
 
 use crate::world::{World, text};
 use ringfence_host::Ending;
@@ -27,7 +27,7 @@ const COMMANDS: &[&str] = &[
 ];
 
 /// claim: [HOST-1]
-pub fn git_says_behind_its_walls_what_it_says_without() {
+pub fn git_output_is_the_same_behind_walls() {
     let world = World::new("git");
     let made = world.bare(
         "set -e; rm -r bin evil; git init -q -b main .; git config user.name a; git config user.email a@b; mkdir sub
@@ -42,7 +42,7 @@ pub fn git_says_behind_its_walls_what_it_says_without() {
             bare.status.success() && !bare.stdout.is_empty(),
             "{command}: {bare:?}"
         );
-        let inside = world.told(command);
+        let inside = world.run_by_rule(command);
         assert_eq!(
             inside.ending,
             Ending::Code(0),

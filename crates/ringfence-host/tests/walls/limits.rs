@@ -1,4 +1,4 @@
-//! What a command has around it, and how it ends.
+//! The environment of a command, and its end.
 
 use crate::world::{World, text, words};
 use ringfence_host::{Ending, Outcome};
@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A rule for python3 with this effect, and its program.
+/// Runs a Python program by a rule with this effect.
 fn python(world: &World, effect: &str, code: &str) -> Result<Outcome, String> {
     fs::write(world.directory.join("program.py"), world.fill(code)).unwrap();
     let rules = world.rules_with(&format!(
@@ -25,7 +25,7 @@ fn python(world: &World, effect: &str, code: &str) -> Result<Outcome, String> {
 const BASIC: &str = "{reads: [operands, directory, /proc], runs: [/usr/bin, /bin]}";
 
 /// claim: [HOST-3]
-pub fn a_command_has_nothing_of_the_servers() {
+pub fn command_inherits_nothing_from_the_server() {
     let world = World::new("surroundings");
     let outcome = python(
         &world,
@@ -53,11 +53,11 @@ for path in ('$D/made', '/tmp/made', '/usr/made'):
 "#,
     )
     .unwrap();
-    let told = text(&outcome.stdout.bytes);
+    let output = text(&outcome.stdout.bytes);
     assert_eq!(
         outcome.ending,
         Ending::Code(0),
-        "{told}{}",
+        "{output}{}",
         text(&outcome.stderr.bytes)
     );
     for wanted in [
@@ -70,15 +70,15 @@ for path in ('$D/made', '/tmp/made', '/usr/made'):
         "/etc/shadow False",
         "not made\nnot made\nnot made",
     ] {
-        assert!(told.contains(wanted), "{wanted}\n{told}");
+        assert!(output.contains(wanted), "{wanted}\n{output}");
     }
-    assert!(!told.contains("True"), "{told}");
+    assert!(!output.contains("True"), "{output}");
 }
 
-/// What it may write keeps no set-id bit, whichever call sets it; it reaches no socket by its path where its rule names
-/// none, and adds no filter of its own to those whose size all programs share.
+/// No call sets a set-id bit on a file in a writable directory; without a socket in the rule no Unix socket is made;
+/// and the command installs no seccomp filter, because the host's limit on their size is shared by all programs.
 /// claim: [HOST-3]
-pub fn a_command_that_writes_leaves_no_set_id_program_and_reaches_no_socket() {
+pub fn writing_command_leaves_no_set_id_file_and_reaches_no_socket() {
     let world = World::new("set-id");
     let outcome = python(
         &world,
@@ -118,9 +118,9 @@ print('filter', ctypes.CDLL(None, use_errno=True).prctl(22, 2, 0), ctypes.get_er
     assert_eq!(mode & 0o7777, 0o711);
 }
 
-/// With a deadline, with what it left in the background, and with a flood.
+/// Ended by the deadline, with processes left in the background, and with a flood of output.
 /// claim: [HOST-3]
-pub fn a_command_ends_with_all_that_it_has_started() {
+pub fn command_ends_with_all_its_descendants() {
     let world = World::new("ends");
     let begun = Instant::now();
     let outcome = python(
@@ -142,7 +142,7 @@ time.sleep(600)
     assert_eq!(text(&outcome.stdout.bytes), "begun\n");
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     assert_eq!(processes_named("ringfence-left-behind"), 0);
-    // One that ends by itself leaves nothing either.
+    // A command that exits by itself leaves nothing behind either.
     let outcome = python(
         &world,
         BASIC,
@@ -151,7 +151,7 @@ time.sleep(600)
     .unwrap();
     assert_eq!(outcome.ending, Ending::Code(0));
     assert_eq!(processes_named("ringfence-left-behind"), 0);
-    // What floods its output is cut, counted, and ended by the clock.
+    // A flood of output is cut and counted, and the deadline ends the command.
     let outcome = python(
         &world,
         BASIC,
@@ -163,7 +163,7 @@ time.sleep(600)
         (Ending::Timeout, 1 << 20)
     );
     assert!(outcome.stdout.total > 1 << 20);
-    // One that takes too many processes is stopped by their number.
+    // The process limit stops a fork loop.
     let outcome = python(
         &world,
         BASIC,
@@ -182,9 +182,9 @@ fn processes_named(name: &str) -> usize {
     lines.filter(|line| text(line).contains(name)).count()
 }
 
-/// Of two sockets in one directory the named one is reached, and the other is not there.
+/// The named one of two sockets in a directory can be reached, and the other does not exist.
 /// claim: [HOST-3]
-pub fn only_the_named_socket_is_there() {
+pub fn only_the_named_socket_is_reachable() {
     let world = World::new("socket");
     let listen = |name: &str| -> PathBuf {
         let path = world.base.join("open").join(name);

@@ -1,11 +1,11 @@
-//! Commands behind their walls, played for real: this program is its own child process, so it has a `main` of its own.
+//! Runs commands behind real walls. This program is its own child process, so it has its own `main`.
 //!
-//! `walls [TEXT]`: the checks whose names hold the text. `RINGFENCE_LINK_RACES`: rounds of races, 2,000 if not set.
+//! `walls [TEXT]`: the checks whose names contain the text. `RINGFENCE_LINK_RACES`: rounds of races, 2,000 if not set.
 #![expect(
     clippy::disallowed_methods,
     clippy::print_stdout,
     clippy::unwrap_used,
-    reason = "a test program: it starts programs, prints its verdicts and ends where it is surprised"
+    reason = "a test program: it starts programs, prints its verdicts and panics on failure"
 )]
 
 mod files;
@@ -26,20 +26,20 @@ macro_rules! check {
 }
 
 const CHECKS: &[(&str, fn())] = &[
-    check!(rules::rules_run_their_examples_when_they_are_loaded),
-    check!(rules::what_the_default_rules_let_through_works_behind_its_walls),
-    check!(options::nothing_of_what_options_could_do_happens),
-    check!(git::git_says_behind_its_walls_what_it_says_without),
-    check!(limits::a_command_has_nothing_of_the_servers),
-    check!(limits::a_command_that_writes_leaves_no_set_id_program_and_reaches_no_socket),
-    check!(limits::a_command_ends_with_all_that_it_has_started),
-    check!(limits::only_the_named_socket_is_there),
+    check!(rules::loading_rules_runs_their_examples),
+    check!(rules::default_rule_commands_work_behind_their_walls),
+    check!(options::dangerous_options_have_no_effect),
+    check!(git::git_output_is_the_same_behind_walls),
+    check!(limits::command_inherits_nothing_from_the_server),
+    check!(limits::writing_command_leaves_no_set_id_file_and_reaches_no_socket),
+    check!(limits::command_ends_with_all_its_descendants),
+    check!(limits::only_the_named_socket_is_reachable),
     check!(files::files_are_read_listed_and_written_by_rule),
-    check!(files::rules_are_not_reached_around),
-    check!(files::what_is_the_servers_own_is_closed_by_every_way),
-    check!(named::an_approval_is_bound_to_what_named_files_hold),
-    check!(files::a_write_keeps_owner_and_mode_and_is_taken_back),
-    check!(races::no_race_of_links_leads_out),
+    check!(files::directory_rules_are_not_bypassed),
+    check!(files::server_files_are_closed_by_every_path),
+    check!(named::approval_is_bound_to_the_content_of_named_files),
+    check!(files::write_keeps_owner_and_mode_and_can_be_undone),
+    check!(races::symlink_races_do_not_escape),
 ];
 
 fn main() -> ExitCode {
@@ -60,9 +60,9 @@ fn main() -> ExitCode {
     };
     let (mut passed, mut failed) = (0, 0);
     for (name, check) in CHECKS.iter().filter(|(name, _)| wanted(name)) {
-        let held = panic::catch_unwind(check).is_ok();
-        println!("test {name} ... {}", if held { "ok" } else { "FAILED" });
-        if held {
+        let is_ok = panic::catch_unwind(check).is_ok();
+        println!("test {name} ... {}", if is_ok { "ok" } else { "FAILED" });
+        if is_ok {
             passed += 1;
         } else {
             failed += 1;

@@ -1,11 +1,11 @@
-//! What files hold that an approved command names.
+//! The content of files that an approved command names.
 
 use crate::world::{World, binary, cgroups, support, text, words};
 use ringfence_host::{CallContext, Command, Rules, prepare};
 use ringfence_types::RequestError;
 use std::{fs, os::unix::fs::symlink, time::Duration};
 
-/// As it would run if a person approved it, bound to its files.
+/// Prepares a command as if a person had approved it, and binds it to its files.
 fn bound(world: &World, command: &str) -> Result<Command, RequestError> {
     bound_by(&world.rules(), world, command)
 }
@@ -24,10 +24,10 @@ fn bound_by(rules: &Rules, world: &World, command: &str) -> Result<Command, Requ
     Ok(command)
 }
 
-/// The whole of each file, by whatever form of a word; a link and what is too much are refused; a change is noticed at
-/// the start. The control: what names no file is bound to nothing, and what has not changed runs.
+/// Each file is bound in full, by any form of a word; links and too many or too large files are refused; a change is
+/// noticed at the start. The control: words that name no file bind nothing, and an unchanged file lets the command run.
 /// claim: [HOST-4]
-pub fn an_approval_is_bound_to_what_named_files_hold() {
+pub fn approval_is_bound_to_the_content_of_named_files() {
     let world = World::new("named");
     let at = |name: &str| world.directory.join(name);
     let digest = |command: &str| bound(&world, command).unwrap().files;
@@ -57,7 +57,7 @@ pub fn an_approval_is_bound_to_what_named_files_hold() {
     }
     assert!(digest("cat d x/y --d a=d /etc/shadow $S /dev/null").is_empty());
     assert!(!digest("cat /usr/bin/env").is_empty());
-    // Behind the first mebibyte, too.
+    // Also after the first mebibyte.
     let before = digest("cat d/f");
     fs::write(at("d/f"), [vec![b'x'; (3 << 20) - 1], vec![b'y']].concat()).unwrap();
     assert_ne!(before, digest("cat d/f"));
@@ -88,7 +88,7 @@ pub fn an_approval_is_bound_to_what_named_files_hold() {
     let refused = bound(&world, "cat large").unwrap_err();
     assert!(refused.message.contains("more than 64 MiB"), "{refused}");
 
-    what_a_rule_shows_is_bound(&world);
+    file_visible_by_a_rule_is_bound(&world);
     let command = bound(&world, "sort n0").unwrap();
     let outcome = command.start(&binary()).unwrap().wait().unwrap();
     assert_eq!(text(&outcome.stdout.bytes), "x\n");
@@ -97,8 +97,8 @@ pub fn an_approval_is_bound_to_what_named_files_hold() {
     assert!(refused.message.contains("has changed"), "{refused}");
 }
 
-/// Outside of its directory, by the path of its rule and by where that leads.
-fn what_a_rule_shows_is_bound(world: &World) {
+/// A file outside of the directory is bound if the rule names a link to its directory.
+fn file_visible_by_a_rule_is_bound(world: &World) {
     let (linked, shown) = (world.base.join("linked"), world.base.join("open/run"));
     symlink("open", &linked).unwrap();
     fs::write(&shown, "x").unwrap();

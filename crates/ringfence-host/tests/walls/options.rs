@@ -1,4 +1,4 @@
-//! The table of what words could do (options.yaml), played row by row.
+//! Runs the table of harmful words (options.yaml), row by row.
 
 use crate::world::{SECRET, World, is_root, lacks, text, words};
 use ringfence_host::{Allowed, Effect, Ending, Outcome, Words};
@@ -11,24 +11,24 @@ use std::{path::PathBuf, process::Output, thread};
 struct Row {
     id: String,
     command: String,
-    /// The program without which there is nothing to see.
+    /// Program that the row needs.
     program: Option<String>,
     #[serde(default)]
     repository: bool,
     #[serde(default)]
     setup: String,
-    /// Where the command alone is not what a shell would be given.
+    /// Shell command of the control, if it differs from the command.
     control: Option<String>,
     #[serde(default)]
-    looks_for: Looks,
-    /// The walls would not tell it from what is harmless.
+    looks_for: Evidence,
+    /// True if the effect is harmless to the walls.
     #[serde(default)]
     rules_only: bool,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Looks {
+enum Evidence {
     Marker(String),
     Link(String),
     Gone(String),
@@ -38,7 +38,7 @@ enum Looks {
     HostName,
 }
 
-impl Default for Looks {
+impl Default for Evidence {
     fn default() -> Self {
         Self::Marker("$M".to_owned())
     }
@@ -74,16 +74,16 @@ echo $D/../other/.git/objects > .git/objects/info/alternates
 END
 "#;
 
-/// How long something endless is watched.
+/// Deadline in seconds; a command that reaches it counts as endless.
 const ENDLESS: u64 = 2;
 
 /// claim: [HOST-1]
-pub fn nothing_of_what_options_could_do_happens() {
+pub fn dangerous_options_have_no_effect() {
     let table = yaml::read(include_str!("options.yaml")).unwrap();
     let rows = Vec::<Row>::deserialize(&table).unwrap();
     let count = rows.len();
     assert!(count >= 100, "{count} rows");
-    // Several at once: most of the time is spent waiting for what does not end.
+    // Several threads, because most of the time is spent waiting for commands that do not end.
     let rows = std::sync::Mutex::new(rows.into_iter());
     let (mut played, mut failed) = (0, Vec::new());
     thread::scope(|scope| {
@@ -111,22 +111,22 @@ pub fn nothing_of_what_options_could_do_happens() {
     assert!(played >= 100, "only {played} rows could be played here");
 }
 
-/// False: it is not applicable here.
+/// Runs a row. Returns false if it does not apply to this machine.
 fn play(row: &Row) -> Result<bool, String> {
     if row.program.as_deref().is_some_and(lacks) {
         return Ok(false);
     }
-    if matches!(row.looks_for, Looks::HostName) && !is_root() {
+    if matches!(row.looks_for, Evidence::HostName) && !is_root() {
         println!("  not applicable: only root changes a host's name ({})", row.id);
         return Ok(false);
     }
     let control = set_up(row)?;
     let bare = row.control.as_ref().unwrap_or(&row.command);
     let bare = match row.looks_for {
-        Looks::HostName => format!("unshare -u sh -c '{}; hostname'", bare.replace('\'', "'\\''")),
+        Evidence::HostName => format!("unshare -u sh -c '{}; hostname'", bare.replace('\'', "'\\''")),
         _ => bare.clone(),
     };
-    let seconds = if matches!(row.looks_for, Looks::Endless) {
+    let seconds = if matches!(row.looks_for, Evidence::Endless) {
         "1"
     } else {
         "20"
@@ -149,7 +149,7 @@ fn set_up(row: &Row) -> Result<World, String> {
         true => format!("set -e\n{REPOSITORY}\n{}", row.setup),
         false => format!("set -e\n{}", row.setup),
     };
-    // What is written to files for later is filled now.
+    // `bare` also fills the placeholders in files that the script writes.
     let done = world.bare(&script, "20");
     match done.status.success() {
         true => Ok(world),
@@ -157,37 +157,37 @@ fn set_up(row: &Row) -> Result<World, String> {
     }
 }
 
-/// As a caller would have it.
+/// Runs the command as a caller would.
 fn by_rules(row: &Row) -> Result<(), String> {
     let world = set_up(row)?;
     let rules = world.rules();
     let Ok(words) = Words::read(&world.fill(&row.command)) else {
-        return calm(row, &world, &Seen::nothing(), "the words are refused");
+        return check_no_effect(row, &world, &Seen::nothing(), "the words are refused");
     };
     let seen = match rules.judge(&words) {
         Ok(allowed) => Seen::after(world.run(&rules, &allowed, ENDLESS), By::Rules)?,
         Err(_) => Seen::nothing(),
     };
-    calm(row, &world, &seen, "by the rules")
+    check_no_effect(row, &world, &seen, "by the rules")
 }
 
-/// As if the rules had let it through: the effect of its program, or of one without rules, whose call has no
-/// directory to write.
+/// Runs the command as if a rule had allowed it, with the effect of its program, or, for a program without rules, an
+/// effect that reads and writes no directory.
 fn by_walls(row: &Row) -> Result<(), String> {
     let world = set_up(row)?;
     let rules = world.rules();
     let words = words(&world.fill(&row.command));
     let mut allowed: Allowed = match rules.approved(&words) {
         Ok(allowed) => allowed,
-        // Never run by anybody.
+        // On the list of commands that are never run.
         Err(_) => return Ok(()),
     };
     allowed.effect = effect_of(words.program(), &rules);
     let seen = Seen::after(world.run(&rules, &allowed, ENDLESS), By::Walls)?;
-    calm(row, &world, &seen, "by the walls alone")
+    check_no_effect(row, &world, &seen, "by the walls alone")
 }
 
-/// The effect of the forms of this program.
+/// Returns the effect of the program's forms.
 fn effect_of(program: &str, rules: &ringfence_host::Rules) -> Effect {
     let example = match program {
         "git" => "git status",
@@ -212,7 +212,7 @@ fn effect_of(program: &str, rules: &ringfence_host::Rules) -> Effect {
     rules.judge(&words(example)).unwrap().effect
 }
 
-/// What was seen of a run.
+/// Observations of a run.
 struct Seen {
     text: String,
     is_endless: bool,
@@ -233,11 +233,11 @@ impl Seen {
         }
     }
 
-    /// What was let through by a rule and ended by the clock would not have ended; what a wall has ended in time, has.
+    /// A timeout counts as endless if a rule allowed the command, and not if the walls alone are tested.
     fn after(outcome: Result<Outcome, String>, by: By) -> Result<Self, String> {
         let outcome = match outcome {
             Ok(outcome) => outcome,
-            // It was refused. A wall that fails is another thing.
+            // A refusal; a failing wall is an error.
             Err(error) if !error.starts_with("sandbox_fault") => return Ok(Self::nothing()),
             Err(error) => return Err(format!("it was not run: {error}")),
         };
@@ -254,23 +254,23 @@ enum By {
     Walls,
 }
 
-fn fired(looks: &Looks, world: &World, seen: &Seen) -> bool {
+fn fired(looks: &Evidence, world: &World, seen: &Seen) -> bool {
     let there = |path: &str| PathBuf::from(world.fill(path)).exists();
     match looks {
-        Looks::Marker(path) => there(path),
-        Looks::Link(path) => PathBuf::from(world.fill(path)).is_symlink(),
-        Looks::Gone(path) => !there(path),
-        Looks::Text(wanted) => seen.text.contains(wanted.as_str()),
-        Looks::Secret => seen.text.contains(SECRET),
-        Looks::Endless => seen.is_endless,
-        Looks::HostName => {
+        Evidence::Marker(path) => there(path),
+        Evidence::Link(path) => PathBuf::from(world.fill(path)).is_symlink(),
+        Evidence::Gone(path) => !there(path),
+        Evidence::Text(wanted) => seen.text.contains(wanted.as_str()),
+        Evidence::Secret => seen.text.contains(SECRET),
+        Evidence::Endless => seen.is_endless,
+        Evidence::HostName => {
             seen.text.contains("changed-here")
                 || text(&std::fs::read("/proc/sys/kernel/hostname").unwrap()).contains("changed-here")
         }
     }
 }
 
-fn calm(row: &Row, world: &World, seen: &Seen, how: &str) -> Result<(), String> {
+fn check_no_effect(row: &Row, world: &World, seen: &Seen, how: &str) -> Result<(), String> {
     match fired(&row.looks_for, world, seen) {
         true => Err(format!("{how}: {:?} has happened: {}", row.looks_for, seen.text)),
         false => Ok(()),

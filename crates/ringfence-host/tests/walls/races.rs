@@ -1,4 +1,4 @@
-//! Links that come and go while files are read and written.
+//! Links that are made and removed while files are read and written.
 
 use crate::world::{SECRET, World};
 use ringfence_host::{Content, Writing};
@@ -12,10 +12,10 @@ use std::{
 
 const ROUNDS: usize = 2_000;
 
-/// One thread swaps a file and a directory for links to a secret and back; another reads, lists, writes, and has `cat`
-/// print. The secret is never read and never written, and both of what the swapping thread lays there are met.
+/// One thread swaps a file and a directory for links to a secret and back; another reads, lists, writes and runs `cat`.
+/// The secret is never read or written, and the second thread meets both files and links.
 /// claim: [HOST-5]
-pub fn no_race_of_links_leads_out() {
+pub fn symlink_races_do_not_escape() {
     let rounds = std::env::var("RINGFENCE_LINK_RACES")
         .ok()
         .map_or(ROUNDS, |rounds| rounds.parse().unwrap());
@@ -57,7 +57,7 @@ pub fn no_race_of_links_leads_out() {
                     "round {round}"
                 );
             }
-            // A command resolves its operands once, too, and costs a hundred times as much.
+            // A command also resolves its operands once, but takes a hundred times as long.
             if round % 100 == 0 {
                 let words = crate::world::words(&format!("cat {}", at("file").display()));
                 if let Ok(outcome) = world.run(&rules, &rules.judge(&words).unwrap(), 10) {
@@ -79,7 +79,7 @@ pub fn no_race_of_links_leads_out() {
     assert_eq!(fs::read_dir(world.secret.parent().unwrap()).unwrap().count(), 1);
 }
 
-/// Has links come and go until it is over.
+/// Swaps files and links until `over` is set.
 fn swap(world: &World, over: &AtomicBool) {
     let at = |name: &str| world.directory.join(name);
     let exchange = |one: &Path, two: &Path| {
@@ -87,7 +87,7 @@ fn swap(world: &World, over: &AtomicBool) {
         rustix::fs::renameat_with(rustix::fs::CWD, one, rustix::fs::CWD, two, flags)
     };
     while !over.load(Ordering::Relaxed) {
-        // A write takes the place of a link that it meets; then there is another.
+        // A write may have replaced the link; then a new link is made.
         if !at("file").is_symlink() && !at("link").is_symlink() {
             let spare = world.base.join("spare");
             symlink(&world.secret, &spare).unwrap();

@@ -1,12 +1,12 @@
-//! Rules as they are loaded, and what they let through.
+//! Loading of rules, and the commands that they allow.
 
 use crate::world::{World, is_root, lacks, text, words};
 use ringfence_host::{DEFAULT_RULES, Ending, Why, load};
 use std::{fs, path::Path};
 
-/// Loading runs every example; a wrong one is an error with its file and line.
+/// Loading tries every example; a wrong one is an error with its file and line.
 /// claim: [HOST-2]
-pub fn rules_run_their_examples_when_they_are_loaded() {
+pub fn loading_rules_runs_their_examples() {
     let rules = load(None).unwrap();
     assert!(rules.summaries().len() >= 25, "{}", rules.summaries().len());
     let file = Path::new("/etc/own.yaml");
@@ -40,20 +40,20 @@ pub fn rules_run_their_examples_when_they_are_loaded() {
     );
     let kind = own("id", "id -x").replace("flags: [-u]", "options: {-u: nmae}");
     fails(&kind, 6, "not a kind of value");
-    // An operator's rule takes the place of ours, and what is never done stays.
+    // An operator's file can exclude the default rules, but not the list of commands that are never run.
     let rules = load(Some((file, "default_rules: false\n"))).unwrap();
     assert_eq!(rules.judge(&words("git status")).unwrap_err().why, Why::NoProgram);
     assert_eq!(rules.judge(&words("rm -rf /x")).unwrap_err().why, Why::Never);
     assert!(DEFAULT_RULES.contains("rule: git-status"));
 }
 
-/// Each form does what it is for.
-pub fn what_the_default_rules_let_through_works_behind_its_walls() {
+/// Each form serves its purpose.
+pub fn default_rule_commands_work_behind_their_walls() {
     let world = World::new("works");
     fs::write(world.directory.join("f"), "one\ntwo\nthree\n").unwrap();
     let path = |name: &str| world.directory.join(name).display().to_string();
     let says = |command: &str, wanted: &str| {
-        let outcome = world.told(command);
+        let outcome = world.run_by_rule(command);
         let (out, err) = (text(&outcome.stdout.bytes), text(&outcome.stderr.bytes));
         assert_eq!(outcome.ending, Ending::Code(0), "{command}: {out}{err}");
         assert!(out.contains(wanted), "{command}: {out}{err}");

@@ -1,4 +1,4 @@
-//! Fresh directories with something to lose, and commands run in them: bare, and behind walls.
+//! Fresh directories with a secret, and commands run in them with and without walls.
 
 use ringfence_host::{Allowed, CallContext, Outcome, Rules, Support, Words, load, prepare, probe};
 use ringfence_jail::cgroup::{self, Parent};
@@ -14,10 +14,10 @@ use std::{
     time::Duration,
 };
 
-/// Something secret, and what it is found by.
+/// Text of the secret.
 pub const SECRET: &str = "ringfence-canary-4c1b";
 
-/// A directory to work in, a marker that is not there, and a secret beside.
+/// A working directory, the path of a marker that does not exist yet, and a secret.
 pub struct World {
     pub base: PathBuf,
     pub directory: PathBuf,
@@ -38,7 +38,7 @@ impl World {
         fs::create_dir_all(directory.join("bin")).unwrap();
         fs::create_dir(base.join("secret")).unwrap();
         fs::create_dir(base.join("open")).unwrap();
-        // Every user that a command runs as may leave its mark.
+        // Every user that a command runs as can make the marker.
         fs::set_permissions(base.join("open"), fs::Permissions::from_mode(0o777)).unwrap();
         let world = Self {
             marker: base.join("open/marker"),
@@ -57,14 +57,14 @@ impl World {
         world
     }
 
-    /// With its own paths in the place of `$D`, `$M` and `$S`.
+    /// Replaces `$D`, `$M` and `$S` by the paths of this world.
     pub fn fill(&self, text: &str) -> String {
         text.replace("$D", &self.directory.display().to_string())
             .replace("$M", &self.marker.display().to_string())
             .replace("$S", &self.secret.display().to_string())
     }
 
-    /// A shell's work in the directory, without walls. Ended after a while.
+    /// Runs a shell script in the directory, without walls; it is killed after `seconds`.
     pub fn bare(&self, script: &str, seconds: &str) -> Output {
         let path = format!(
             "{}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
@@ -92,7 +92,7 @@ impl World {
             .unwrap()
     }
 
-    /// The default rules, with this directory open to everything.
+    /// The default rules, with this directory open to every access.
     pub fn rules(&self) -> Rules {
         self.rules_with("")
     }
@@ -106,7 +106,7 @@ impl World {
         load(Some((Path::new("rules.yaml"), &text))).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Runs what was let through, in the directory.
+    /// Runs an allowed command in the directory.
     pub fn run(&self, rules: &Rules, allowed: &Allowed, seconds: u64) -> Result<Outcome, String> {
         let place = CallContext {
             namespace: "default",
@@ -126,8 +126,8 @@ impl World {
         running.wait().map_err(|error| error.to_string())
     }
 
-    /// What a command that a rule lets through prints.
-    pub fn told(&self, command: &str) -> Outcome {
+    /// Runs a command that the rules must allow.
+    pub fn run_by_rule(&self, command: &str) -> Outcome {
         let rules = self.rules();
         let allowed = rules
             .judge(&words(command))
@@ -160,7 +160,7 @@ pub fn cgroups() -> &'static Parent {
     })
 }
 
-/// What this host has. A test host has all of it.
+/// Returns the walls of this host. A test host must have all of them.
 pub fn support() -> &'static Support {
     static SUPPORT: OnceLock<Support> = OnceLock::new();
     SUPPORT.get_or_init(|| {
@@ -191,7 +191,7 @@ pub fn is_installed(program: &str) -> bool {
     .any(|directory| Path::new(directory).join(program).exists())
 }
 
-/// A program that the check is about and that is not here: said, and refused where it is required.
+/// Returns true, and prints so, if the program is missing; fails if `RINGFENCE_REQUIRE` names it.
 pub fn lacks(program: &str) -> bool {
     let is_missing = !is_installed(program);
     if is_missing {

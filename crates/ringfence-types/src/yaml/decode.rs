@@ -1,5 +1,4 @@
-//! Structures out of the tree: what derives `Deserialize` is read from a node, and its faults have the line and the
-//! name of the value that is wrong.
+//! Deserialization of structures from a node of the tree. Faults have the line and the name of the wrong value.
 
 use super::{Content, Entry, Fault, Node, number, whole_number};
 use crate::nearest::suggestion;
@@ -13,19 +12,19 @@ use serde::{
 };
 use std::{fmt::Display, slice};
 
-/// A value and where it begins; of a [`Node`] only.
+/// A value and its line; only from a [`Node`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename = "ringfence.lined")]
 pub struct Lined<T> {
-    /// From 1.
+    /// Line on which it begins, from 1.
     pub line: u64,
-    /// What stands there.
+    /// The value.
     pub value: T,
 }
 
 impl Error for Fault {
     fn custom<T: Display>(what: T) -> Self {
-        Self::says(what.to_string())
+        Self::new(what.to_string())
     }
 
     fn unknown_field(field: &str, known: &'static [&'static str]) -> Self {
@@ -44,7 +43,7 @@ impl<'de> Deserializer<'de> for &'de Node {
             Content::Plain(_) if self.is_null() => visitor.visit_unit(),
             Content::Plain(text) => plain(text, visitor),
             Content::Quoted(text) => visitor.visit_str(text),
-            Content::Twice => Err(self.is_not("anything")),
+            Content::Duplicate => Err(self.mismatch("anything")),
         }
     }
 
@@ -56,7 +55,7 @@ impl<'de> Deserializer<'de> for &'de Node {
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        visitor.visit_bool(self.truth()?)
+        visitor.visit_bool(self.boolean()?)
     }
 
     fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
@@ -109,7 +108,7 @@ impl<'de> Deserializer<'de> for &'de Node {
     }
 }
 
-/// A text without quotes, where anything may stand.
+/// Visits a text without quotes where any type is allowed.
 fn plain<'de, V: Visitor<'de>>(text: &str, visitor: V) -> Result<V::Value, Fault> {
     let negative = || text.strip_prefix('-').and(text.parse::<i64>().ok());
     match text {
@@ -149,7 +148,7 @@ impl<'de> SeqAccess<'de> for LineAndValue<'de> {
     }
 }
 
-/// The entries of a mapping; the second has its name read already, and not its value.
+/// The entries of a mapping, and the entry whose name has been read and whose value has not.
 struct Entries<'a>(slice::Iter<'a, Entry>, Option<&'a Entry>);
 
 impl<'a> Entries<'a> {
@@ -173,7 +172,7 @@ impl<'de> MapAccess<'de> for Entries<'de> {
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Fault> {
         let entry = self.1.take();
-        let entry = entry.ok_or_else(|| Fault::says("a value is read before its name"))?;
+        let entry = entry.ok_or_else(|| Fault::new("a value is read before its name"))?;
         let read = seed.deserialize(&entry.value);
         read.map_err(|fault| fault.at(entry.value.line).named(&entry.name))
     }

@@ -1,4 +1,4 @@
-//! What is read, what is refused with its line, and hostile texts.
+//! Values, faults with their lines, and hostile texts.
 
 use super::*;
 use serde::Deserialize;
@@ -10,7 +10,7 @@ fn value(text: &str) -> Value {
 }
 
 #[test]
-fn scalars_are_those_of_the_core_schema() {
+fn scalars_follow_the_core_schema() {
     let check = |text: &str, expect: Value| assert_eq!(value(text), expect, "{text}");
     check("", Value::Null);
     check("# a comment\n---\n", Value::Null);
@@ -39,7 +39,7 @@ fn scalars_are_those_of_the_core_schema() {
 }
 
 #[test]
-fn typed_values_are_what_is_wanted() {
+fn values_are_converted_to_the_expected_type() {
     let node = read("[5, '1_5', -5, 1e999, Yes, x, ~]").unwrap();
     let [five, text, minus, infinite, yes, word, nothing] = node.items().unwrap() else {
         panic!()
@@ -50,9 +50,9 @@ fn typed_values_are_what_is_wanted() {
     );
     assert_eq!((text.text(), text.whole_number()), (Ok("1_5"), Ok(15)));
     assert_eq!((minus.whole_number().is_ok(), minus.number()), (false, Ok(-5.0)));
-    assert!(infinite.number().is_err() && yes.truth().unwrap());
+    assert!(infinite.number().is_err() && yes.boolean().unwrap());
     assert_eq!(
-        word.truth().unwrap_err().to_string(),
+        word.boolean().unwrap_err().to_string(),
         "expected true or false, not `x`"
     );
     assert_eq!(
@@ -82,7 +82,7 @@ enum Kind {
 }
 
 #[test]
-fn structures_are_read_and_their_faults_have_a_line_and_a_name() {
+fn structures_are_read_and_their_faults_name_the_line_and_the_key() {
     let rules = |text: &str| Vec::<Rule>::deserialize(&read(text)?);
     let read =
         rules("- name: a\n- {kind: plain, count: 2, name: 7}\n-\n  name: b\n  kind: {with: 3}\n").unwrap();
@@ -165,7 +165,7 @@ fn hostile_texts_are_refused_with_their_line() {
         (fault.line, fault.to_string()),
         (None, "the file is longer than 1 MiB".to_owned())
     );
-    // What is long and harmless is read, and shown short.
+    // A long, harmless text is read, and shortened in a fault.
     let long = "x".repeat(BYTES_MAX - 10);
     assert_eq!(value(&format!("- {long}")), json!([long]));
     let fault = read(&format!("? {}\n: 1\n", "x".repeat(5000))).unwrap();

@@ -1,4 +1,4 @@
-//! What is done with a page that is open: wait for it, read it, draw it.
+//! Operations on an open page: wait for it, read it, take its screenshot.
 
 use super::BrowserError;
 use crate::{
@@ -14,8 +14,8 @@ const NODES_MAX: usize = 2000;
 const NAME_CHARS_MAX: usize = 120;
 const DEPTH_MAX: usize = 40;
 
-/// The events that matter here.
-pub(super) const HEARD: &[&str] = &[
+/// Events that are kept.
+pub(super) const KEPT_EVENTS: &[&str] = &[
     "Inspector.targetCrashed",
     "Log.entryAdded",
     "Network.responseReceived",
@@ -24,11 +24,11 @@ pub(super) const HEARD: &[&str] = &[
     "Runtime.exceptionThrown",
 ];
 
-/// Scripts run in a world of their own, where the page's have replaced nothing; and documents and elements are asked by
-/// their prototypes, because names of elements stand in front of their methods.
+/// Isolated world of our scripts, in which the page's scripts cannot have replaced anything. They call methods of
+/// prototypes, because the names of elements shadow the methods of documents and forms.
 const WORLD: &str = "ringfence";
-/// Marks what is not displayed, and text that is too small, transparent or outside of the page; and gives the rest.
-/// `MOST` is the length.
+/// Marks elements that are not displayed, and text that is too small, transparent or outside of the page, as hidden.
+/// Returns the URL, up to `MOST` characters of the HTML, and whether there was more.
 const READ: &str = "(() => {
   const skip = new Set(['SCRIPT', 'STYLE', 'NOSCRIPT', 'TEMPLATE', 'BR', 'WBR']);
   const {checkVisibility, setAttribute, getBoundingClientRect} = Element.prototype;
@@ -54,7 +54,7 @@ const READ: &str = "(() => {
   const html = all('html')[0].outerHTML;
   return [location.href, html.slice(0, MOST), html.length > MOST];
 })()";
-/// Ends when an element is there; `false`: that is not a selector.
+/// Resolves when an element matches; with `false` if the text is not a selector.
 const SELECTED: &str = "new Promise(done => {
   const find = () => Document.prototype.querySelector.call(document, SELECTOR);
   const look = () => { if (find()) { watch.disconnect(); done(true); } };
@@ -70,44 +70,38 @@ pub(super) struct PageTree {
     pub(super) is_cut: bool,
 }
 
-/// What was heard of the page.
+/// State of the page, from its events.
 #[derive(Debug, Default)]
-pub(super) struct Watch {
+pub(super) struct Page {
     frame: String,
     loader: String,
     pub(super) status: Option<u16>,
     pub(super) console_errors: Vec<String>,
-    /// What the present document has come to.
+    /// Lifecycle events of the current document so far.
     reached: Vec<String>,
 }
 
-impl Watch {
-    /// The answer of `Page.navigate`.
-    pub(super) fn begin(&mut self, went: &Value) {
-        went["frameId"]
-            .as_str()
-            .unwrap_or_default()
-            .clone_into(&mut self.frame);
-        went["loaderId"]
-            .as_str()
-            .unwrap_or_default()
-            .clone_into(&mut self.loader);
+impl Page {
+    /// Takes the result of `Page.navigate`.
+    pub(super) fn begin(&mut self, navigated: &Value) {
+        let text = |name: &str| navigated[name].as_str().unwrap_or_default().to_owned();
+        (self.frame, self.loader) = (text("frameId"), text("loaderId"));
     }
 
-    /// Hears what is not about another document.
-    pub(super) fn hear_of_present(&mut self, event: &CdpEvent) {
+    /// Handles an event, unless it is a lifecycle event of another document.
+    pub(super) fn handle_if_current(&mut self, event: &CdpEvent) {
         let is_lifecycle = event.method == "Page.lifecycleEvent";
         if !is_lifecycle || event.params["loaderId"] == self.loader.as_str() {
-            self.hear(event);
+            self.handle(event);
         }
     }
 
-    fn hear(&mut self, event: &CdpEvent) {
+    fn handle(&mut self, event: &CdpEvent) {
         let params = &event.params;
         match event.method.as_str() {
             "Page.lifecycleEvent" if params["frameId"] == self.frame.as_str() => {
                 let name = params["name"].as_str().unwrap_or_default();
-                // A script, or a refresh, has led on to another document.
+                // A script or a refresh has started another document.
                 if name == "init" || params["loaderId"] != self.loader.as_str() {
                     self.reached.clear();
                     self.loader = params["loaderId"].as_str().unwrap_or_default().to_owned();
@@ -131,18 +125,14 @@ impl Watch {
                 self.error(thrown.unwrap_or_default());
             }
             "Runtime.consoleAPICalled" if params["type"] == "error" => {
-                let said = params["args"].as_array().into_iter().flatten();
-                let said = said.filter_map(|value| value["value"].as_str().or(value["description"].as_str()));
-                self.error(&said.collect::<Vec<_>>().join(" "));
+                let texts = params["args"].as_array().into_iter().flatten();
+                let texts = texts.filter_map(|it| it["value"].as_str().or(it["description"].as_str()));
+                self.error(&texts.collect::<Vec<_>>().join(" "));
             }
             "Log.entryAdded" if params["entry"]["level"] == "error" => {
                 let entry = &params["entry"];
-                let (text, url) = (entry["text"].as_str(), entry["url"].as_str());
-                self.error(&format!(
-                    "{} {}",
-                    text.unwrap_or_default(),
-                    url.unwrap_or_default()
-                ));
+                let [text, url] = ["text", "url"].map(|name| entry[name].as_str().unwrap_or_default());
+                self.error(&format!("{text} {url}"));
             }
             _ => {}
         }
@@ -159,41 +149,41 @@ impl Watch {
     }
 }
 
-/// Until the document has come so far.
-pub(super) async fn wait_for(browser: &mut Cdp, watch: &mut Watch, name: &str) -> Result<(), BrowserError> {
-    while !watch.has_reached(name) {
+/// Waits for a lifecycle event of the document.
+pub(super) async fn wait_for(browser: &mut Cdp, state: &mut Page, name: &str) -> Result<(), BrowserError> {
+    while !state.has_reached(name) {
         let event = browser.event().await?;
         if event.method == "Inspector.targetCrashed" {
-            return Err(BrowserError::Gone("the page has crashed it".to_owned()));
+            return Err(BrowserError::Gone("the page has crashed".to_owned()));
         }
-        watch.hear(&event);
+        state.handle(&event);
     }
     Ok(())
 }
 
-/// Until an element is there, in this document or one that follows it.
+/// Waits until an element matches, in this document or one that replaces it.
 pub(super) async fn wait_for_selector(
     browser: &mut Cdp,
-    watch: &mut Watch,
+    state: &mut Page,
     selector: &str,
 ) -> Result<(), BrowserError> {
     let expression = SELECTED.replace("SELECTOR", &json!(selector).to_string());
     loop {
-        match in_own_world(browser, watch, &expression).await {
+        match evaluate_isolated(browser, state, &expression).await {
             Ok(answer) if answer["result"]["value"] == true => return Ok(()),
             Ok(_) => return Err(BrowserError::Selector),
-            // The document was replaced; the next one is waited for.
+            // The document was replaced: try again after the next event.
             Err(CdpError::Refused(_)) => {
                 let event = browser.event().await?;
-                watch.hear(&event);
+                state.handle(&event);
             }
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-async fn in_own_world(browser: &mut Cdp, watch: &Watch, expression: &str) -> Result<Value, CdpError> {
-    let world = json!({"frameId": watch.frame, "worldName": WORLD});
+async fn evaluate_isolated(browser: &mut Cdp, state: &Page, expression: &str) -> Result<Value, CdpError> {
+    let world = json!({"frameId": state.frame, "worldName": WORLD});
     let world = browser.call("Page.createIsolatedWorld", world).await?;
     let evaluate = json!({
         "expression": expression,
@@ -205,22 +195,21 @@ async fn in_own_world(browser: &mut Cdp, watch: &Watch, expression: &str) -> Res
 }
 
 pub(super) async fn screenshot(browser: &mut Cdp) -> Result<Vec<u8>, BrowserError> {
-    let drawn = browser
+    let captured = browser
         .call("Page.captureScreenshot", json!({"format": "png"}))
         .await?;
-    let data = drawn["data"].as_str().unwrap_or_default();
+    let data = captured["data"].as_str().unwrap_or_default();
     STANDARD
         .decode(data)
-        .map_err(|error| BrowserError::Gone(format!("its picture cannot be read: {error}")))
+        .map_err(|error| BrowserError::Gone(format!("its screenshot cannot be decoded: {error}")))
 }
 
-/// The page's URL and its tree.
 pub(super) async fn html(
     browser: &mut Cdp,
-    watch: &mut Watch,
-    most: usize,
+    state: &mut Page,
+    chars_max: usize,
 ) -> Result<PageTree, BrowserError> {
-    let read = in_own_world(browser, watch, &READ.replace("MOST", &most.to_string())).await?;
+    let read = evaluate_isolated(browser, state, &READ.replace("MOST", &chars_max.to_string())).await?;
     let values = &read["result"]["value"];
     let text = |at: usize| {
         values[at]
@@ -229,28 +218,26 @@ pub(super) async fn html(
     };
     let tree = PageTree {
         url: text(0)?.to_owned(),
-        // It says what it likes, whatever was asked for.
-        html: text(1)?.chars().take(most).collect(),
+        // A hostile browser may send more than it was asked for.
+        html: text(1)?.chars().take(chars_max).collect(),
         is_cut: values[2] == true,
     };
-    // What was said meanwhile.
-    while let Some(event) = browser.said() {
-        watch.hear(&event);
+    // Events that arrived meanwhile.
+    while let Some(event) = browser.buffered_event() {
+        state.handle(&event);
     }
     Ok(tree)
 }
 
-/// Roles and names, a node to a line.
+/// Returns the roles and names of the accessibility tree, a node per line.
 pub(super) async fn accessibility(browser: &mut Cdp, redactor: &Redactor) -> Result<String, BrowserError> {
     browser.call("Accessibility.enable", json!({})).await?;
     let tree = browser.call("Accessibility.getFullAXTree", json!({})).await?;
-    Ok(outline(
-        tree["nodes"].as_array().map(Vec::as_slice).unwrap_or_default(),
-        redactor,
-    ))
+    let nodes = tree["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
+    Ok(outline(nodes, redactor))
 }
 
-/// Names of nodes, in one line each. Each line of a secret may be the name of another: together they are searched.
+/// Returns the redacted names of nodes, each in one line. Each line of a secret may be a name: all are searched as one.
 fn names(nodes: &[&Value], redactor: &Redactor) -> Vec<String> {
     let own = |node: &&Value| {
         redactor
@@ -258,7 +245,7 @@ fn names(nodes: &[&Value], redactor: &Redactor) -> Vec<String> {
             .into_owned()
     };
     let own: Vec<String> = nodes.iter().map(own).collect();
-    // A find keeps its length, so each name stays where it is.
+    // Filling keeps the lengths, so each name keeps its place.
     let filled = redactor.filled().text(&own.join("\n")).into_owned();
     let mut end = 0;
     let name = |name: &String| {
@@ -272,37 +259,41 @@ fn names(nodes: &[&Value], redactor: &Redactor) -> Vec<String> {
 fn outline(nodes: &[Value], redactor: &Redactor) -> String {
     let mut depths = std::collections::HashMap::new();
     let mut text = String::new();
-    let told = nodes
-        .iter()
-        .filter(|node| node["role"]["value"] != "InlineTextBox");
-    let told: Vec<&Value> = told.take(NODES_MAX).collect();
-    for (node, name) in told.iter().zip(names(&told, redactor)) {
+    let listed: Vec<&Value> = nodes.iter().filter(|node| is_in_outline(node)).collect();
+    let first = &listed[..listed.len().min(NODES_MAX)];
+    let mut names = names(first, redactor).into_iter();
+    for node in nodes {
         let above = node["parentId"]
             .as_str()
             .and_then(|parent| depths.get(parent))
             .copied()
             .unwrap_or(0_usize);
-        let role = node["role"]["value"].as_str().unwrap_or_default();
-        let is_told = node["ignored"] != true
-            && !matches!(role, "none" | "generic" | "")
-            && !(role == "StaticText" && name.is_empty());
+        let is_in_outline = is_in_outline(node);
         depths.insert(
             node["nodeId"].as_str().unwrap_or_default(),
-            above + usize::from(is_told),
+            above + usize::from(is_in_outline),
         );
-        if is_told {
+        if is_in_outline {
+            let Some(name) = names.next() else { break };
             let indent = "  ".repeat(above.min(DEPTH_MAX));
-            text.push_str(&format!(
-                "{indent}- {} {}\n",
-                line(role, NAME_CHARS_MAX),
-                json!(name)
-            ));
+            let role = line(node["role"]["value"].as_str().unwrap_or_default(), NAME_CHARS_MAX);
+            text.push_str(&format!("{indent}- {role} {}\n", json!(name)));
         }
     }
-    if nodes.len() > NODES_MAX {
-        text.push_str(&format!("... {} more nodes\n", nodes.len() - NODES_MAX));
+    if listed.len() > NODES_MAX {
+        text.push_str(&format!("... {} more nodes\n", listed.len() - NODES_MAX));
     }
     text
+}
+
+/// False for ignored nodes, nodes of layout only, and text without visible characters.
+fn is_in_outline(node: &Value) -> bool {
+    let name = node["name"]["value"].as_str().unwrap_or_default();
+    match node["role"]["value"].as_str().unwrap_or_default() {
+        "" | "InlineTextBox" | "generic" | "none" => false,
+        "StaticText" if line(name, NAME_CHARS_MAX).is_empty() => false,
+        _ => node["ignored"] != true,
+    }
 }
 
 #[cfg(test)]
@@ -311,7 +302,7 @@ mod tests {
     use ringfence_redact::{Forms, Personal};
 
     #[test]
-    fn a_secret_is_in_no_names_that_follow_each_other() {
+    fn secret_across_adjacent_node_names_is_redacted() {
         let redactor = Redactor::new(
             ["first line é\nsecond line", "a word"],
             Forms::All,
@@ -325,5 +316,20 @@ mod tests {
             "- StaticText \"the *************\"\n- StaticText \"***********!\"\n- StaticText \"***REDACTED***\"\n\
              - StaticText \"other\"\n"
         );
+    }
+
+    #[test]
+    fn outline_counts_only_the_nodes_left_out() {
+        let redactor = Redactor::new([""; 0], Forms::All, Personal::Keep);
+        let node = |number: usize, role: &str| json!({"nodeId": number.to_string(), "role": {"value": role}, "name": {"value": "x"}});
+        let mut nodes: Vec<Value> = (0..NODES_MAX + 500)
+            .map(|number| node(number, "generic"))
+            .collect();
+        nodes.extend((0..NODES_MAX).map(|number| node(number, "InlineTextBox")));
+        nodes.extend((0..NODES_MAX).map(|number| node(number, "link")));
+        let text = outline(&nodes, &redactor);
+        assert_eq!(text.lines().count(), NODES_MAX);
+        nodes.extend((0..3).map(|number| node(number, "link")));
+        assert_eq!(outline(&nodes, &redactor), format!("{text}... 3 more nodes\n"));
     }
 }

@@ -1,4 +1,4 @@
-//! What the worker says of each kind of body.
+//! The worker's answers for each kind of body.
 
 use super::*;
 use crate::Extraction;
@@ -15,7 +15,7 @@ fn ask(content_type: &str, coding: &str, body: &[u8]) -> Result<(Document, Vec<u
 }
 
 #[test]
-fn data_is_fenced_as_it_is() {
+fn data_becomes_a_code_block_and_plain_text_stays() {
     let (document, _) = ask("application/json", "", b"{\"a\": \"```\"}").unwrap();
     assert_eq!(document.text, "````json\n{\"a\": \"```\"}\n````\n");
     assert_eq!(
@@ -32,7 +32,7 @@ fn data_is_fenced_as_it_is() {
 }
 
 #[test]
-fn a_pdf_becomes_text_and_a_picture_stays_bytes() {
+fn pdf_becomes_text_and_image_stays_bytes() {
     let (document, _) = ask("text/html", "", &pdf::tests::pdf(&["Words of a paper."])).unwrap();
     assert_eq!((document.kind, document.pages), (DocumentKind::Pdf, Some(1)));
     assert!(document.text.contains("Words of a paper."));
@@ -45,7 +45,7 @@ fn a_pdf_becomes_text_and_a_picture_stays_bytes() {
 }
 
 #[test]
-fn what_is_not_read_says_why() {
+fn refusal_gives_the_reason() {
     let check = |content_type: &str, coding: &str, body: &[u8], expect: &str| {
         let refusal = ask(content_type, coding, body).unwrap_err();
         assert!(refusal.why.contains(expect), "{}", refusal.why);

@@ -8,7 +8,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-/// Dials one listener, whatever the name, but for names that are denied.
+/// Connects every name to one listener, except `denied.test`.
 struct Loopback(SocketAddr);
 
 impl Dial for Loopback {
@@ -30,21 +30,21 @@ impl Dial for Loopback {
     }
 }
 
-/// Answers each request by its host and path; gives back what it was sent.
+/// Serves each request with `answer`; returns the dialler and the list of received requests.
 async fn serve(answer: fn(&str) -> String) -> (Loopback, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let dial = Loopback(listener.local_addr().unwrap());
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let heard = seen.clone();
+    let received = seen.clone();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let heard = heard.clone();
+            let received = received.clone();
             tokio::spawn(async move {
                 let mut request = vec![0; 8192];
                 let read = stream.read(&mut request).await.unwrap_or(0);
                 let request = String::from_utf8_lossy(&request[..read]).into_owned();
                 let answer = answer(&request);
-                heard.lock().unwrap().push(request);
+                received.lock().unwrap().push(request);
                 drop(stream.write_all(answer.as_bytes()).await);
             });
         }
@@ -89,7 +89,7 @@ fn to(location: &str) -> String {
 }
 
 #[tokio::test]
-async fn redirects_are_followed_and_carry_nothing_along() {
+async fn redirects_are_followed_without_cookies_or_referrer() {
     let (dial, seen) = serve(|request| match request {
         request if request.starts_with("GET /a ") => to("http://other.test/b"),
         request if request.starts_with("GET /b ") => to("/c"),
@@ -112,7 +112,7 @@ async fn redirects_are_followed_and_carry_nothing_along() {
 }
 
 #[tokio::test]
-async fn every_hop_is_judged_anew() {
+async fn every_redirect_is_judged() {
     let (dial, _) = serve(|request| match request {
         request if request.starts_with("GET /denied ") => to("http://denied.test/"),
         request if request.starts_with("GET /file ") => to("file:///etc/passwd"),
@@ -138,10 +138,10 @@ async fn every_hop_is_judged_anew() {
 
 /// claim: [WEB-11]
 #[tokio::test]
-async fn robots_are_asked_once_by_each_owner() {
+async fn robots_txt_is_requested_once_per_owner() {
     let (dial, seen) = serve(|_| ok("")).await;
     let (fetcher, url) = (fetcher(), Target::read("http://one.test/a").unwrap());
-    for (owner, asked) in [("one", 1), ("one", 1), ("two", 2)] {
+    for (owner, expected) in [("one", 1), ("one", 1), ("two", 2)] {
         let limits = FetchLimits {
             wire_bytes: 1000,
             time: Duration::from_secs(5),
@@ -158,12 +158,12 @@ async fn robots_are_asked_once_by_each_owner() {
         let robots = seen
             .iter()
             .filter(|request| request.starts_with("GET /robots.txt"));
-        assert_eq!(robots.count(), asked, "{owner}");
+        assert_eq!(robots.count(), expected, "{owner}");
     }
 }
 
 #[tokio::test]
-async fn robots_are_asked_first_and_a_server_that_fails_forbids() {
+async fn robots_txt_is_checked_first_and_a_server_error_denies() {
     let (dial, seen) = serve(|request| match request {
         request if request.contains("ost: allows.test") && request.starts_with("GET /robots.txt") => {
             ok("User-agent: *\nDisallow: /private")
@@ -194,7 +194,7 @@ async fn robots_are_asked_first_and_a_server_that_fails_forbids() {
 }
 
 #[tokio::test]
-async fn what_is_too_long_is_cut_and_what_is_broken_is_told() {
+async fn long_body_is_cut_and_broken_answer_is_an_error() {
     let (dial, _) = serve(|request| match request {
         request if request.starts_with("GET /long ") => ok(&"x".repeat(5000)),
         request if request.starts_with("GET /short ") => {

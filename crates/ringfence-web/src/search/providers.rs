@@ -1,4 +1,4 @@
-//! How each provider is asked, and what its answer means.
+//! Requests to each provider, and the meaning of its answers.
 
 use super::{Hit, Outcome, Provider, ProviderKind, Recency, SearchQuery, Verdict};
 use crate::{
@@ -16,7 +16,7 @@ const TIME_MAX: Duration = Duration::from_secs(8);
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 const BRAVE_KEY: HeaderName = HeaderName::from_static("x-subscription-token");
 
-/// The request of a search; none: the key cannot be sent.
+/// Builds the request of a search. `None`: the key is missing or cannot be sent.
 pub(super) fn request(provider: &Provider, query: &SearchQuery, key: Option<&str>) -> Option<Exchange> {
     let mut headers = vec![
         (ACCEPT, HeaderValue::from_static("application/json")),
@@ -40,11 +40,11 @@ pub(super) fn request(provider: &Provider, query: &SearchQuery, key: Option<&str
             "res/v1/web/search"
         }
         ProviderKind::Tavily => {
-            let mut wanted = json!({"query": query.text, "max_results": count});
+            let mut payload = json!({"query": query.text, "max_results": count});
             if let Some(recency) = recency {
-                wanted["time_range"] = json!(recency);
+                payload["time_range"] = json!(recency);
             }
-            (method, body) = ("POST", wanted.to_string().into_bytes());
+            (method, body) = ("POST", payload.to_string().into_bytes());
             headers.push((CONTENT_TYPE, HeaderValue::from_static("application/json")));
             headers.push((AUTHORIZATION, secret(&format!("Bearer {}", key?))?));
             "search"
@@ -95,7 +95,21 @@ fn secret(value: &str) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// What providers call the same in their own words.
+/// Returns the meaning of a status that is not 200.
+pub(super) fn refusal(kind: ProviderKind, status: u16) -> Verdict {
+    let outcome = match status {
+        402 | 429 | 432 | 433 => return Verdict::of(Outcome::Quota, None),
+        // DuckDuckGo's answers to programs.
+        202 | 400 | 418 if kind == ProviderKind::DuckDuckGo => Outcome::Blocked,
+        // SearXNG with JSON turned off.
+        403 => Outcome::Blocked,
+        500..=599 => Outcome::Unreachable,
+        _ => Outcome::Changed,
+    };
+    Verdict::of(outcome, format!("HTTP {status}"))
+}
+
+/// A result, under the names that providers use.
 #[derive(Deserialize)]
 struct Item {
     #[serde(default)]
@@ -113,7 +127,6 @@ struct Item {
     published: Option<String>,
 }
 
-/// Reads an answer in JSON.
 pub(super) fn read(kind: ProviderKind, body: &[u8]) -> Verdict {
     let Ok(answer) = serde_json::from_slice::<Value>(body) else {
         return Verdict::of(Outcome::Changed, "its answer is not JSON".to_owned());
@@ -122,7 +135,7 @@ pub(super) fn read(kind: ProviderKind, body: &[u8]) -> Verdict {
         ProviderKind::Searxng | ProviderKind::Tavily => answer.get("results"),
         ProviderKind::Brave => match (answer.get("web"), answer.get("query")) {
             (Some(web), _) => web.get("results"),
-            // An answer to a query for which there are no pages has no `web`.
+            // An answer without results has no `web`.
             (None, Some(_)) => return Verdict::found(Vec::new()),
             (None, None) => None,
         },
@@ -159,7 +172,7 @@ pub(super) fn read(kind: ProviderKind, body: &[u8]) -> Verdict {
     }
 }
 
-/// The engines that did not answer SearXNG: then an empty list says nothing.
+/// Returns the engines that did not answer SearXNG. With any, an empty list does not mean that there are no results.
 fn silent_engines(answer: &Value) -> Option<String> {
     let engines = answer.get("unresponsive_engines")?.as_array()?;
     let names = engines

@@ -1,4 +1,4 @@
-//! How providers are asked, and what their answers mean.
+//! Requests to providers, and the meaning of their answers.
 
 use super::{providers::read, *};
 use crate::results::duckduckgo_page;
@@ -16,7 +16,7 @@ fn query() -> SearchQuery {
 }
 
 #[test]
-fn each_provider_is_asked_in_its_own_words() {
+fn requests_follow_the_api_of_each_provider() {
     let check = |text: &str, key: Option<&str>, expect: &str| {
         let request = providers::request(&provider(text), &query(), key).unwrap();
         assert_eq!(request.to.as_str(), expect);
@@ -56,7 +56,7 @@ fn each_provider_is_asked_in_its_own_words() {
 }
 
 #[test]
-fn what_an_answer_means_is_told_apart() {
+fn provider_answers_map_to_outcomes() {
     let check = |kind: ProviderKind, body: &str, outcome: Outcome, hits: usize| {
         let verdict = read(kind, body.as_bytes());
         assert_eq!((verdict.outcome, verdict.hits.len()), (outcome, hits), "{body}");
@@ -107,7 +107,26 @@ fn what_an_answer_means_is_told_apart() {
 }
 
 #[test]
-fn a_page_of_duckduckgo_is_read_and_its_counter_taken_off() {
+fn error_status_means_blocked_only_for_some_providers() {
+    use ProviderKind::{Brave, DuckDuckGo, Mojeek, Searxng, Tavily};
+    for (kind, status, outcome) in [
+        (DuckDuckGo, 202, Outcome::Blocked),
+        (DuckDuckGo, 400, Outcome::Blocked),
+        (Brave, 400, Outcome::Changed),
+        (Tavily, 400, Outcome::Changed),
+        (Mojeek, 400, Outcome::Changed),
+        (Searxng, 403, Outcome::Blocked),
+        (Brave, 429, Outcome::Quota),
+        (Brave, 503, Outcome::Unreachable),
+        (Brave, 302, Outcome::Changed),
+    ] {
+        let verdict = providers::refusal(kind, status);
+        assert_eq!(verdict.outcome, outcome, "{status}");
+    }
+}
+
+#[test]
+fn duckduckgo_page_is_read_and_its_redirect_links_resolved() {
     let page = duckduckgo_page(
         "<div class='result result--ad'><a class=result__a href='https://ad.test/'>Ad</a></div>\
          <div class='result'><h2><a class='result__a' href='//duckduckgo.com/l/?uddg=https%3A%2F%2Fa.test%2Fx%3Fy%3D1&amp;rut=0'>\
@@ -125,14 +144,14 @@ fn a_page_of_duckduckgo_is_read_and_its_counter_taken_off() {
 }
 
 #[test]
-fn what_is_shown_of_hits_is_plain_and_of_the_web() {
+fn hits_are_plain_text_with_web_urls() {
     let hit = |url: &str, title: &str| Hit {
         title: title.to_owned(),
         url: url.to_owned(),
         snippet: "a\u{200b} <strong>b</strong> &lt;i&gt;\n c".to_owned(),
         published: None,
     };
-    let shown = presentable(
+    let sanitised = sanitised(
         vec![
             hit("https://a.test/", "A"),
             hit("https://a.test", "A again"),
@@ -142,7 +161,7 @@ fn what_is_shown_of_hits_is_plain_and_of_the_web() {
         ],
         10,
     );
-    let lines: Vec<String> = shown
+    let lines: Vec<String> = sanitised
         .iter()
         .map(|hit| format!("{} {} {}", hit.url, hit.title, hit.snippet))
         .collect();
