@@ -1,25 +1,24 @@
-//! Places where people and machines keep what lets them in: keys, passwords, tokens.
+//! Paths and URLs where people and machines keep credentials: keys, passwords, tokens.
 
 use crate::lists::{LISTS, is_within};
 
-/// Whether it is certain; an ordinary program may read its own file of this name.
+/// Certainty that a path holds nothing but secrets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Secret {
-    /// Nothing but secrets is there.
     Certain,
-    /// `.env`: of the program itself, perhaps.
+    /// The file, such as `.env`, may be an ordinary program's own.
     Perhaps,
 }
 
-/// All of these places, without what begins and ends their paths.
+/// Returns all listed places, without leading and trailing slashes.
 pub(crate) fn places() -> impl Iterator<Item = &'static str> {
     let all = [&LISTS.secrets, &LISTS.perhaps_secrets, &LISTS.around_secrets];
     all.into_iter().flatten().map(|place| place.trim_matches('/'))
 }
 
-/// What is kept at a path, or at the end of a URL; none: nothing of the kind.
-pub(crate) fn kept_at(path: &str) -> Option<Secret> {
-    // A text of this length is not a path, and all of these have a dot or a slash.
+/// Returns the kind of secret at a path or at the end of a URL, if there is one.
+pub(crate) fn secret_at(path: &str) -> Option<Secret> {
+    // A text this long is not a path, and every listed place has a dot or a slash.
     if path.len() > 512 || path.contains('\n') || !path.contains(['.', '/']) {
         return None;
     }
@@ -30,7 +29,6 @@ pub(crate) fn kept_at(path: &str) -> Option<Secret> {
     let last = path.trim_end_matches(['/', '*']).rsplit_once('/');
     let whole =
         home.iter().any(|home| path.starts_with(home)) && last.is_some_and(|(_, name)| whole.contains(&name));
-    // `/proc/self/environ`
     let of_process = path.starts_with("/proc/") && path.ends_with("/environ");
     if certain || whole || of_process {
         return Some(Secret::Certain);
@@ -42,7 +40,7 @@ pub(crate) fn kept_at(path: &str) -> Option<Secret> {
     is_secret.then_some(Secret::Perhaps)
 }
 
-/// The place as whole names: not `my.netrc.txt`, but `.netrc` below anything, and `/etc/shadow-`.
+/// True if the path has the place as whole names: `.netrc` in any directory and `/etc/shadow-`, but not `my.netrc.txt`.
 fn has_place(path: &str, place: &str) -> bool {
     path.match_indices(place).any(|(at, _)| {
         let begins = place.starts_with('/') || at == 0 || path.as_bytes()[at - 1] == b'/';
@@ -62,11 +60,11 @@ mod tests {
 
     #[track_caller]
     fn check(path: &str, expect: Option<Secret>) {
-        assert_eq!(kept_at(path), expect, "{path}");
+        assert_eq!(secret_at(path), expect, "{path}");
     }
 
     #[test]
-    fn secrets_are_known_by_their_places() {
+    fn secrets_are_recognized_by_their_paths() {
         for path in [
             "~/.ssh/id_rsa",
             "/home/a/.ssh/id_ed25519",

@@ -1,6 +1,5 @@
-//! Hosts that code names in its texts: `https://api.example.com/v1`, `ftp://…`. Naming one opens nothing; the list lets
-//! a person check. Where two readers of a URL disagree about its host (a backslash, a line end inside of it),
-//! both hosts are told.
+//! Hosts that code names in its texts: `https://api.example.com/v1`. Naming one grants no access; a person reviews the
+//! list. Where two URL parsers disagree about the host (a backslash, a line break inside the URL), both are listed.
 
 use crate::lists::LISTS;
 use regex::Regex;
@@ -10,18 +9,17 @@ use std::{
     sync::LazyLock,
 };
 
-/// The most hosts that are told of one piece of code.
 pub(crate) const HOSTS_MAX: usize = 1000;
 
-/// Of these, readers forgive missing slashes: `https:example.com`.
+/// Schemes after which URL parsers accept missing slashes: `https:example.com`.
 const WEB_SCHEMES: &[&str] = &["http", "https", "ws", "wss", "ftp"];
-/// Of a text that may be one URL broken over lines.
+/// Maximum length of a text that may be `git@host:path` or one URL broken over lines.
 const BROKEN_BYTES_MAX: usize = 4096;
 /// DNS, RFC 1035.
 const HOST_CHARS_MAX: usize = 253;
 const LABEL_CHARS_MAX: usize = 63;
 
-/// Hosts of the URLs that stand anywhere in a text, and of `git@host:path` when it is the whole text.
+/// Adds the hosts of all URLs in a text, and of `git@host:path` if that is the whole text.
 pub(crate) fn of(text: &str, into: &mut BTreeSet<String>) {
     urls(text, into);
     if let Some(joined) = joined_lines(text) {
@@ -30,9 +28,8 @@ pub(crate) fn of(text: &str, into: &mut BTreeSet<String>) {
     insert(copy_target(text).flatten(), into);
 }
 
-/// Hosts of a text that stands where a host, an address or a URL is expected: the first argument of
-/// `create_connection`, `HTTPSConnection`, `curl`. Not for what may as well be a path (`fetch('data.json')`): there,
-/// only [`of`] is sure.
+/// Adds the host of a text where a host, an address or a URL is expected: the first argument of `create_connection`,
+/// `curl`. Not for arguments that may also be a path (`fetch('data.json')`): for these only [`of`] is reliable.
 pub(crate) fn of_address(text: &str, into: &mut BTreeSet<String>) {
     let text = text.trim();
     if text.contains("://") || text.contains(":\\\\") {
@@ -60,8 +57,8 @@ pub(crate) fn of_address(text: &str, into: &mut BTreeSet<String>) {
         let named = (!address.is_unspecified()).then(|| address.to_string());
         return insert(named, into);
     }
-    let is_sure = scheme || slashes >= 2;
-    let host = host_of(named).filter(|host| is_sure || !looks_like_a_file(host, named));
+    let is_certain = scheme || slashes >= 2;
+    let host = host_of(named).filter(|host| is_certain || !looks_like_a_file(host, named));
     let written = named.rsplit('@').next().unwrap_or_default();
     let is_number = written.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     if scheme || !is_number || written.parse::<Ipv4Addr>().is_ok() {
@@ -76,8 +73,8 @@ fn insert(host: Option<String>, into: &mut BTreeSet<String>) {
 }
 
 fn urls(text: &str, into: &mut BTreeSet<String>) {
-    /// A scheme, slashes, and what stands up to the next one. Some readers take a backslash for a slash, too (WHATWG),
-    /// and others for a part of the user's name (RFC 3986).
+    /// A scheme, slashes, and the text up to the next slash. Some parsers treat a backslash as a slash (WHATWG), others
+    /// as a part of the user name (RFC 3986).
     static URLS: LazyLock<Option<Regex>> = LazyLock::new(|| {
         let schemes: Vec<String> = LISTS.schemes.iter().map(|scheme| regex::escape(scheme)).collect();
         let part = r#"[^\s\x00-\x1f\x7f-\x9f/?#"<>`"#;
@@ -89,12 +86,12 @@ fn urls(text: &str, into: &mut BTreeSet<String>) {
             return;
         }
         insert(host_of(&found[1]), into);
-        let behind_user = found.get(2).and_then(|rest| rest.as_str().rsplit_once('@'));
-        insert(behind_user.and_then(|(_, host)| host_of(host)), into);
+        let after_user = found.get(2).and_then(|rest| rest.as_str().rsplit_once('@'));
+        insert(after_user.and_then(|(_, host)| host_of(host)), into);
     }
 }
 
-/// Readers of URLs drop tabs and line ends inside of one: `https://exa\nmple.com/`. Only for a text that is one URL.
+/// Returns a text that is a single URL without tabs and line breaks, which URL parsers drop: `https://exa\nmple.com/`.
 fn joined_lines(text: &str) -> Option<String> {
     let text = text.trim();
     let breaks = |letter: char| matches!(letter, '\t' | '\r' | '\n');
@@ -107,7 +104,7 @@ fn joined_lines(text: &str) -> Option<String> {
     (LISTS.schemes.contains(scheme.as_str()) && joined.matches("://").count() == 1).then_some(joined)
 }
 
-/// `git@github.com:owner/name.git`, as the whole text. The host, if it is one.
+/// Parses a whole text of the form `git@github.com:owner/name.git`; the inner option is its host, if the host is valid.
 fn copy_target(text: &str) -> Option<Option<String>> {
     let text = text.trim();
     if text.len() > BROKEN_BYTES_MAX || text.contains(char::is_whitespace) {
@@ -116,15 +113,15 @@ fn copy_target(text: &str) -> Option<Option<String>> {
     let (user, rest) = text.split_once('@')?;
     let (host, path) = rest.split_once(':')?;
     let is_user = |letter: char| letter.is_alphanumeric() || matches!(letter, '.' | '_' | '-');
-    let told = !user.is_empty()
+    let is_target = !user.is_empty()
         && user.chars().all(is_user)
         && !path.is_empty()
         && !path.starts_with("//")
         && (host.contains('.') || user == "git");
-    told.then(|| normal(host))
+    is_target.then(|| normal(host))
 }
 
-/// Of what stands between the slashes: `user:password@host:port`.
+/// Returns the host of an authority: `user:password@host:port`.
 fn host_of(authority: &str) -> Option<String> {
     let host = authority.rsplit('@').next().unwrap_or_default();
     if let Some(rest) = host.strip_prefix('[') {
@@ -136,12 +133,12 @@ fn host_of(authority: &str) -> Option<String> {
     if !rest.starts_with(['{', '$', '%', '*']) {
         return normal(&name);
     }
-    // `https://example.com{path}`: only when nothing of a name can stand behind what is put in.
-    let whole = name.contains('.') && !name.ends_with('.') && behind_placeholder(rest).is_empty();
+    // `https://example.com{path}`: only if no part of a name can follow the placeholder.
+    let whole = name.contains('.') && !name.ends_with('.') && after_placeholder(rest).is_empty();
     if whole { normal(&name) } else { None }
 }
 
-/// The longest beginning that can be a name, with percent-encoding undone, and what follows.
+/// Returns the longest prefix that can be a name, percent-decoded, and the rest.
 fn name_and_rest(host: &str) -> (String, &str) {
     let mut bytes = Vec::new();
     let mut rest = host;
@@ -166,31 +163,31 @@ fn is_name(letter: char) -> bool {
     letter.is_alphanumeric() || matches!(letter, '-' | '_' | '.') || is_wide_dot(letter)
 }
 
-/// Full stops of other scripts; a reader of names takes them for dots (UTS 46).
+/// True for full stops of other scripts, which count as dots in host names (UTS 46).
 fn is_wide_dot(letter: char) -> bool {
     matches!(letter, '\u{3002}' | '\u{ff0e}' | '\u{ff61}')
 }
 
-/// What follows `{path}`, `${path}`, `$path`, `%s` or `*`.
-fn behind_placeholder(text: &str) -> &str {
+/// Returns the text after `{path}`, `${path}`, `$path`, `%s` or `*`.
+fn after_placeholder(text: &str) -> &str {
     let text = text.trim_start_matches(['$', '%', '*']);
     match text.strip_prefix(['{', '(']) {
-        Some(inner) => inner.split_once(['}', ')']).map_or("", |(_, behind)| behind),
+        Some(inner) => inner.split_once(['}', ')']).map_or("", |(_, after)| after),
         None => text.trim_start_matches(|letter: char| letter.is_alphanumeric() || letter == '_'),
     }
 }
 
-/// In lower case without its last dot; none: no host.
+/// Returns a host name in lower case without its trailing dot, or `None` if it is not a host name.
 fn normal(name: &str) -> Option<String> {
     let name = name.to_lowercase().replace(is_wide_dot, ".");
     let bare = name.strip_suffix('.').unwrap_or(&name);
-    // `'https://api.' + region`: the rest of the name is somewhere else.
+    // `'https://api.' + region`: the rest of the name is unknown.
     if bare.len() < name.len() && !bare.contains('.') {
         return None;
     }
     let last = bare.rsplit('.').next().unwrap_or_default();
     if last.bytes().all(|byte| byte.is_ascii_digit()) || last.starts_with("0x") {
-        // As `inet_aton(3)` reads them, too: `2130706433`, `0x7f.1`, `0177.0.0.1`.
+        // Also in the forms that `inet_aton(3)` accepts: `2130706433`, `0x7f.1`, `0177.0.0.1`.
         let host = url::Host::parse(bare).ok()?;
         return matches!(host, url::Host::Ipv4(_)).then(|| host.to_string());
     }
@@ -204,7 +201,7 @@ fn normal(name: &str) -> Option<String> {
     good.then(|| bare.to_owned())
 }
 
-/// `main.py`, `data.json`: without a port or a path behind it.
+/// True for `main.py` and `data.json` without a port or a user.
 fn looks_like_a_file(host: &str, written: &str) -> bool {
     let labels: Vec<&str> = host.split('.').collect();
     let last = labels.last().copied().unwrap_or_default();
@@ -226,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_those_that_a_text_names_in_urls() {
+    fn hosts_are_found_in_urls() {
         check(
             of,
             &[
@@ -257,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_is_not_told() {
+    fn texts_without_a_valid_host_are_ignored() {
         check(
             of,
             &[
@@ -280,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_a_hole_in_it_is_no_host() {
+    fn host_name_with_a_placeholder_is_ignored() {
         check(
             of,
             &[
@@ -300,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn disguised_hosts_are_told() {
+    fn disguised_hosts_are_found() {
         check(
             of,
             &[
@@ -333,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_may_be_a_bare_host() {
+    fn bare_host_is_an_address() {
         check(
             of_address,
             &[
@@ -357,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_an_address_is_not_told() {
+    fn texts_that_are_not_addresses_are_ignored() {
         check(
             of_address,
             &[
@@ -380,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_texts_take_linear_time_and_no_more_room_than_is_allowed() {
+    fn hostile_texts_take_linear_time_and_bounded_space() {
         let started = crate::processor_time::processor_time();
         for piece in [
             "https://",

@@ -1,6 +1,5 @@
-//! Says whether code and data are what they should be, without running them. What is here reads a stranger's text and
-//! is therefore only ever called in a jailed worker process (see `ringfence_engine::check` and `worker`): a parser that
-//! crashes or loops costs one request.
+//! Checks code and data without running them. This crate reads untrusted text and is therefore only called in a jailed
+//! worker process (see `ringfence_engine::check` and `worker`): a parser that crashes or loops costs one request.
 #![forbid(unsafe_code)]
 
 mod answer;

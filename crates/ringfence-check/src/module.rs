@@ -1,6 +1,5 @@
-//! Makes TypeScript and ES modules ready for Node: types are stripped, the value of the last expression is kept for the
-//! driver, and names relative to the file lead to the workspace. Nothing is moved to another line, so that line numbers
-//! stay the caller's; for TypeScript a source map says where each line came from.
+//! Prepares TypeScript and ES modules for Node: strips types, keeps the value of the last expression for the driver,
+//! and resolves relative names to the workspace. Edits move no line; for TypeScript a source map gives the origin.
 
 use crate::verdict::Lines;
 use oxc_allocator::Allocator;
@@ -14,40 +13,40 @@ use oxc_transformer::{TransformOptions, Transformer};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// What the engine asks.
+/// Request of the engine.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModuleQuestion {
-    /// As the caller wrote it.
+    /// The caller's code.
     pub code: String,
     /// File name, for the source map.
     pub name: String,
     /// TypeScript rather than JavaScript.
     pub typescript: bool,
-    /// It is a call of a session, whose driver finds names, imports and the result itself: only types go.
+    /// A call of a session, whose driver finds names, imports and the result itself: only types are stripped.
     pub session: bool,
-    /// Directory to which relative names lead.
+    /// Directory to which relative names are resolved.
     pub workspace: String,
 }
 
-/// The reply: code, or an objection.
+/// The answer: code, or an error.
 #[derive(Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct ModuleAnswer {
-    /// It is an ES module.
+    /// The code is an ES module.
     pub module: bool,
-    /// What Node runs.
+    /// Code for Node to run.
     pub code: String,
-    /// Then there is no code.
+    /// Error of the parser or the compiler; then there is no code.
     pub error: Option<Objection>,
 }
 
-/// What the parser does not like, and where.
+/// An error of the parser or the compiler, with its place.
 #[derive(Serialize, Deserialize, Debug)]
 pub struct Objection {
-    /// As the parser says it.
+    /// The parser's own message.
     pub message: String,
-    /// From 1.
+    /// Line number, from 1.
     pub line: Option<u32>,
 }
 
@@ -59,7 +58,6 @@ impl Objection {
         }
     }
 
-    /// The first of what a stage objects to.
     fn check(code: &str, diagnostics: &Diagnostics) -> Result<(), Self> {
         let Some(error) = diagnostics.errors().next() else {
             return Ok(());
@@ -71,7 +69,7 @@ impl Objection {
     }
 }
 
-/// The worker: JSON question in, JSON answer out.
+/// Entry point of the worker: JSON question in, JSON answer out.
 pub fn prepare(input: &[u8]) -> Vec<u8> {
     let question = serde_json::from_slice(input).map_err(|error| Objection::new(error.to_string()));
     let reply = question.and_then(|question| answer(&question));
@@ -105,11 +103,11 @@ fn answer(question: &ModuleQuestion) -> Result<ModuleAnswer, Objection> {
     })
 }
 
-/// Deeper than this no person writes; the parser's stack holds several times as much.
+/// Deeper than any code written by a person; the parser's stack holds several times as much.
 const DEPTH_MAX: usize = 1000;
 
-/// Whether the brackets of this text are nested deeper than a parser should follow. Strings and comments are not
-/// told apart (that would need the parser), so the bound is generous.
+/// True if the brackets of a text are nested more deeply than a parser should follow. Strings and comments are not
+/// recognized (that would need the parser), so the bound is generous.
 fn too_deep(code: &str) -> bool {
     let mut depth = 0_usize;
     code.bytes().any(|byte| {
@@ -122,7 +120,7 @@ fn too_deep(code: &str) -> bool {
     })
 }
 
-/// The parser leaves it to later stages to object to `import` in a script.
+/// True for a script without module syntax, which the parser accepts and leaves to later stages to refuse.
 fn is_script(code: &str) -> bool {
     let allocator = Allocator::default();
     let record = parse(&allocator, code, SourceType::script()).map(|script| script.module_record);
@@ -142,8 +140,7 @@ fn parse<'a>(
     }
 }
 
-/// TypeScript to JavaScript, with what types alone do not say (`enum`, `namespace`, parameter properties) compiled; and
-/// a source map as a data URL.
+/// Compiles TypeScript, also `enum`, `namespace` and parameter properties; returns a source map as a data URL.
 fn strip(question: &ModuleQuestion) -> Result<(String, String), Objection> {
     let allocator = Allocator::default();
     let kind = match question.name.ends_with('x') {
@@ -153,7 +150,7 @@ fn strip(question: &ModuleQuestion) -> Result<(String, String), Objection> {
     let mut program = parse(&allocator, &question.code, kind)?.program;
     let path = Path::new(&question.workspace).join(&question.name);
     let mut options = TransformOptions::default();
-    // What this call imports and does not use, a later one may.
+    // A later call may use an import that this one does not.
     options.typescript.only_remove_type_imports = question.session;
     let diagnostics = strip_types(&allocator, &mut program, &path, &options);
     Objection::check(&question.code, &diagnostics)?;
@@ -166,7 +163,6 @@ fn strip(question: &ModuleQuestion) -> Result<(String, String), Objection> {
     Ok((printed.code, map))
 }
 
-/// The compiler's part of it, with what it objects to.
 pub(crate) fn strip_types<'a>(
     allocator: &'a Allocator,
     program: &mut Program<'a>,
@@ -179,20 +175,19 @@ pub(crate) fn strip_types<'a>(
     transformer.build_with_scoping(scoping, program).diagnostics
 }
 
-/// A piece of text to put in place of a stretch.
 struct Edit {
     span: Span,
     text: String,
 }
 
-/// The edits that a module needs, none of which adds or removes a line.
+/// Makes the edits that a module needs; none of them adds or removes a line.
 fn edit(code: &str, question: &ModuleQuestion) -> Result<String, Objection> {
     let allocator = Allocator::default();
     let parsed = parse(&allocator, code, SourceType::mjs())?;
     let names = quoted(&declared(&parsed.program));
     let begin = parsed.program.hashbang.as_ref().map_or(0, |line| line.span.end);
     let separator = if begin > 0 { "\n" } else { "" };
-    // After a hashbang the rest of its own line break follows; the prologue takes that place.
+    // The prologue replaces the line break after a hashbang.
     let is_line = begin > 0 && code[begin as usize..].starts_with('\n');
     let mut edits = Vec::new();
     let mut add = |span: Span, text: String| edits.push(Edit { span, text });
@@ -208,7 +203,7 @@ fn edit(code: &str, question: &ModuleQuestion) -> Result<String, Objection> {
     }
     for import in &parsed.module_record.dynamic_imports {
         let span = import.module_request;
-        // Known only when it runs: the driver's `resolve` decides.
+        // The name is known only at run time: the driver's `resolve` decides.
         let name = span.source_text(code);
         let resolved = format!("globalThis[Symbol.for('ringfence.meta')].resolve({name})");
         add(span, resolved);
@@ -229,7 +224,7 @@ fn quoted<T: Serialize + ?Sized>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// In the order of their places; of two insertions at one place the earlier pushed comes first.
+/// Applies the edits by position; of two insertions at one position, the one added first comes first.
 fn apply(code: &str, mut edits: Vec<Edit>) -> String {
     edits.sort_by_key(|edit| (edit.span.start, edit.span.end));
     let mut result = String::with_capacity(code.len() + 256);
@@ -237,7 +232,7 @@ fn apply(code: &str, mut edits: Vec<Edit>) -> String {
     for edit in edits {
         let (start, end) = (edit.span.start as usize, edit.span.end as usize);
         if start < at {
-            // Inside a stretch that is replaced already (an import inside an import's argument); left as it is.
+            // Inside a span that is already replaced (an import inside an import's argument): left as it is.
             continue;
         }
         result.push_str(&code[at..start]);
@@ -250,7 +245,7 @@ fn apply(code: &str, mut edits: Vec<Edit>) -> String {
 
 const NAMES_MAX: usize = 1000;
 
-/// Names that a module declares at its top.
+/// Returns the names that a module declares at its top level.
 fn declared(program: &Program<'_>) -> Vec<String> {
     let mut names = Vec::new();
     for statement in &program.body {
@@ -289,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_stay_as_they_are_and_modules_are_recognised() {
+    fn scripts_are_unchanged_and_modules_are_recognized() {
         let check = |code: &str, module: bool| {
             let answer = ask(code, "main.js").unwrap();
             assert_eq!(answer.module, module, "{code}");
@@ -305,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn line_numbers_stay_the_callers() {
+    fn line_numbers_are_unchanged() {
         let code = "#!/usr/bin/env node\nimport a from './a.mjs';\nimport b from 'b';\nconst c = 1;\nconst {d, e: [f]} = g;\nc + 1;\n";
         let answer = ask(code, "main.js").unwrap();
         let lines: Vec<&str> = answer.code.lines().collect();
@@ -328,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_sessions_call_only_the_types_go() {
+    fn only_types_are_stripped_from_a_session_call() {
         let code =
             "import fs from 'fs';\nimport type { Stats } from 'fs';\nlet n: number = 1;\nawait import('./x')";
         let question = ModuleQuestion {
@@ -338,17 +333,17 @@ mod tests {
             session: true,
             workspace: "/workspace".to_owned(),
         };
-        let told = answer(&question).unwrap().code;
-        let lines: Vec<&str> = told.lines().take(3).collect();
+        let stripped = answer(&question).unwrap().code;
+        let lines: Vec<&str> = stripped.lines().take(3).collect();
         assert_eq!(
             lines,
             ["import fs from \"fs\";", "let n = 1;", "await import(\"./x\");"],
-            "{told}"
+            "{stripped}"
         );
     }
 
     #[test]
-    fn an_objection_names_the_line() {
+    fn error_names_the_line() {
         assert_eq!(
             ask("const a: number = 1;\nlet b = ;\n", "main.ts")
                 .err()
@@ -361,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_counted_not_guessed() {
+    fn bracket_depth_is_counted() {
         assert!(!too_deep("f({a: [1, 2]})"));
         assert!(!too_deep(&"()".repeat(1_000_000)));
         assert!(too_deep(&"(".repeat(1001)));

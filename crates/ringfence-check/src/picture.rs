@@ -1,5 +1,5 @@
-//! Makes a stranger's picture one that a client may be given: decoded within limits, no larger than models look at, and
-//! written anew, so that nothing but its pixels comes through.
+//! Makes an untrusted picture safe for a client: decodes it within limits, shrinks it to the size that models use, and
+//! encodes it anew, so that nothing but its pixels remains.
 
 use image::{
     DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, ImageResult, Limits,
@@ -10,20 +10,20 @@ use image::{
 use serde_json::json;
 use std::io::Cursor;
 
-/// The longer side of what comes out, in pixels: models see no more.
+/// Maximum length of the longer side of the output, in pixels: models use no more.
 pub const PICTURE_SIDE_MAX: u32 = 1568;
 
-/// Of what goes in.
+/// Maximum length of a side of the input, in pixels.
 const SIDE_MAX: u32 = 16_384;
 const DECODED_BYTES_MAX: u64 = 256 << 20;
-/// A larger PNG becomes a JPEG, unless one can see through it.
+/// A larger PNG becomes a JPEG, unless it is translucent.
 const PNG_BYTES_MAX: usize = 1 << 20;
 const JPEG_QUALITY: u8 = 85;
 
 #[rustfmt::skip]
 const FORMATS: [ImageFormat; 4] = [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::Gif, ImageFormat::WebP];
 
-/// The worker: a PNG, JPEG, GIF or WebP in; out a line of JSON and the first frame, as PNG or JPEG.
+/// Entry point of the worker: a PNG, JPEG, GIF or WebP in; a line of JSON and the first frame, as PNG or JPEG, out.
 pub fn picture(input: &[u8]) -> Vec<u8> {
     let redrawn = decode(input).and_then(|image| Ok((encode(&image)?, image)));
     let (head, bytes) = match redrawn {
@@ -40,7 +40,7 @@ pub fn picture(input: &[u8]) -> Vec<u8> {
     answer
 }
 
-/// The first frame: upright, small, and of eight bits.
+/// Decodes the first frame and makes it upright, small, and eight bits deep.
 fn decode(input: &[u8]) -> ImageResult<DynamicImage> {
     let mut reader = ImageReader::new(Cursor::new(input)).with_guessed_format()?;
     if !reader.format().is_some_and(|format| FORMATS.contains(&format)) {
@@ -53,7 +53,7 @@ fn decode(input: &[u8]) -> ImageResult<DynamicImage> {
     limits.max_alloc = Some(DECODED_BYTES_MAX);
     reader.limits(limits);
     let mut decoder = reader.into_decoder()?;
-    // Not every decoder counts what it is about to fill.
+    // Not every decoder checks the limit against the buffer that it fills.
     if decoder.total_bytes() > DECODED_BYTES_MAX {
         let limit = LimitError::from_kind(LimitErrorKind::InsufficientMemory);
         return Err(ImageError::Limits(limit));
@@ -80,7 +80,7 @@ fn shrink(image: DynamicImage) -> DynamicImage {
         u32::try_from(side).unwrap_or(longest).max(1)
     };
     let size = |longest: u32| (scaled(width, longest), scaled(height, longest));
-    // A good filter takes sixteen bytes for each pixel of a stripe as wide as the image: large ones are first averaged.
+    // A good filter takes 16 bytes for each pixel of a stripe as wide as the image: large images are averaged first.
     let coarse = PICTURE_SIDE_MAX * 2;
     let averaged = (longer > coarse * 2).then(|| {
         let (width, height) = size(coarse);
@@ -111,7 +111,7 @@ mod tests {
     use serde_json::Value;
     use std::time::Duration;
 
-    /// The head, and the picture where there is one.
+    /// Returns the head, and the picture if there is one.
     fn ask(input: &[u8]) -> (Value, Vec<u8>) {
         let answer = picture(input);
         let end = answer.iter().position(|byte| *byte == b'\n').unwrap();
@@ -148,7 +148,7 @@ mod tests {
         RgbImage::from_pixel(width, height, Rgb([200, 10, 10]))
     }
 
-    /// Pixels that no compression makes small.
+    /// An image that cannot be compressed.
     fn noise(width: u32, height: u32) -> RgbaImage {
         let mut state = 1_u32;
         RgbaImage::from_fn(width, height, |_, _| {
@@ -158,7 +158,7 @@ mod tests {
         })
     }
 
-    /// One chunk of a PNG, with its checksum.
+    /// Returns one chunk of a PNG with its checksum.
     fn chunk(kind: &[u8; 4], content: &[u8]) -> Vec<u8> {
         let checked = [&kind[..], content].concat();
         let mut crc = u32::MAX;
@@ -182,7 +182,7 @@ mod tests {
         [&png[..PNG_HEAD], &chunk(kind, content), &png[PNG_HEAD..]].concat()
     }
 
-    /// The start of a PNG that claims to be so large.
+    /// Returns the start of a PNG that claims this size.
     fn claims(width: u32, height: u32) -> Vec<u8> {
         let head = [&width.to_be_bytes()[..], &height.to_be_bytes(), &[16, 6, 0, 0, 0]].concat();
         [b"\x89PNG\r\n\x1a\n", &chunk(b"IHDR", &head)[..]].concat()
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_picture_is_made_small_and_keeps_its_shape() {
+    fn large_picture_is_shrunk_and_keeps_its_proportions() {
         let size = |width, height| {
             let (_, image) = drawn(&file(red(width, height), ImageFormat::Png));
             image.dimensions()
@@ -216,17 +216,17 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_refused_before_it_goes_off() {
+    fn decompression_bomb_is_refused_before_decoding() {
         let begun = processor_time();
         refused(&[claims(65_535, 65_535), chunk(b"IDAT", &[0; 100])].concat());
         refused(&[claims(16_385, 1), chunk(b"IDAT", &[0; 100])].concat());
-        // Both sides are allowed, two gibibytes of pixels are not.
+        // Each side is allowed; two gibibytes of pixels are not.
         refused(&[claims(16_384, 16_384), chunk(b"IDAT", &[0; 100])].concat());
         assert!(processor_time() - begun < Duration::from_secs(1));
     }
 
     #[test]
-    fn a_secret_beside_the_pixels_is_gone() {
+    fn metadata_is_removed() {
         const SECRET: &[u8] = b"hunter2";
         let plain = file(red(8, 8), ImageFormat::Png);
         for (kind, content) in [
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_whole_picture_is_refused() {
+    fn incomplete_and_unsupported_pictures_are_refused() {
         let png = file(noise(64, 64), ImageFormat::Png);
         for cut in [0, 1, 8, PNG_HEAD, PNG_HEAD + 12, png.len() / 2] {
             refused(&png[..cut]);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn every_beginning_and_every_flipped_bit_is_answered() {
+    fn every_prefix_and_every_flipped_bit_gets_an_answer() {
         for format in FORMATS {
             let whole = file(noise(9, 7), format);
             for at in 0..whole.len() {
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_heavy_picture_becomes_a_jpeg_unless_one_sees_through_it() {
+    fn large_png_becomes_a_jpeg_unless_it_is_translucent() {
         let mut image = noise(700, 700);
         let (head, _) = drawn(&file(image.clone(), ImageFormat::Png));
         assert_eq!(head["mime"], "image/jpeg");
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_animation_the_first_frame_is_drawn() {
+    fn first_frame_of_an_animation_is_used() {
         let frame = |colour| Frame::new(RgbaImage::from_pixel(8, 8, Rgba(colour)));
         let mut gif = Vec::new();
         let frames = [frame([255, 0, 0, 255]), frame([0, 0, 255, 255])];
@@ -299,8 +299,8 @@ mod tests {
     }
 
     #[test]
-    fn a_photograph_that_lies_on_its_side_is_put_upright() {
-        // An Exif directory with one entry: orientation, turned by a quarter.
+    fn rotated_photograph_is_turned_upright() {
+        // An Exif directory with one entry: orientation, rotated by 90 degrees.
         let exif = b"\xff\xe1\x00\x22Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0";
         let mut jpeg = file(red(40, 20), ImageFormat::Jpeg);
         jpeg.splice(2..2, *exif);

@@ -1,11 +1,11 @@
-//! How long tests have computed: what other programs on the machine use does not count.
+//! Processor time of tests, which does not count the use of other programs on the machine.
 
 use std::time::Duration;
 
-/// Of this thread.
+/// Returns the processor time of this thread.
 pub(crate) fn processor_time() -> Duration {
-    // The kernel counts up to its last tick, 4 ms long, or to the last time that the thread gave way.
+    // The kernel counts up to its last tick (every 4 ms) or to the last time that the thread yielded.
     std::thread::yield_now();
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    Duration::from_nanos(told.split(' ').next().unwrap().parse().unwrap())
+    let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(schedstat.split(' ').next().unwrap().parse().unwrap())
 }

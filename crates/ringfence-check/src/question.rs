@@ -1,47 +1,47 @@
-//! What a worker is asked, and what it answers: a head in JSON, and a body of text that no JSON is wrapped around.
+//! Questions to a worker and its answers. A question is a JSON head and a body of text that is not wrapped in JSON.
 
 use ringfence_types::{CsvReport, JsonReport, Language, Rules, Validation};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is asked about the body.
+/// A question about the body.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Question {
-    /// Is this code what it should be.
+    /// Check the body as code.
     Code(CodeQuestion),
-    /// Is this JSON what a schema says.
+    /// Check the body as JSON against a schema.
     Json(JsonQuestion),
-    /// Is this table what it should be.
+    /// Check the body as a CSV table.
     Csv(CsvQuestion),
 }
 
-/// About code.
+/// A question about code.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CodeQuestion {
-    /// Of the code.
+    /// Language of the code.
     pub language: Language,
-    /// What it may do.
+    /// Rules for the code.
     pub rules: Rules,
-    /// Add imports that are missing.
+    /// Add missing imports.
     pub auto_fix: bool,
-    /// It goes on where others have ended, whose names it may use.
+    /// The code continues earlier pieces of code and may use their names.
     pub is_fragment: bool,
-    /// It runs beside files that the request does not list, and may import them: what is neither Python's nor a
-    /// profile's is left to the hook inside, which tells them from what is installed.
+    /// The code runs beside files that the request does not list, and may import them: modules of neither the standard
+    /// library nor a profile are left to the hook in the sandbox, which tells those files from installed packages.
     pub has_workspace: bool,
-    /// The operator's own well-known names, each with its import: `np`, `import numpy as np`.
+    /// Well-known names of the operator, each with its import: `np`, `import numpy as np`.
     pub known_imports: BTreeMap<String, String>,
     /// Modules that come with the code.
     pub local_modules: BTreeSet<String>,
-    /// Which Python will run it, as 3 and 11; none: the newest that is known. Other languages have no use for it.
+    /// Version of the Python that will run the code, as (3, 11); `None` for the newest known, and for other languages.
     #[serde(default)]
     pub python: Option<(u8, u8)>,
 }
 
 impl CodeQuestion {
-    /// About a program that has nothing beside it, which is not changed.
+    /// Returns a question about a program without other files, names or fixes.
     pub fn of(language: Language, rules: Rules) -> Self {
         Self {
             language,
@@ -56,66 +56,65 @@ impl CodeQuestion {
     }
 }
 
-/// About JSON.
+/// A question about JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JsonQuestion {
-    /// How the schema is called in the answer.
+    /// Name of the schema in the answer.
     pub name: String,
     /// A JSON Schema.
     pub schema: serde_json::Value,
 }
 
-/// About a table.
+/// A question about a table.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CsvQuestion {
-    /// Columns that must be there.
+    /// Required columns.
     pub required_headers: Vec<String>,
-    /// By column: a word, or an object; see the contract of `validate_csv_data`.
+    /// Constraints by column: a word or an object; see the contract of `validate_csv_data`.
     pub type_constraints: serde_json::Map<String, serde_json::Value>,
-    /// One character; none: found out.
+    /// The delimiter; `None` to detect it.
     pub delimiter: Option<char>,
 }
 
-/// What is found.
+/// The answer to a question.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// Of code.
+    /// Answer about code.
     Code(Box<CodeAnswer>),
-    /// Of JSON.
+    /// Answer about JSON.
     Json(JsonReport),
-    /// Of a table.
+    /// Answer about a table.
     Csv(CsvReport),
-    /// The question itself is wrong.
+    /// The question is invalid.
     Refused {
-        /// What is wrong.
+        /// Description of the error.
         message: String,
-        /// What to do.
+        /// Suggested remedy.
         hint: String,
     },
 }
 
-/// Of code.
+/// Answer about code.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CodeAnswer {
-    /// For the caller.
+    /// Result for the caller.
     pub validation: Validation,
-    /// For the sandbox: what the fixes are, so that no line of the caller's code moves when it runs.
+    /// Fixes for the sandbox, so that no line of the caller's code moves when it runs.
     pub patches: Vec<Patch>,
 }
 
-/// An import that is missing.
+/// A missing import.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Patch {
-    /// The name that it binds.
+    /// Name that the import binds.
     pub name: String,
     /// `import numpy as np`.
     pub statement: String,
 }
 
-/// The question itself is wrong.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unusable {
     pub(crate) message: String,

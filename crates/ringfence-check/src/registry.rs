@@ -1,4 +1,4 @@
-//! Every rule of every language: their texts are in a file, and code knows them by name.
+//! The rules of all languages: their texts are in a file, and code refers to them by name.
 
 use crate::rule::Rule;
 use ringfence_types::{Profile, Severity};
@@ -7,25 +7,25 @@ use std::sync::LazyLock;
 
 static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| crate::lists::embedded(include_str!("rules.json")));
 
-/// Every rule, by language.
+/// Returns all rules, ordered by language.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
     RULES.iter()
 }
 
-/// By its id, in letters of either case.
+/// Finds a rule by its id, without regard to case.
 pub(crate) fn find(id: &str) -> Option<&'static Rule> {
     rules().find(|rule| rule.id.eq_ignore_ascii_case(id))
 }
 
 impl Rule {
-    /// How bad its findings are at worst under a profile that lets the module be.
+    /// Returns the highest severity of the rule's findings under a profile that allows the module.
     pub fn worst(&self, profile: Profile) -> Severity {
         let is_strict = profile == Profile::Strict && self.is_strict;
         if is_strict { Severity::Error } else { self.severity }
     }
 }
 
-/// By its id, in tables of what a rule is about.
+/// Reads a rule by its id, in the tables that refer to rules.
 impl<'de> Deserialize<'de> for &'static Rule {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let id = String::deserialize(deserializer)?;
@@ -33,7 +33,7 @@ impl<'de> Deserialize<'de> for &'static Rule {
     }
 }
 
-/// A module of each language, with the rules that code tells: `python::SYNTAX` is `python.syntax`.
+/// Defines a module for each language with the rules that code reports: `python::SYNTAX` is `python.syntax`.
 macro_rules! rules_of {
     ($($language:ident: $($name:ident)*;)*) => {$(
         pub(crate) mod $language {

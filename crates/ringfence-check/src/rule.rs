@@ -1,52 +1,51 @@
-//! What a rule is, and what a check finds by rules.
+//! Rules, and the findings of a check.
 
 use ringfence_types::{Analysis, Severity};
 use serde::{Deserialize, Deserializer};
 use std::{collections::BTreeSet, ops::Range};
 
-/// Something that code should not do without a reason.
+/// A thing that code should not do without a reason.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
     /// `python.dynamic_execution`.
     pub id: &'static str,
-    /// How bad it is by itself; a profile may make it an error.
+    /// Severity of its findings; a profile may make them errors.
     pub severity: Severity,
-    /// Under the profile `strict` some of its findings are errors.
+    /// True if some of its findings are errors under the profile `strict`.
     #[serde(default)]
     pub(crate) is_strict: bool,
-    /// What is looked for, in a few words.
-    #[serde(deserialize_with = "kept")]
+    /// Title of a few words.
+    #[serde(deserialize_with = "leaked")]
     pub title: &'static str,
-    /// Why it matters, in one sentence.
-    #[serde(deserialize_with = "kept")]
+    /// Reason, in one sentence.
+    #[serde(deserialize_with = "leaked")]
     pub why: &'static str,
-    /// What to do instead.
-    #[serde(deserialize_with = "kept")]
+    /// Suggested alternative.
+    #[serde(deserialize_with = "leaked")]
     pub hint: &'static str,
 }
 
-/// A text that may have escapes in the file, which is read once.
-fn kept<'de, D: Deserializer<'de>>(deserializer: D) -> Result<&'static str, D::Error> {
+/// Reads a text that may have escapes in the file. It is leaked, because the file is read once.
+fn leaked<'de, D: Deserializer<'de>>(deserializer: D) -> Result<&'static str, D::Error> {
     String::deserialize(deserializer).map(|text| &*text.leak())
 }
 
-/// One place where a rule holds.
+/// A place in the code where a rule applies.
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
-    /// Bytes of the code.
+    /// Range in the code, in bytes.
     pub(crate) range: Range<usize>,
     pub(crate) rule: &'static Rule,
-    /// The rule's, or what the profile makes of it.
+    /// Severity of the rule, or the one that the profile gives it.
     pub(crate) severity: Severity,
-    /// What is there: "`os.system` starts a process". The rule's reason is added to it.
+    /// The finding: "`os.system` starts a process". The reason of the rule is added to it.
     pub(crate) what: String,
-    /// In place of the rule's.
+    /// Hint that replaces the rule's.
     pub(crate) hint: Option<String>,
 }
 
 impl Finding {
-    /// With the severity and the hint of its rule.
     pub(crate) fn new(rule: &'static Rule, range: Range<usize>, what: impl Into<String>) -> Self {
         Self {
             range,
@@ -67,18 +66,16 @@ impl Finding {
     }
 }
 
-/// Imports that are missing, and the code with them.
 #[derive(Clone, Debug)]
 pub(crate) struct Fix {
     pub(crate) patches: Vec<crate::Patch>,
     pub(crate) code: String,
 }
 
-/// What is found of a piece of code.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Checked {
     pub(crate) findings: Vec<Finding>,
-    /// But for counts of lines and characters, and for the word for the complexity.
+    /// Without the counts of lines and characters and without the estimated complexity.
     pub(crate) analysis: Analysis,
     pub(crate) imports: BTreeSet<String>,
     pub(crate) hosts: BTreeSet<String>,

@@ -1,20 +1,18 @@
-//! Texts of which a part only a run can tell, and beginnings of texts.
+//! Strings with parts that are known only at run time, and prefixes of strings.
 
-/// Stands for that part.
 pub(crate) const UNKNOWN: char = '\u{FFFD}';
 
-/// Whether every part of it is known.
 pub(crate) fn is_known(text: &str) -> bool {
     !text.contains(UNKNOWN)
 }
 
-/// Such a text as a caller may read it.
+/// Returns such a string for display: shortened, with an ellipsis for each unknown part.
 pub(crate) fn shown(text: &str) -> String {
     const SHOWN_MAX: usize = 60;
     cut(text, SHOWN_MAX).replace(UNKNOWN, "…")
 }
 
-/// The first characters of a text, with an ellipsis if there are more.
+/// Returns the first characters of a text, with an ellipsis if there are more.
 pub(crate) fn cut(text: &str, chars_max: usize) -> String {
     match text.char_indices().nth(chars_max) {
         Some((end, _)) => format!("{}…", &text[..end]),

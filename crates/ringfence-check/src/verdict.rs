@@ -1,4 +1,4 @@
-//! From findings to what a caller is told.
+//! Turns findings into the verdict for the caller.
 
 use crate::{
     CodeAnswer,
@@ -54,11 +54,11 @@ pub(crate) fn conclude(code: &str, checked: Checked) -> CodeAnswer {
     CodeAnswer { validation, patches }
 }
 
-/// What to do, each once, in the order of the findings.
+/// Returns the hints of errors and warnings, each once, in the order of the findings.
 fn recommendations(findings: &[Finding]) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
-    let grave = |finding: &&Finding| finding.severity > Severity::Info;
-    for advice in findings.iter().filter(grave).map(advice) {
+    let is_problem = |finding: &&Finding| finding.severity > Severity::Info;
+    for advice in findings.iter().filter(is_problem).map(advice) {
         if all.len() < RECOMMENDATIONS_MAX && !all.contains(&advice) {
             all.push(advice);
         }
@@ -90,14 +90,14 @@ fn advice(finding: &Finding) -> String {
     cut(hint, TEXT_CHARS_MAX)
 }
 
-/// A name may be as long as the code.
+/// Maximum length of a text: a name may be as long as the code.
 const TEXT_CHARS_MAX: usize = 500;
 const RECOMMENDATIONS_MAX: usize = 20;
 
 fn summary(issues: &[Issue], errors_total: usize, warnings_total: usize) -> Summary {
     let errors = issues.iter().filter(|issue| issue.severity == Severity::Error);
-    let said = |issue: &Issue| format!("line {}: {}", issue.line, issue.message);
-    let errors: Vec<String> = errors.take(ERRORS_MAX).map(said).collect();
+    let described = |issue: &Issue| format!("line {}: {}", issue.line, issue.message);
+    let errors: Vec<String> = errors.take(ERRORS_MAX).map(described).collect();
     let first = errors.first().map_or("", String::as_str);
     let message = match (errors_total, warnings_total) {
         (0, 0) => "Nothing was found.".to_owned(),
@@ -128,7 +128,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// Line and column from 1; the column counts characters.
+    /// Returns line and column, from 1; the column counts characters.
     pub(crate) fn position(&self, offset: usize) -> (u32, u32) {
         let lines = self.starts.partition_point(|start| *start <= offset);
         let line = lines.saturating_sub(1);

@@ -1,17 +1,17 @@
-//! Programs before and after auto-fix, by the thousand. One that mentions names of modules in any place where no import is
-//! missing is not touched. One that misses imports and works all the same says what it said before; one that fails for want of them
-//! works. The interpreter judges, all programs of a test in one process.
+//! Thousands of generated programs before and after auto-fix. A program that only mentions module names is not
+//! changed. A program that lacks imports but runs without them prints the same as before; one that fails with
+//! NameError runs to its end. The interpreter runs all programs of a test in one process.
 #![expect(
     clippy::disallowed_methods,
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "a test asks the interpreter; what fails is the test"
+    reason = "a test runs the interpreter and fails by panicking"
 )]
 
 #[path = "untouched/programs.rs"]
 mod programs;
 
-use programs::{LackingProgram, lacking, mentioning, settled};
+use programs::{IncompleteProgram, bound_elsewhere, mentioning, missing_imports};
 use proptest::{
     strategy::{Strategy, ValueTree},
     test_runner::{Config, TestRunner},
@@ -28,10 +28,10 @@ use std::{
 
 const PROGRAMS: usize = 1500;
 
-/// Runs each program with nothing but builtins, and tells how it ended and what it printed.
+/// Runs each program with only the builtins, and returns its end and its output.
 const RUN: &str = r#"
 import contextlib, io, json, sys
-told = []
+runs = []
 for code in json.load(sys.stdin):
     printed = io.StringIO()
     try:
@@ -40,8 +40,8 @@ for code in json.load(sys.stdin):
         end = "done"
     except BaseException as problem:
         end = f"{type(problem).__name__}: {problem}"
-    told.append([end, printed.getvalue()])
-json.dump(told, sys.stdout)
+    runs.append([end, printed.getvalue()])
+json.dump(runs, sys.stdout)
 "#;
 
 #[derive(Debug, PartialEq, Eq, Deserialize)]
@@ -56,14 +56,14 @@ fn run(programs: &[String]) -> Vec<Run> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .expect("python3 is there: it is what the sandbox runs");
+        .expect("python3 is installed: the sandbox runs it");
     let question = serde_json::to_vec(programs).unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let writer = std::thread::spawn(move || stdin.write_all(&question));
-    let told = child.wait_with_output().unwrap();
+    let output = child.wait_with_output().unwrap();
     writer.join().unwrap().unwrap();
-    assert!(told.status.success());
-    let runs: Vec<Run> = serde_json::from_slice(&told.stdout).unwrap();
+    assert!(output.status.success());
+    let runs: Vec<Run> = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(runs.len(), programs.len());
     runs
 }
@@ -74,7 +74,7 @@ fn checked(code: &str) -> CodeAnswer {
         ..CodeQuestion::of(Language::Python, Rules::unrestricted())
     });
     match answer(&question, code.as_bytes()) {
-        Answer::Code(told) => *told,
+        Answer::Code(answer) => *answer,
         other => panic!("{other:?}"),
     }
 }
@@ -86,17 +86,17 @@ fn sample<T: std::fmt::Debug>(programs: impl Strategy<Value = T>) -> Vec<T> {
 }
 
 #[test]
-fn programs_that_only_mention_modules_are_not_touched() {
+fn programs_that_only_mention_modules_are_unchanged() {
     let started = Instant::now();
     let programs = sample(mentioning());
     for code in &programs {
-        let told = checked(code);
-        assert_eq!(told.patches, [], "added to:\n{code}");
-        assert_eq!(told.validation.fixed_code, None, "changed:\n{code}");
-        let errors = &told.validation.validation.errors;
+        let answer = checked(code);
+        assert_eq!(answer.patches, [], "added to:\n{code}");
+        assert_eq!(answer.validation.fixed_code, None, "changed:\n{code}");
+        let errors = &answer.validation.validation.errors;
         assert!(errors.is_empty(), "{errors:?} of:\n{code}");
     }
-    // The programs are what they are taken for: they run.
+    // Positive control: the programs run.
     for (code, ran) in programs.iter().zip(run(&programs)) {
         assert_eq!(ran.end, "done", "{code}");
     }
@@ -107,21 +107,21 @@ fn programs_that_only_mention_modules_are_not_touched() {
 }
 
 #[test]
-fn names_that_a_program_binds_anywhere_are_not_given_another_meaning() {
-    let programs = sample(settled());
+fn names_bound_by_the_program_get_no_import() {
+    let programs = sample(bound_elsewhere());
     for (code, name) in &programs {
-        let told = checked(code);
+        let answer = checked(code);
         assert!(
-            told.patches.iter().all(|patch| patch.name != *name),
+            answer.patches.iter().all(|patch| patch.name != *name),
             "{name} is added to:\n{code}"
         );
     }
 }
 
 #[test]
-fn fixed_programs_say_what_they_said_or_work_at_last() {
+fn fixed_programs_print_the_same_or_start_to_work() {
     let started = Instant::now();
-    let programs = sample(lacking());
+    let programs = sample(missing_imports());
     let before: Vec<String> = programs.iter().map(|program| program.code.clone()).collect();
     let after: Vec<String> = programs.iter().map(fixed).collect();
     let (mut worked, mut failed, mut added) = (0, 0, 0);
@@ -143,27 +143,27 @@ fn fixed_programs_say_what_they_said_or_work_at_last() {
         added += usize::from(old != new);
     }
     eprintln!(
-        "fixed: {PROGRAMS} programs, {added} changed; {worked} worked before and say the same, {failed} failed before and work; {:.1} s",
+        "fixed: {PROGRAMS} programs, {added} changed; {worked} worked before and print the same, {failed} failed before and work; {:.1} s",
         started.elapsed().as_secs_f64()
     );
-    // All sorts are among them.
+    // The sample has programs of both kinds.
     assert!(
         worked > PROGRAMS / 20 && failed > PROGRAMS / 2,
         "{worked} worked, {failed} failed"
     );
 }
 
-/// With exactly the imports that are missing, each on its own line, and nothing else.
-fn fixed(program: &LackingProgram) -> String {
-    let told = checked(&program.code);
-    let names: BTreeSet<&str> = told.patches.iter().map(|patch| patch.name.as_str()).collect();
+/// Returns the fixed program; asserts that exactly the missing imports are added, each on its own line.
+fn fixed(program: &IncompleteProgram) -> String {
+    let answer = checked(&program.code);
+    let names: BTreeSet<&str> = answer.patches.iter().map(|patch| patch.name.as_str()).collect();
     let expected: BTreeSet<&str> = program.missing.iter().copied().collect();
     assert_eq!(names, expected, "added to:\n{}", program.code);
-    let Some(fixed) = told.validation.fixed_code else {
+    let Some(fixed) = answer.validation.fixed_code else {
         assert!(expected.is_empty());
         return program.code.clone();
     };
-    let without = told.patches.iter().fold(fixed.clone(), |code, patch| {
+    let without = answer.patches.iter().fold(fixed.clone(), |code, patch| {
         let end = if program.code.contains("\r\n") {
             "\r\n"
         } else {
@@ -171,14 +171,14 @@ fn fixed(program: &LackingProgram) -> String {
         };
         code.replacen(&format!("{}{end}", patch.statement), "", 1)
     });
-    // Where a line had to be broken, a line end was added to it.
+    // A line that had to be split has an additional line end.
     let flat = |code: &str| code.replace(['\r', '\n'], "");
     assert_eq!(flat(&without), flat(&program.code), "{fixed}");
     fixed
 }
 
 #[test]
-fn hostile_programs_are_fixed_with_the_stack_of_a_worker_and_in_time() {
+fn hostile_programs_are_fixed_on_a_workers_stack_in_time() {
     let started = Instant::now();
     let names: String = (0..40_000).map(|number| format!("name{number}\n")).collect();
     let chained = format!("    json{}\n", ".a()".repeat(1000)).repeat(60);
@@ -199,8 +199,8 @@ fn hostile_programs_are_fixed_with_the_stack_of_a_worker_and_in_time() {
         (format!("x = {} + json.x", ["'https://a@'"; 8000].join(" + ")), 1),
     ] {
         let worker = std::thread::Builder::new().stack_size(8 << 20);
-        let told = worker.spawn(move || checked(&code)).unwrap().join().unwrap();
-        assert_eq!(told.patches.len(), patches);
+        let answer = worker.spawn(move || checked(&code)).unwrap().join().unwrap();
+        assert_eq!(answer.patches.len(), patches);
     }
     assert!(
         started.elapsed() < std::time::Duration::from_secs(120),

@@ -1,4 +1,4 @@
-//! What is called, with what.
+//! Rules for calls: the function that is called, and its arguments.
 
 use super::{
     effects::{Effect, effect},
@@ -16,12 +16,12 @@ use oxc_ast::ast::{Argument, Expression, MemberExpression};
 use oxc_span::{GetSpan, Span};
 use ringfence_types::Severity::{Error, Info, Warning};
 
-/// Base64 or digits that long are a program or data, not a name.
+/// Base64 or digits of this length are a program or data, not a name.
 const BLOB_BYTES_MIN: usize = 120;
-/// Places where something is decoded that are looked at for one text.
+/// Maximum number of decoding calls compared with one executed argument.
 const DECODERS_MAX: usize = 200;
 
-/// None: what it is called with is not known.
+/// Arguments of a call; `None` if they are not known, as with `apply`.
 type Arguments<'a> = Option<&'a [Argument<'a>]>;
 
 fn argument<'a>(arguments: Arguments<'a>, index: usize) -> Option<&'a Expression<'a>> {
@@ -30,16 +30,16 @@ fn argument<'a>(arguments: Arguments<'a>, index: usize) -> Option<&'a Expression
 
 impl<'a> Visit<'_, 'a> {
     pub(super) fn call(&mut self, span: Span, callee: &'a Expression<'a>, arguments: &'a [Argument<'a>]) {
-        match self.resolver.know(callee).path() {
+        match self.resolver.resolve(callee).path() {
             Some(path) => self.called(span, path, Some(arguments)),
             None => self.called_unknown(span, callee, arguments),
         }
     }
 
-    /// Things are called by `call`, `apply` and `Reflect`, too.
+    /// Checks a call of a known function, also one through `call`, `apply` or `Reflect`.
     fn called(&mut self, span: Span, path: &str, arguments: Arguments<'a>) {
         if let ("Reflect.apply" | "Reflect.construct", Some(first)) = (path, argument(arguments, 0)) {
-            if let Some(path) = self.resolver.know(first).path() {
+            if let Some(path) = self.resolver.resolve(first).path() {
                 self.called(span, path, None);
             }
             return;
@@ -51,13 +51,13 @@ impl<'a> Visit<'_, 'a> {
         if let Some(target) = path.strip_suffix(".apply") {
             return self.called(span, target, None);
         }
-        self.act(span, path, arguments);
+        self.apply_effect(span, path, arguments);
         if LISTS.decoders.contains(path) {
             self.decoders.push(span);
         }
     }
 
-    fn act(&mut self, span: Span, path: &str, arguments: Arguments<'a>) {
+    fn apply_effect(&mut self, span: Span, path: &str, arguments: Arguments<'a>) {
         let first = argument(arguments, 0);
         let name = path.trim_start_matches("node:");
         match effect(path) {
@@ -70,7 +70,7 @@ impl<'a> Visit<'_, 'a> {
             }
             Effect::Later => {
                 let is_template = matches!(first, Some(Expression::TemplateLiteral(_)));
-                if is_template || self.know(first).text().is_some() {
+                if is_template || self.resolve_optional(first).text().is_some() {
                     let what = format!("`{path}` is given a text");
                     self.add(span, &rules::DYNAMIC_EXECUTION, what);
                 }
@@ -81,14 +81,14 @@ impl<'a> Visit<'_, 'a> {
                 }
                 self.add(span, &rules::NETWORK, format!("`{name}` speaks to other hosts"));
                 let hosts = (0..3).filter_map(|index| argument(arguments, index));
-                hosts.for_each(|host| self.addressed(host));
+                hosts.for_each(|host| self.add_host(host));
             }
             Effect::Kill => {
                 if first.is_some_and(|first| self.written(first.span()).replace(' ', "") == "-1") {
                     self.add(span, &rules::KILL_ALL, "`process.kill(-1)` ends every process");
                 }
             }
-            Effect::Thread => match self.is_asked(argument(arguments, 1), "eval") {
+            Effect::Thread => match self.has_flag(argument(arguments, 1), "eval") {
                 true => self.executed(span, "Worker", arguments),
                 false => self.add(span, &rules::WORKER_THREADS, "`Worker` starts a thread"),
             },
@@ -97,7 +97,7 @@ impl<'a> Visit<'_, 'a> {
             Effect::Change => self.changed(span, name, first),
             Effect::Parse => {
                 let has_prototype = |text: &str| text.contains("\"__proto__\"");
-                if self.know(first).text().is_some_and(has_prototype) {
+                if self.resolve_optional(first).text().is_some_and(has_prototype) {
                     let what = "an object with `__proto__` is made from a text";
                     self.add(span, &rules::PROTOTYPE_POLLUTION, what);
                 }
@@ -106,11 +106,11 @@ impl<'a> Visit<'_, 'a> {
         }
     }
 
-    fn know(&self, expression: Option<&'a Expression<'a>>) -> Known<'a> {
-        expression.map_or(Known::Unknown, |expression| self.resolver.know(expression))
+    fn resolve_optional(&self, expression: Option<&'a Expression<'a>>) -> Known<'a> {
+        expression.map_or(Known::Unknown, |expression| self.resolver.resolve(expression))
     }
 
-    fn is_asked(&self, options: Option<&'a Expression<'a>>, name: &str) -> bool {
+    fn has_flag(&self, options: Option<&'a Expression<'a>>, name: &str) -> bool {
         let option = options.and_then(|options| self.resolver.option(options, name));
         option.is_some_and(|value| self.written(value.span()) != "false")
     }
@@ -122,7 +122,7 @@ impl<'a> Visit<'_, 'a> {
             let place = argument.span();
             let mut decoders = self.decoders.iter().rev().take(DECODERS_MAX);
             if decoders.any(|decoder| place.contains_inclusive(*decoder))
-                || self.resolver.know(argument).text().is_some_and(is_blob)
+                || self.resolver.resolve(argument).text().is_some_and(is_blob)
             {
                 self.add(place, &rules::OBFUSCATION, "the text that is run is encoded");
             }
@@ -133,7 +133,7 @@ impl<'a> Visit<'_, 'a> {
         let Some(first) = first else {
             return;
         };
-        match self.resolver.know(first) {
+        match self.resolver.resolve(first) {
             Known::Text(name) if !name.contains(UNKNOWN) => self.imported(span, &name),
             Known::Text(name) if name.starts_with(['.', '~']) => {
                 let what = format!("`{path}` loads `{}`", name.replace(UNKNOWN, "…"));
@@ -146,11 +146,11 @@ impl<'a> Visit<'_, 'a> {
         }
     }
 
-    /// A program is started; commands that are known are read as a shell reads them.
+    /// Reports the start of a program; a command that is known is checked as a shell script.
     fn started(&mut self, span: Span, path: &str, arguments: Arguments<'a>) {
         let name = path.trim_start_matches("node:child_process.");
-        let program = self.know(argument(arguments, 0));
-        let command = match (&program, self.know(argument(arguments, 1))) {
+        let program = self.resolve_optional(argument(arguments, 0));
+        let command = match (&program, self.resolve_optional(argument(arguments, 1))) {
             (Known::Text(program), Known::List(words)) if !matches!(name, "exec" | "execSync") => {
                 let words = words.iter().map(|word| word.text().unwrap_or("\u{FFFD}"));
                 shell::quoted(std::iter::once(&**program).chain(words))
@@ -177,16 +177,16 @@ impl<'a> Visit<'_, 'a> {
     }
 
     fn read(&mut self, span: Span, path: Option<&'a Expression<'a>>) {
-        let known = self.know(path);
-        if let Some(path) = known.text().filter(|path| credentials::kept_at(path).is_some()) {
+        let known = self.resolve_optional(path);
+        if let Some(path) = known.text().filter(|path| credentials::secret_at(path).is_some()) {
             let what = format!("`{}` is read", shown(path));
             self.add(span, &rules::CREDENTIAL_PATH, what);
         }
     }
 
     fn removed(&mut self, span: Span, effect: Effect, arguments: Arguments<'a>) {
-        let known = self.know(argument(arguments, 0));
-        let recursive = matches!(effect, Effect::Empty) || self.is_asked(argument(arguments, 1), "recursive");
+        let known = self.resolve_optional(argument(arguments, 0));
+        let recursive = matches!(effect, Effect::Empty) || self.has_flag(argument(arguments, 1), "recursive");
         let path = known.text().unwrap_or("\u{FFFD}");
         let severity = match known {
             _ if !recursive => rules::FILE_DELETION.severity,
@@ -214,14 +214,14 @@ impl<'a> Visit<'_, 'a> {
     fn called_unknown(&mut self, span: Span, callee: &'a Expression<'a>, arguments: &'a [Argument<'a>]) {
         match callee.get_inner_expression().as_member_expression() {
             Some(MemberExpression::ComputedMemberExpression(member)) => {
-                let (rule, whose) = match self.resolver.know(&member.object).path() {
+                let (rule, subject) = match self.resolver.resolve(&member.object).path() {
                     Some("globalThis") => (&rules::DYNAMIC_EXECUTION, "a global function"),
                     Some("node:child_process") => (&rules::CHILD_PROCESS, "a function"),
                     Some("node:vm") => (&rules::DYNAMIC_EXECUTION, "a function of `vm`"),
                     Some("process") => (&rules::NATIVE, "a function of `process`"),
                     _ => return,
                 };
-                self.add(span, rule, format!("{whose} is chosen at run time"));
+                self.add(span, rule, format!("{subject} is chosen at run time"));
             }
             Some(MemberExpression::StaticMemberExpression(member)) if member.property.name == "_compile" => {
                 self.executed(span, "_compile", Some(arguments));
@@ -231,14 +231,13 @@ impl<'a> Visit<'_, 'a> {
     }
 }
 
-/// Below the working directory, or among temporary files.
+/// True for a path below the working directory or in `/tmp`.
 fn is_below(path: &str) -> bool {
     let climbs = path.split('/').any(|name| name == "..");
     let starts = !path.starts_with(['/', '~', UNKNOWN]) || path.starts_with("/tmp/");
     starts && !climbs && !path.is_empty()
 }
 
-/// Nothing but digits or base64, and long.
 fn is_blob(text: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=_-".contains(&byte);
     text.len() >= BLOB_BYTES_MIN && text.bytes().all(is_part)

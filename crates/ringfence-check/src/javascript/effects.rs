@@ -1,38 +1,34 @@
-//! What things of the language and of Node.js do when they are called, by their paths.
+//! Effects of calling functions of the language and of Node.js, by their paths.
 
 use crate::rule::Rule;
 use ringfence_types::Severity;
 use serde::Deserialize;
 use std::{collections::HashMap, sync::LazyLock};
 
-/// What a call does that a rule knows.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Effect {
-    /// What its name and this sentence say.
+    /// Reported by this rule, with the function's name and this sentence.
     Tell(&'static Rule, Severity, &'static str),
     Execute,
     Start,
     Load,
-    /// Runs a function later, or a text.
+    /// Runs a function later, or a text as code.
     Later,
-    /// Speaks to a host among its arguments.
     Connect,
     Kill,
     Thread,
     Read,
-    /// Removes a file, or a directory if it is asked to.
+    /// Removes a file, or a directory with the option `recursive`.
     Remove,
-    /// Removes with everything in it.
+    /// Removes a directory with everything in it.
     Empty,
     Change,
-    /// Makes an object of a text.
     Parse,
     Nothing,
 }
 
-/// Modules and objects, what of them is called, and what it does; `-` is the thing itself, `<loaded>` that a
-/// program loads it, and `*` all else.
+/// Effects of the members of each module or object; `-` is the object itself, `<loaded>` its loading, `*` all others.
 static EFFECTS: LazyLock<HashMap<&str, Vec<(&str, Effect)>>> = LazyLock::new(|| {
     let rows: Vec<(&str, &str, Effect)> = crate::lists::embedded(include_str!("effects.json"));
     let mut by_owner: HashMap<&str, Vec<(&str, Effect)>> = HashMap::new();
@@ -58,7 +54,7 @@ pub(super) fn effect(path: &str) -> Effect {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn effects_can_be_read() {
+    fn effect_table_parses() {
         assert!(super::EFFECTS.len() > 20);
     }
 }

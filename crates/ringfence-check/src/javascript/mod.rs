@@ -1,5 +1,4 @@
-//! JavaScript and TypeScript: read by the parser that prepares modules for Node.js, in each of the ways in which
-//! Node.js may read a program.
+//! JavaScript and TypeScript in each mode of Node.js (CommonJS, module, script), by the parser that prepares modules.
 
 mod calls;
 mod effects;
@@ -20,9 +19,9 @@ use ringfence_types::Language;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Setting {
-    /// By itself: a script, or else a module.
+    /// A program of its own: a CommonJS script, or else a module.
     Program,
-    /// As a call of a session, as in a console: `await` may stand at its top, `return` may not.
+    /// A call in a session, as in a REPL: top-level `await` is allowed, top-level `return` is not.
     Call,
 }
 
@@ -30,7 +29,7 @@ pub(crate) fn check(code: &str, language: Language, setting: Setting) -> Checked
     let mut checked = Checked::default();
     match nesting::is_deep(code) {
         false => checked = parse::read(code, language, setting),
-        // A parser that recurses goes down with it.
+        // A recursive parser would overflow its stack.
         true => {
             let what = "the program is nested too deeply to be read";
             let finding = Finding::new(&rules::UNPARSED, 0..code.len(), what);
@@ -42,7 +41,7 @@ pub(crate) fn check(code: &str, language: Language, setting: Setting) -> Checked
     checked
 }
 
-/// The first end of a line that only some see: a text may look like one long comment, and Node.js run the rest of it.
+/// Reports the first line end that only some programs recognize: an apparent comment may hold code that Node.js runs.
 fn odd_line_end(code: &str) -> Option<Finding> {
     let mut ends = code.match_indices(['\r', '\u{2028}', '\u{2029}']);
     let (at, end) = ends.find(|(at, end)| *end != "\r" || !code[at + 1..].starts_with('\n'))?;

@@ -1,12 +1,10 @@
-//! How things of the language and of Node.js are called, whatever way leads to them:
-//! `globalThis.process.mainModule.require` is `require`.
+//! Canonical paths for objects of the language and of Node.js: `globalThis.process.mainModule.require` is `require`.
 
 use crate::{lists::LISTS, unknown::UNKNOWN};
 use std::rc::Rc;
 
 const PATH_BYTES_MAX: usize = 256;
 
-/// `global` is `globalThis`.
 pub(super) fn global(name: &str) -> &str {
     match name {
         "global" | "window" | "self" | "root" | "GLOBAL" => "globalThis",
@@ -14,12 +12,12 @@ pub(super) fn global(name: &str) -> &str {
     }
 }
 
-/// A global name that says nothing: `window`.
+/// True for a global name without a meaning to the rules: `window`.
 pub(super) fn is_plain(path: &str) -> bool {
     !path.contains([':', '.']) && !LISTS.functions.contains(path)
 }
 
-/// What `require(name)` is.
+/// The path of the module that `require(name)` returns.
 pub(super) fn module(name: &str) -> String {
     let bare = name.strip_prefix("node:").unwrap_or(name);
     match LISTS.node_modules.contains(bare) {
@@ -35,7 +33,7 @@ pub(super) fn is_shared_class(path: &str) -> bool {
         || path.ends_with("Array") && matches!(path.as_bytes(), [b'I' | b'U' | b'F' | b'B', ..])
 }
 
-/// A path with one more name, by its shortest form.
+/// Appends a member name to a path, in its canonical form.
 pub(super) fn joined(path: &str, name: &str) -> Rc<str> {
     let short = match (path, name) {
         ("globalThis", name) => global(name),

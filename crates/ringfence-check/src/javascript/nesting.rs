@@ -1,20 +1,19 @@
-//! A linear look at how deeply a recursive parser would have to go down in a text, from above: brackets, and what nests
-//! without brackets (`!!!a`, `a.b.c`, `a => b => c`, `if (a) if (b)`). What stands in texts and comments counts, too,
-//! so that nothing can hide there; it is a guess, and a parser that dies nevertheless costs one answer.
+//! Upper estimate, in linear time, of the depth of a recursive parser: brackets, and nesting without (`!!!a`, `a.b`,
+//! `a => b`, `if (a) if (b)`), in strings and comments too, where it could hide. A crash costs one answer.
 
 use crate::lists::LISTS;
 use regex::Regex;
 use std::sync::LazyLock;
 
-/// Programs written by people stay far below.
+/// Far above what programs written by people reach.
 const DEPTH_MAX: usize = 1000;
 
-/// What stands in brackets behind them is not the end of a statement.
+/// Keywords whose parenthesized header does not end a statement.
 const HEADERS: &[&str] = &["if", "for", "while", "with"];
 
 #[derive(Default)]
 struct Level {
-    /// What nests without brackets, before this one.
+    /// Nesting without brackets before this bracket.
     before: usize,
     is_header: bool,
 }
@@ -26,16 +25,15 @@ struct Depth {
     here: usize,
     last: u8,
     last_is_header: bool,
-    /// A statement may end after the last sign, at the end of the line.
+    /// True if a statement may end after the last token, at the end of the line.
     may_end: bool,
 }
 
-/// Should a recursive parser better not be asked.
 pub(super) fn is_deep(code: &str) -> bool {
     let mut depth = Depth::default();
     let mut rest = code;
     let mut is_new_line = false;
-    // Where the comments end that follow the end of a statement: the next token tells whether it was one.
+    // End of the comments that follow a possible end of a statement; the next token decides if it was one.
     let mut after_comments = None;
     while let Some(first) = rest.bytes().next() {
         let length = match first {
@@ -73,8 +71,8 @@ pub(super) fn is_deep(code: &str) -> bool {
     false
 }
 
-/// The length of the comments and the blanks that a text begins with, if a comment is the first. One without an end
-/// goes to the end of the text, so that each byte is looked at once.
+/// Returns the length of a text's leading comments and blanks, if a comment is first. An unterminated comment extends
+/// to the end of the text, so that each byte is scanned once.
 fn comments(text: &str) -> Option<usize> {
     static COMMENTS: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"^(?:(?://[^\n]*|(?s:/\*.*?(?:\*/|$)))[ \t\r\n\x0c]*)+").ok());
@@ -138,7 +136,7 @@ mod tests {
     use crate::processor_time::processor_time;
 
     #[test]
-    fn comments_without_an_end_are_read_once() {
+    fn unterminated_comments_are_scanned_once() {
         for piece in ["}/*", "//a\n", "}//\n/*"] {
             let of = |count: usize| {
                 let code = piece.repeat(count);
@@ -152,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nests_is_counted_with_and_without_brackets() {
+    fn nesting_is_counted_with_and_without_brackets() {
         for piece in [
             "(",
             "!",

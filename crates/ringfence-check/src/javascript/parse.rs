@@ -1,5 +1,4 @@
-//! Reads a program, and tells what Node.js refuses before it runs anything: what its grammar does not know, and names,
-//! labels and words where they may not stand.
+//! Parses a program and reports what Node.js refuses before it runs: syntax errors, misplaced names, labels and words.
 
 use super::{
     Setting, rules,
@@ -20,40 +19,37 @@ use oxc_transformer::TransformOptions;
 use ringfence_types::Language;
 use std::{ops::Range, path::Path};
 
-/// For what recurses; a thread's own would do for a quarter of what is allowed.
+/// Stack for the recursive parser and passes; a thread's own suffices for a quarter of the allowed depth.
 const STACK_BYTES: usize = 64 << 20;
 
-/// What is found of a program, with what is broken in it.
 pub(super) fn read(code: &str, language: Language, setting: Setting) -> Checked {
     stacker::grow(STACK_BYTES, || {
         let mut attempt = attempts(code, language, setting);
         let broken = |(range, what)| Finding::new(&rules::SYNTAX, range, what);
-        attempt.checked.findings.extend(attempt.objection.map(broken));
+        attempt.checked.findings.extend(attempt.error.map(broken));
         attempt.checked
     })
 }
 
-/// What a reading leads to.
 #[derive(Default)]
 struct Attempt {
-    /// Where it stops, and why.
-    objection: Option<Objection>,
+    error: Option<SyntaxError>,
     checked: Checked,
 }
 
-type Objection = (Range<usize>, String);
+type SyntaxError = (Range<usize>, String);
 
 fn attempts(code: &str, language: Language, setting: Setting) -> Attempt {
-    let start = |attempt: &Attempt| attempt.objection.as_ref().map_or(0, |(range, _)| range.start);
+    let start = |attempt: &Attempt| attempt.error.as_ref().map_or(0, |(range, _)| range.start);
     let mut farthest: Option<Attempt> = None;
     for kind in kinds(code, language, setting) {
         let attempt = attempt(code, kind, setting);
-        let Some((_, what)) = &attempt.objection else {
+        let Some((_, what)) = &attempt.error else {
             return attempt;
         };
-        // Within the function that the next reading adds it would be right.
+        // It would be valid in the function that the next attempt puts around the code.
         let returns = setting == Setting::Call && what.contains("'return' statement");
-        // The reading that gets farther is the one that was meant, or else the later one.
+        // The attempt that gets farther is the intended one; of two that get as far, the later.
         let begins = start(&attempt);
         if farthest.as_ref().is_none_or(|known| start(known) <= begins) {
             farthest = Some(attempt);
@@ -65,7 +61,7 @@ fn attempts(code: &str, language: Language, setting: Setting) -> Attempt {
     farthest.unwrap_or_default()
 }
 
-/// The ways in which a text may be run. A program is sound if it is so in one of them.
+/// The kinds of source as which a text may be run. A program is valid if it is valid as one of them.
 fn kinds(code: &str, language: Language, setting: Setting) -> Vec<SourceType> {
     let module = SourceType::ts().with_module(true);
     match (language, setting) {
@@ -80,7 +76,7 @@ fn kinds(code: &str, language: Language, setting: Setting) -> Vec<SourceType> {
 
 fn attempt(code: &str, kind: SourceType, setting: Setting) -> Attempt {
     let (begin, end) = match (kind.is_commonjs(), setting) {
-        // A call with `await` that is no module: there it may stand in a function alone.
+        // A call with `await` that is not a module: `await` is valid only in an async function there.
         (true, Setting::Call) => ("(async () => {", "\n})"),
         _ => ("", ""),
     };
@@ -91,33 +87,32 @@ fn attempt(code: &str, kind: SourceType, setting: Setting) -> Attempt {
         ..ParseOptions::default()
     };
     let mut parsed = Parser::new(&allocator, &text, kind).with_options(options).parse();
-    // What the grammar does not know.
     let unread = || parsed.panicked.then(|| (0..0, "it cannot be read".to_owned()));
-    let mut objection = objections(&parsed.diagnostics).next().or_else(unread);
-    if objection.is_none()
-        && let objection @ Some(_) = misplaced(&parsed, kind, setting)
+    let mut error = syntax_errors(&parsed.diagnostics).next().or_else(unread);
+    if error.is_none()
+        && let error @ Some(_) = misplaced(&parsed, kind, setting)
     {
         let checked = Checked::default();
-        return Attempt { objection, checked };
+        return Attempt { error, checked };
     }
-    let typed = kind.is_typescript() && objection.is_none();
+    let typed = kind.is_typescript() && error.is_none();
     let (early, mut checked) = analyze(&parsed.program);
-    objection = objection.or(early);
-    // Of what is wrong with types alone Node.js does not hear.
-    if typed && objection.is_some() && runs_without_types(&allocator, &mut parsed.program, setting) {
-        objection = None;
+    error = error.or(early);
+    // Node.js strips the types, so errors of types alone do not reach it.
+    if typed && error.is_some() && runs_without_types(&allocator, &mut parsed.program, setting) {
+        error = None;
     }
     let within = |place: &mut Range<usize>| {
         let at = |at: usize| at.saturating_sub(begin.len()).min(code.len());
         *place = at(place.start)..at(place.end);
     };
     let found = checked.findings.iter_mut().map(|finding| &mut finding.range);
-    let objected = objection.iter_mut().map(|(place, _)| place);
-    found.chain(objected).for_each(within);
-    Attempt { objection, checked }
+    let error_range = error.iter_mut().map(|(place, _)| place);
+    found.chain(error_range).for_each(within);
+    Attempt { error, checked }
 }
 
-/// Whether it is a program for Node.js as soon as its types are gone.
+/// True if the program is valid for Node.js once its types are stripped.
 fn runs_without_types<'a>(allocator: &'a Allocator, program: &mut Program<'a>, setting: Setting) -> bool {
     let (path, options) = (Path::new("main.ts"), TransformOptions::default());
     let diagnostics = strip_types(allocator, program, path, &options);
@@ -129,18 +124,18 @@ fn runs_without_types<'a>(allocator: &'a Allocator, program: &mut Program<'a>, s
         Setting::Program => attempt(&plain, SourceType::mjs(), setting),
         Setting::Call => attempts(&plain, Language::Node, setting),
     };
-    attempt.objection.is_none()
+    attempt.error.is_none()
 }
 
-/// What belongs to modules alone.
-fn misplaced(parsed: &ParserReturn<'_>, kind: SourceType, setting: Setting) -> Option<Objection> {
+/// Returns the first syntax that only modules may have, in code that is not one.
+fn misplaced(parsed: &ParserReturn<'_>, kind: SourceType, setting: Setting) -> Option<SyntaxError> {
     let record = &parsed.module_record;
     if !kind.is_module() && record.has_module_syntax {
-        // The reading as a module tells the rest.
+        // The attempt as a module reports the rest.
         let what = "`import` and `export` stand at the top of a module alone";
         return Some((0..0, what.to_owned()));
     }
-    // A session makes calls of imports; of the types nothing is left then.
+    // A session turns imports into calls; in TypeScript, exports of types vanish with the types.
     if setting == Setting::Program || !kind.is_module() || kind.is_typescript() {
         return None;
     }
@@ -154,19 +149,19 @@ fn misplaced(parsed: &ParserReturn<'_>, kind: SourceType, setting: Setting) -> O
     Some((range(span), format!("`{word}` stands outside a module")))
 }
 
-/// What the grammar knows and the language forbids, the first in the text; and what the rules find.
-fn analyze(program: &Program<'_>) -> (Option<Objection>, Checked) {
+/// Returns the first early error (accepted by the grammar, forbidden by the language), and the findings of the rules.
+fn analyze(program: &Program<'_>) -> (Option<SyntaxError>, Checked) {
     let builder = SemanticBuilder::new().with_check_syntax_error(true);
     let built = builder.with_build_nodes(true).build(program);
     let jumps = jumps_out_of_arrows(built.semantic.nodes());
-    let early = objections(&built.diagnostics)
+    let early = syntax_errors(&built.diagnostics)
         .chain(jumps)
         .min_by_key(|(range, _)| range.start);
     (early, visit(&built.semantic))
 }
 
-/// `break` and `continue` for which there is nothing but outside of an arrow function, as in a callback within a loop.
-fn jumps_out_of_arrows(nodes: &AstNodes<'_>) -> Option<Objection> {
+/// Finds a `break` or `continue` whose target is outside the arrow function around it, as in a callback within a loop.
+fn jumps_out_of_arrows(nodes: &AstNodes<'_>) -> Option<SyntaxError> {
     nodes.iter().find_map(|node| {
         let (label, word) = match node.kind() {
             AstKind::BreakStatement(jump) => (&jump.label, "break"),
@@ -187,10 +182,10 @@ fn jumps_out_of_arrows(nodes: &AstNodes<'_>) -> Option<Objection> {
     })
 }
 
-fn objections(diagnostics: &Diagnostics) -> impl Iterator<Item = Objection> {
+fn syntax_errors(diagnostics: &Diagnostics) -> impl Iterator<Item = SyntaxError> {
     diagnostics.errors().map(|error| {
         let what = error.message.trim_end_matches('.');
-        // The first place of a name that is declared twice is that of the other declaration.
+        // For a name declared twice, the first label is the other declaration.
         let place = match what.ends_with("already been declared") {
             true => error.labels.last(),
             false => error.labels.first(),
@@ -211,14 +206,14 @@ mod tests {
     use ringfence_types::Severity;
 
     #[track_caller]
-    fn refused(language: Language, setting: Setting, codes: &[&str]) {
+    fn assert_refused(language: Language, setting: Setting, codes: &[&str]) {
         for code in codes {
             assert!(broken(code, language, setting).is_some(), "{code}");
         }
     }
 
     #[track_caller]
-    fn taken(language: Language, setting: Setting, codes: &[&str]) {
+    fn assert_accepted(language: Language, setting: Setting, codes: &[&str]) {
         for code in codes {
             let found = broken(code, language, setting);
             assert!(found.is_none(), "{code}: {found:?}");
@@ -235,8 +230,8 @@ mod tests {
 
     #[rustfmt::skip]
     #[test]
-    fn names_are_declared_once_in_a_scope() {
-        let refuse: &[&str] = &[
+    fn duplicate_declarations_are_refused() {
+        let refused: &[&str] = &[
             "const a = 1; const a = 2;", "let a; let a;", "let a; var a;", "var a; let a;", "class A {} class A {}",
             "class A {} let A", "let f; function f() {}", "{ let f; function f() {} }", "{ function f() {} let f; }",
             "function f(a) { let a; }", "let a; { var a; }", "for (let i, i;;) {}",
@@ -245,7 +240,7 @@ mod tests {
             "class A { f() { this.#y } }", "class A { constructor() {} constructor() {} }",
             "({__proto__: 1, __proto__: 2})",
         ];
-        let take: &[&str] = &[
+        let accepted: &[&str] = &[
             "var a; var a;", "function f() {} function f() {}", "function f() {} var f;", "let a; { let a; }",
             "function f(a) { var a; }", "try {} catch (e) { var e; }", "if (x) { let a } else { let a }",
             "let a = 1; function f() { let a = 2; }", "switch (1) { case 1: { let x } case 2: { let x } }",
@@ -253,8 +248,8 @@ mod tests {
             "class A { get x() {} set x(v) {} }", "{ function f() {} function f() {} }",
         ];
         for setting in [Setting::Program, Setting::Call] {
-            taken(Language::Node, setting, take);
-            refused(Language::Node, setting, refuse);
+            assert_accepted(Language::Node, setting, accepted);
+            assert_refused(Language::Node, setting, refused);
         }
         let (place, what) = broken(
             "const a = 1;\nconst a = 2;",
@@ -270,13 +265,13 @@ mod tests {
 
     #[rustfmt::skip]
     #[test]
-    fn jumps_lead_to_what_is_around_them() {
-        let refuse: &[&str] = &[
+    fn break_and_continue_need_an_enclosing_target() {
+        let refused: &[&str] = &[
             "break;", "continue;", "if (x) break;", "for (;;) { f(() => { break; }) }",
             "a: for (const x of y) x.map((z) => { if (z) continue a; })", "for (;;) { f(function () { break; }) }",
             "for (;;) { break there; }", "a: { continue a; }", "a: a: ;", "switch (1) { case 1: continue; }",
         ];
-        let take: &[&str] = &[
+        let accepted: &[&str] = &[
             "for (;;) break;", "a: for (;;) { for (;;) continue a; }", "a: { break a; }",
             "switch (1) { case 1: break; }", "for (const x of y) switch (x) { case 1: continue; }", "a: ; a: ;",
             "f(() => { for (;;) { if (x) break; else continue; } })",
@@ -284,15 +279,15 @@ mod tests {
         ];
         for language in [Language::Node, Language::Typescript] {
             for setting in [Setting::Program, Setting::Call] {
-                refused(language, setting, refuse);
-                taken(language, setting, take);
+                assert_refused(language, setting, refused);
+                assert_accepted(language, setting, accepted);
             }
         }
     }
 
     #[rustfmt::skip]
     #[test]
-    fn strict_code_has_less_words() {
+    fn strict_mode_restrictions_are_applied() {
         let strict = |codes: &[&str]| -> Vec<String> {
             let plain = codes.iter().map(|code| format!("'use strict'; {code}"));
             let module = codes.iter().map(|code| format!("import 'a'; {code}"));
@@ -304,11 +299,11 @@ mod tests {
             "arguments = 1;", "var yield = 1;", "var static;", "if (a) function f() {}",
         ];
         for code in strict(codes) {
-            refused(Language::Node, Setting::Program, &[&code]);
+            assert_refused(Language::Node, Setting::Program, &[&code]);
         }
-        taken(Language::Node, Setting::Program, codes);
-        taken(Language::Node, Setting::Call, codes);
-        taken(
+        assert_accepted(Language::Node, Setting::Program, codes);
+        assert_accepted(Language::Node, Setting::Call, codes);
+        assert_accepted(
             Language::Node,
             Setting::Program,
             &[
@@ -319,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_stand_at_the_top_depends_on_how_it_runs() {
+    fn top_level_syntax_depends_on_the_setting() {
         let check = |code: &str, program: bool, call: bool| {
             let sound = |setting| broken(code, Language::Node, setting).is_none();
             assert_eq!(sound(Setting::Program), program, "a program: {code}");
@@ -348,13 +343,13 @@ mod tests {
 
     #[rustfmt::skip]
     #[test]
-    fn of_types_only_what_node_hears_is_told() {
+    fn type_errors_that_node_ignores_are_not_reported() {
         let language = Language::Typescript;
-        let refuse: &[&str] = &[
+        let refused: &[&str] = &[
             "let a: number = 1; let a: string = '';", "const a = 1 as number; class a<T> {}", "with (a) {}",
             "delete x;", "return 1;", "function f(): void { await g(); }", "class A { const x = 1 }",
         ];
-        let take: &[&str] = &[
+        let accepted: &[&str] = &[
             "interface A { a: 1 } interface A { b: 2 }", "interface A {} class A {}", "type A = 1; const A = 1;",
             "function f(a: 1): 1; function f(a: 2): 2; function f(a: any) { return a }",
             "namespace N { export const a = 1 } namespace N { export const b = 2 }", "enum E { A } enum E { B = 1 }",
@@ -364,15 +359,15 @@ mod tests {
             "const b = { a: 1 } satisfies A;",
         ];
         for setting in [Setting::Program, Setting::Call] {
-            taken(language, setting, take);
+            assert_accepted(language, setting, accepted);
         }
-        refused(language, Setting::Program, refuse);
+        assert_refused(language, Setting::Program, refused);
         let (_, what) = broken("class A { const x = 1 }", language, Setting::Program).unwrap();
         assert!(!what.ends_with('.'), "{what}");
     }
 
     #[test]
-    fn what_only_one_parser_understands_is_a_note() {
+    fn code_that_parsers_disagree_on_gives_no_warning() {
         for (code, language) in [
             ("const f = () => { g() }\n[...a].forEach(f)", Language::Node),
             ("const f = () => {}\n(1, g)()", Language::Node),
@@ -388,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_are_followed_down_to_a_depth() {
+    fn long_chains_are_parsed_up_to_a_depth() {
         for (piece, times) in [(".a", 900), ("+ 'a'", 900), (" && a", 900), ("()", 450)] {
             let code = format!("x{}; break;", piece.repeat(times));
             assert!(

@@ -1,6 +1,5 @@
-//! What an expression is, as far as that is plain: a text, or a thing of the language or of Node.js by its path
-//! (`eval`, `node:child_process.exec`), whatever names lead to it. Scopes, declarations and assignments are those of
-//! `oxc_semantic`.
+//! Resolves constant expressions to a text or to the path of an object of the language or of Node.js (`eval`,
+//! `node:child_process.exec`), through any aliases. Scopes, declarations and assignments are those of `oxc_semantic`.
 
 use super::names::{global, is_plain, joined, module};
 use crate::{lists::LISTS, unknown::UNKNOWN};
@@ -20,24 +19,24 @@ use std::{
     rc::Rc,
 };
 
-/// Expressions that are looked at for one, which may lie in each other.
+/// Maximum number of expressions visited to resolve one.
 const STEPS_MAX: u32 = 400;
 const TEXT_BYTES_MAX: usize = 4096;
-/// Longer texts and lists of names are made again each time.
+/// Longer texts and lists are not cached for a name, but computed again each time.
 const KEPT_MAX: usize = 128;
 const LIST_MAX: usize = 1024;
-/// Assignments of a name that are followed.
+/// Maximum number of declarations, and of assignments, of a name that are followed.
 const VALUES_MAX: usize = 4;
 
 #[derive(Clone)]
 pub(super) enum Known<'a> {
     Unknown,
-    /// Perhaps with [`UNKNOWN`] in it.
+    /// A text, perhaps with [`UNKNOWN`] in it.
     Text(Rc<str>),
     List(Rc<[Known<'a>]>),
-    /// A text that is computed from constants, which nothing computes here: `atob('…')`.
+    /// A text computed from constants that is not evaluated here: `atob('…')`.
     Computed,
-    /// A thing that every program can reach: `process.env`, `node:fs.rmSync`.
+    /// An object that every program can reach: `process.env`, `node:fs.rmSync`.
     Path(Rc<str>),
     /// A function or a class of the program.
     Function,
@@ -59,7 +58,7 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// A text of which every letter is known.
+    /// The text, if all of it is known.
     pub(super) fn constant(&self) -> Option<&str> {
         self.text().filter(|text| !text.contains(UNKNOWN))
     }
@@ -75,12 +74,11 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// What a module of this name is.
     fn of_module(name: Option<&str>) -> Self {
         name.map_or(Self::Unknown, |name| Self::of_path(&module(name)))
     }
 
-    /// Two values, of which it is one: what can be reached by either.
+    /// Merges two possible values of one expression; a path wins over other values.
     fn or(self, other: Self) -> Self {
         match (self, other) {
             (Self::Text(one), Self::Text(other)) if one == other => Self::Text(one),
@@ -95,7 +93,7 @@ impl<'a> Known<'a> {
     fn push_to(&self, whole: &mut String) {
         match self {
             Self::Text(text) => whole.push_str(text),
-            // Where the program stands is below the workspace.
+            // The program's own directory is within the workspace.
             Self::Path(path) if matches!(&**path, "__dirname" | "import.meta.dirname") => whole.push('.'),
             Self::Path(path) if &**path == "process.env.HOME" => whole.push('~'),
             _ => whole.push(UNKNOWN),
@@ -113,7 +111,7 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// The parts as one text; of a path, no separator follows another.
+    /// Joins the parts into one text; with the separator `/`, none is added after another.
     fn join(parts: impl Iterator<Item = Self>, between: &str) -> Self {
         let mut whole = String::new();
         for (index, part) in parts.enumerate() {
@@ -131,7 +129,7 @@ impl<'a> Known<'a> {
 
 pub(super) struct Resolver<'p, 'a> {
     semantic: &'p Semantic<'a>,
-    /// Of names; none: it is being found out, so that the name is defined by itself.
+    /// Values of names; `None` while one is being resolved, which stops a name that is defined by itself.
     values: RefCell<HashMap<SymbolId, Option<Known<'a>>>>,
     steps: Cell<u32>,
 }
@@ -145,13 +143,13 @@ impl<'p, 'a> Resolver<'p, 'a> {
         }
     }
 
-    pub(super) fn know(&self, expression: &'a Expression<'a>) -> Known<'a> {
+    pub(super) fn resolve(&self, expression: &'a Expression<'a>) -> Known<'a> {
         self.steps.set(0);
         self.expression(expression)
     }
 
-    /// Of nodes that no expression is around.
-    pub(super) fn know_node(&self, node: AstKind<'a>) -> Known<'a> {
+    /// Resolves a node that is not wrapped in an [`Expression`].
+    pub(super) fn resolve_node(&self, node: AstKind<'a>) -> Known<'a> {
         self.steps.set(0);
         match node {
             AstKind::IdentifierReference(name) => self.name(name),
@@ -240,7 +238,7 @@ impl<'p, 'a> Resolver<'p, 'a> {
         Known::join(parts.into_iter(), "")
     }
 
-    /// What a name means; none: it is global.
+    /// The symbol of a name; `None` if the name is global.
     pub(super) fn symbol(&self, name: &IdentifierReference<'a>) -> Option<SymbolId> {
         let reference = name.reference_id.get()?;
         self.semantic.scoping().get_reference(reference).symbol_id()
@@ -264,7 +262,7 @@ impl<'p, 'a> Resolver<'p, 'a> {
             _ => false,
         };
         let mut values = self.values.borrow_mut();
-        // What is too deep from here may be found from elsewhere.
+        // A value out of reach from here may be resolved from elsewhere.
         match is_long || self.steps.get() >= STEPS_MAX {
             true => values.remove(&symbol),
             false => values.insert(symbol, Some(known.clone())),
@@ -291,13 +289,13 @@ impl<'p, 'a> Resolver<'p, 'a> {
         values.fold(first, Known::or)
     }
 
-    /// Whether a name has one value, from its declaration on.
+    /// True if a name is declared once and never reassigned.
     pub(super) fn is_constant(&self, symbol: SymbolId) -> bool {
         let scoping = self.semantic.scoping();
         !scoping.symbol_is_mutated(symbol) && scoping.symbol_redeclarations(symbol).is_empty()
     }
 
-    /// The value that a declaration gives; none: it gives no value.
+    /// The value that a declaration assigns; `None` if it assigns none.
     fn declared(&self, node: NodeId, symbol: SymbolId) -> Option<Known<'a>> {
         let nodes = self.semantic.nodes();
         let imported = || Known::of_module(source(nodes.parent_kind(node)));
@@ -316,7 +314,7 @@ impl<'p, 'a> Resolver<'p, 'a> {
         })
     }
 
-    /// The part of a value that a pattern gives to a name.
+    /// The part of a value that a destructuring pattern binds to a name.
     fn part(&self, pattern: &'a BindingPattern<'a>, value: Known<'a>, symbol: SymbolId) -> Known<'a> {
         match pattern {
             BindingPattern::BindingIdentifier(_) => value,
@@ -334,21 +332,19 @@ impl<'p, 'a> Resolver<'p, 'a> {
         }
     }
 
-    /// The name that a key stands for.
     fn key(&self, key: &'a PropertyKey<'a>) -> Known<'a> {
         match key.as_expression() {
             Some(expression) => self.expression(expression),
-            None => match key.static_name() {
-                Some(name) => Known::Text(Rc::from(&*name)),
-                None => Known::Unknown,
-            },
+            None => key
+                .static_name()
+                .map_or(Known::Unknown, |name| Known::Text(Rc::from(&*name))),
         }
     }
 
     pub(super) fn property(&self, member: &'a MemberExpression<'a>) -> Option<Rc<str>> {
         match member {
             MemberExpression::ComputedMemberExpression(member) => {
-                self.know(&member.expression).constant().map(Rc::from)
+                self.resolve(&member.expression).constant().map(Rc::from)
             }
             member => member.static_property_name().map(Rc::from),
         }
@@ -379,7 +375,7 @@ impl<'p, 'a> Resolver<'p, 'a> {
             (Known::Object(object), name) if self.option_of(object, name).is_some() => {
                 self.optional(self.option_of(object, name))
             }
-            // It makes functions by its own `constructor`.
+            // The `constructor` of any value is a function, whose own `constructor` is `Function`.
             (_, "constructor") => Known::Function,
             _ => Known::Unknown,
         }
@@ -393,13 +389,13 @@ impl<'p, 'a> Resolver<'p, 'a> {
     }
 
     pub(super) fn option(&self, object: &'a Expression<'a>, name: &str) -> Option<&'a Expression<'a>> {
-        match self.know(object) {
+        match self.resolve(object) {
             Known::Object(object) => self.option_of(object, name),
             _ => None,
         }
     }
 
-    /// Whether an argument is something that the program itself says.
+    /// True if an argument is a constant of the program itself.
     fn is_written_out(&self, argument: &'a Argument<'a>) -> bool {
         let expression = match argument {
             Argument::SpreadElement(spread) => &spread.argument,
@@ -466,7 +462,6 @@ impl<'p, 'a> Resolver<'p, 'a> {
     }
 }
 
-/// The module that a declaration loads.
 pub(super) fn source(kind: AstKind<'_>) -> Option<&str> {
     match kind {
         AstKind::ImportDeclaration(import) => Some(&import.source.value),
@@ -486,6 +481,6 @@ fn returns_this(callee: &Expression<'_>) -> bool {
         return false;
     };
     let first = function.body.as_ref().and_then(|body| body.statements.first());
-    matches!(first, Some(Statement::ReturnStatement(told))
-        if matches!(told.argument, Some(Expression::ThisExpression(_))))
+    matches!(first, Some(Statement::ReturnStatement(returned))
+        if matches!(returned.argument, Some(Expression::ThisExpression(_))))
 }

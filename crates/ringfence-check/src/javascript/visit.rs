@@ -1,5 +1,4 @@
-//! One look at each node of a program: what is called, what is passed on, what is assigned, and what is written in
-//! texts.
+//! Visits each node of a program once: calls, functions passed on, assignments, and literal texts.
 
 use super::{
     effects::{Effect, effect},
@@ -26,9 +25,9 @@ use ringfence_types::{
 };
 use std::{cmp::Reverse, collections::HashSet, ops::Range, sync::LazyLock};
 
-/// Names like `_0x3f2a` from which on a program was made unreadable by a tool.
+/// Number of names like `_0x3f2a` from which on a program counts as obfuscated by a tool.
 const HEX_NAMES_MIN: usize = 6;
-/// Letters that are written as numbers, in one text.
+/// Number of letters written as escapes, in one literal, from which on it counts as obfuscated.
 const HIDDEN_LETTERS_MIN: usize = 12;
 
 pub(super) struct Visit<'p, 'a> {
@@ -37,14 +36,13 @@ pub(super) struct Visit<'p, 'a> {
     pub(super) checked: Checked,
     hex_names: HashSet<&'a str>,
     hex_name: Span,
-    /// Where texts are decoded; the last is the first in the text.
+    /// Calls that decode texts, in reverse order of the text.
     pub(super) decoders: Vec<Span>,
-    /// Where a connection is made, and where a shell is started without a text to run.
+    /// A call that makes a connection, and one that starts a shell without a command.
     pub(super) connection: Option<Span>,
     pub(super) shell: Option<Span>,
 }
 
-/// What is found of a program that was read.
 pub(super) fn visit(semantic: &Semantic<'_>) -> Checked {
     let mut visit = Visit {
         semantic,
@@ -57,14 +55,14 @@ pub(super) fn visit(semantic: &Semantic<'_>) -> Checked {
         shell: None,
     };
     let nodes: Vec<&AstNode<'_>> = semantic.nodes().iter().collect();
-    // What is inside comes first: of two findings at one place it is the plainer.
+    // Inner nodes come first: of two findings at one place theirs is the plainer one.
     for node in nodes.into_iter().rev() {
         visit.node(node.id(), node.kind());
         count(node.kind(), &mut visit.checked.analysis);
     }
-    visit.whole();
+    visit.finish();
     let mut checked = visit.checked;
-    // `require('x').y()` begins where `require('x')` does; the worse of the two is told, or else the plainer.
+    // `require('x').y()` begins where `require('x')` does; the more severe finding is kept, or else the plainer one.
     let findings = &mut checked.findings;
     findings.sort_by_key(|found| (found.range.start, found.rule.id, Reverse(found.severity)));
     findings.dedup_by_key(|found| (found.range.start, found.rule.id));
@@ -99,7 +97,7 @@ impl<'a> Visit<'_, 'a> {
             AstKind::ImportExpression(import) => self.loaded(import.span, "import", Some(&import.source)),
             AstKind::IdentifierReference(name) => {
                 self.identifier(name.span, &name.name);
-                // Most names are those of the program's own values.
+                // Of global names, `passed_on` reports only `eval`.
                 if self.resolver.symbol(name).is_some() || name.name == "eval" {
                     self.passed_on(id, kind);
                 }
@@ -114,14 +112,14 @@ impl<'a> Visit<'_, 'a> {
             AstKind::BinaryExpression(_) => {
                 let around = self.semantic.nodes().parent_kind(id);
                 if !matches!(around, AstKind::BinaryExpression(_))
-                    && let Known::Text(text) = self.resolver.know_node(kind)
+                    && let Known::Text(text) = self.resolver.resolve_node(kind)
                 {
                     self.text(kind.span(), &text);
                 }
             }
             AstKind::ObjectProperty(pair) => {
                 if let Some("host" | "hostname") = pair.key.static_name().as_deref() {
-                    self.addressed(&pair.value);
+                    self.add_host(&pair.value);
                 }
             }
             kind => {
@@ -148,14 +146,13 @@ impl<'a> Visit<'_, 'a> {
         }
     }
 
-    /// A host that is connected to.
-    pub(super) fn addressed(&mut self, host: &'a Expression<'a>) {
-        if let Known::Text(text) = self.resolver.know(host) {
+    /// Records the host of a connection, if it is known.
+    pub(super) fn add_host(&mut self, host: &'a Expression<'a>) {
+        if let Known::Text(text) = self.resolver.resolve(host) {
             domains::of_address(&text, &mut self.checked.hosts);
         }
     }
 
-    /// A module is loaded by a name that is known.
     pub(super) fn imported(&mut self, span: Span, name: &str) {
         self.checked.imports.insert(name.to_owned());
         if name.ends_with(".node") {
@@ -169,12 +166,12 @@ impl<'a> Visit<'_, 'a> {
         }
     }
 
-    /// A function that does harm, given to others under another name.
+    /// Reports a dangerous function that is passed on as a value.
     fn passed_on(&mut self, id: NodeId, kind: AstKind<'a>) {
-        if self.is_told_elsewhere(id) {
+        if self.is_reported_elsewhere(id) {
             return;
         }
-        let known = self.resolver.know_node(kind);
+        let known = self.resolver.resolve_node(kind);
         let Some(path) = known.path() else {
             return;
         };
@@ -188,8 +185,8 @@ impl<'a> Visit<'_, 'a> {
         self.add(kind.span(), rule, what);
     }
 
-    /// When it is called, or as a part of a longer path, or by the name that it is given.
-    fn is_told_elsewhere(&self, id: NodeId) -> bool {
+    /// True if reported elsewhere (callee, part of a longer path, value of a constant), assigned, or in a `typeof`.
+    fn is_reported_elsewhere(&self, id: NodeId) -> bool {
         let nodes = self.semantic.nodes();
         let mut at = id;
         while let AstKind::ParenthesizedExpression(_)
@@ -231,12 +228,12 @@ impl<'a> Visit<'_, 'a> {
         }
     }
 
-    /// `x.__proto__`, `x.constructor.prototype`, `Object.prototype`, `Array.prototype`
+    /// Matches `x.__proto__`, `x.constructor.prototype`, `Object.prototype`, `Array.prototype`.
     pub(super) fn shared_prototype(&self, expression: &'a Expression<'a>) -> Option<String> {
         let expression = expression.get_inner_expression();
-        let is_shared = |expression| self.resolver.know(expression).path().is_some_and(is_shared_class);
+        let is_shared = |class| self.resolver.resolve(class).path().is_some_and(is_shared_class);
         let Some(member) = expression.as_member_expression() else {
-            let known = self.resolver.know(expression);
+            let known = self.resolver.resolve(expression);
             let class = known.path()?.strip_suffix(".prototype")?;
             return is_shared_class(class).then(|| format!("{class}.prototype"));
         };
@@ -261,23 +258,23 @@ impl<'a> Visit<'_, 'a> {
         if written.len() < 6 {
             return;
         }
-        match self.resolver.know_node(kind) {
+        match self.resolver.resolve_node(kind) {
             Known::Text(text) => self.text(kind.span(), &text),
-            // Longer than is kept.
+            // Longer than the resolver keeps.
             _ => domains::of(written, &mut self.checked.hosts),
         }
     }
 
     fn text(&mut self, span: Span, text: &str) {
         domains::of(text, &mut self.checked.hosts);
-        if credentials::kept_at(&text.replace(UNKNOWN, "~")) == Some(Secret::Certain) {
+        if credentials::secret_at(&text.replace(UNKNOWN, "~")) == Some(Secret::Certain) {
             let what = format!("`{}` is named", shown(text));
             self.add(span, &rules::CREDENTIAL_PATH, what);
         }
     }
 
-    /// What the program as a whole tells.
-    fn whole(&mut self) {
+    /// Adds findings about the program as a whole.
+    fn finish(&mut self) {
         if self.hex_names.len() >= HEX_NAMES_MIN {
             let what = format!("{} names are numbers", self.hex_names.len());
             self.add(self.hex_name, &rules::OBFUSCATION, what);
@@ -310,7 +307,7 @@ fn count(kind: AstKind<'_>, analysis: &mut Analysis) {
     }
 }
 
-/// How many letters of a text are written as numbers though they could be written as themselves.
+/// Counts printable ASCII letters of a literal that are written as escapes.
 fn hidden_letters(literal: &str) -> usize {
     static ESCAPES: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"\\(?:x|u00)(?:2[1-9A-Fa-f]|[3-6][0-9A-Fa-f]|7[0-9A-Ea-e])").ok());

@@ -1,13 +1,12 @@
-//! Imports that are missing. An import is added only where a name is bound nowhere in the program and nothing can bind
-//! it out of sight, where all uses of the name agree on what it is, and where the rules allow the module; and then
-//! nothing but the import changes. A program that works without the import must work with it: where an error about a
-//! name may be caught nothing is added, and a module that may not be installed is added only for a use outside of all
-//! functions and branches. Names that stay undefined are told.
+//! Adds missing imports. An import is added only if the name is bound nowhere and no code can bind it invisibly, if all
+//! its uses agree on the import, and if the rules allow the module; no other code changes. A program that works without
+//! the import must also work with it: none is added where an error about the name may be caught, and for a module that
+//! may not be installed only with a use outside of all functions and branches. Names that stay undefined are reported.
 
 mod place;
 
 use super::{
-    names::{Kind, NameRead, Names, Resolution, Watch},
+    names::{Catcher, Kind, NameRead, Names, Resolution},
     profile::is_standard,
     resolve::{Meaning, Meanings},
     spine::spine_of,
@@ -28,52 +27,48 @@ use std::{
 };
 
 const PATCHES_MAX: usize = 100;
-/// The rest is said by the first of them.
 const NAMES_MAX: usize = 200;
-/// More uses of one name tell nothing new.
+/// Maximum number of uses of one name considered; more add no information.
 const USES_MAX: usize = 1000;
-/// Errors about names are these.
-const CATCHING: &[&str] = &["NameError", "Exception", "BaseException"];
+const NAME_ERROR_TYPES: &[&str] = &["NameError", "Exception", "BaseException"];
 
-/// What is missing, and how it can be had.
 #[derive(Debug, Default)]
 pub(super) struct Missing {
     pub(super) findings: Vec<Finding>,
     pub(super) fix: Option<Fix>,
 }
 
-/// A name that the program does not have.
 #[derive(Debug, Default)]
-struct Wanted<'a> {
+struct UndefinedName<'a> {
     uses: Vec<Usage<'a>>,
-    /// The first place that runs as soon as the program does.
-    at_once: Option<TextRange>,
+    /// The first use outside of functions.
+    immediate: Option<TextRange>,
     in_function: Option<TextRange>,
-    /// Its absence may go unnoticed: `try: name() except Exception: ...`.
-    watched: bool,
-    /// Some use is evaluated whenever the program runs.
+    /// The error about the name may be caught: `try: name() except Exception: ...`.
+    may_be_caught: bool,
+    /// At least one use is evaluated whenever the program runs.
     certain: bool,
 }
 
-/// Looks for names that a program without syntax errors does not have.
-pub(super) fn look(
+/// Finds names that a program without syntax errors does not define.
+pub(super) fn find_missing(
     code: &str,
     parsed: &Parsed<ModModule>,
     names: &Names<'_>,
-    asked: &CodeQuestion,
+    question: &CodeQuestion,
 ) -> Missing {
-    let is_bound_out_of_sight = !names.stars.is_empty() || names.binds_by_text;
-    if is_bound_out_of_sight || names.expects_name_errors || names.unresolved().next().is_none() {
+    let has_invisible_bindings = !names.stars.is_empty() || names.has_dynamic_bindings;
+    if has_invisible_bindings || names.reads_name_error || names.unresolved().next().is_none() {
         return Missing::default();
     }
     let bound: HashSet<&str> = names.bound().collect();
-    let mut wanted = wanted(names);
-    let known: BTreeMap<&str, String> = wanted
+    let mut undefined = undefined_names(names);
+    let known: BTreeMap<&str, String> = undefined
         .iter()
-        .filter_map(|(name, wanted)| Some((*name, import_of(name, wanted, asked)?)))
+        .filter_map(|(name, undefined)| Some((*name, import_of(name, undefined, question)?)))
         .collect();
     let safe = known.iter().filter(|(name, statement)| {
-        asked.auto_fix && !bound.contains(*name) && is_safe(&wanted[*name], statement, asked)
+        question.auto_fix && !bound.contains(*name) && is_safe(&undefined[*name], statement, question)
     });
     let patch = |(name, statement): (&&str, &String)| Patch {
         name: (*name).to_owned(),
@@ -88,39 +83,39 @@ pub(super) fn look(
     };
     let fix = fixed.map(|code| Fix { patches, code });
     let fixed = fix.as_ref().map_or(&[][..], |fix| fix.patches.as_slice());
-    wanted.retain(|name, _| fixed.iter().all(|patch| patch.name != *name));
+    undefined.retain(|name, _| fixed.iter().all(|patch| patch.name != *name));
     // In a session an earlier call may have defined the name.
-    let told = wanted.iter().filter(|_| !asked.is_fragment);
-    let mut findings: Vec<Finding> = told
-        .filter_map(|(name, wanted)| finding(name, wanted, known.get(name), asked))
+    let reported = undefined.iter().filter(|_| !question.is_fragment);
+    let mut findings: Vec<Finding> = reported
+        .filter_map(|(name, undefined)| finding(name, undefined, known.get(name), question))
         .collect();
     findings.sort_by_key(|finding| Reverse(finding.severity));
     findings.truncate(NAMES_MAX);
     Missing { findings, fix }
 }
 
-fn wanted<'a>(names: &Names<'a>) -> BTreeMap<&'a str, Wanted<'a>> {
-    let watches = catching(names);
-    // What is in a function may be called where an error about a name may be caught.
-    let mut handlers = names.watches.iter().zip(&watches[1..]);
-    let is_any_watched =
-        handlers.any(|((watch, _), catches)| *catches && !matches!(watch, Watch::Manager(_)));
-    let mut wanted: BTreeMap<&str, Wanted<'_>> = BTreeMap::new();
+fn undefined_names<'a>(names: &Names<'a>) -> BTreeMap<&'a str, UndefinedName<'a>> {
+    let catching = catching(names);
+    // A function may be called where an error about a name may be caught.
+    let mut handlers = names.catchers.iter().zip(&catching[1..]);
+    let has_catching_handler =
+        handlers.any(|((catcher, _), catches)| *catches && !matches!(catcher, Catcher::Manager(_)));
+    let mut undefined: BTreeMap<&str, UndefinedName<'_>> = BTreeMap::new();
     for read in names.unresolved() {
-        let entry = wanted.entry(read.name).or_default();
+        let entry = undefined.entry(read.name).or_default();
         let in_function = names.is_in_function(read.scope);
         let first = match in_function {
             true => &mut entry.in_function,
-            false => &mut entry.at_once,
+            false => &mut entry.immediate,
         };
         *first = first.or(Some(read.range));
-        entry.watched |= watches[read.at.watch] || in_function && is_any_watched;
-        entry.certain |= !read.at.conditional;
+        entry.may_be_caught |= catching[read.context.catcher] || in_function && has_catching_handler;
+        entry.certain |= !read.context.conditional;
         if entry.uses.len() < USES_MAX {
             entry.uses.push(usage(read));
         }
     }
-    wanted
+    undefined
 }
 
 fn usage<'a>(read: &NameRead<'a>) -> Usage<'a> {
@@ -130,28 +125,28 @@ fn usage<'a>(read: &NameRead<'a>) -> Usage<'a> {
     match spine.get(1) {
         Some(Expr::Attribute(_)) => Usage::Attributes(names.take(ATTRIBUTES_MAX).collect()),
         Some(Expr::Call(_)) => Usage::Called,
-        None if read.at.decorates => Usage::Called,
+        None if read.context.is_decorator => Usage::Called,
         _ => Usage::Bare,
     }
 }
 
-/// Of each watch, whether it may catch an error about a name; the first stands for no watch.
+/// For each catcher, true if it or one around it may catch an error about a name. The first element stands for none.
 fn catching<'a>(names: &Names<'a>) -> Vec<bool> {
     let resolver = Meanings::new(names);
     let may_catch = |types: &'a [Expr]| types.iter().any(|kind| may_catch(kind, names, &resolver));
     let mut catching = vec![false];
-    for (watch, around) in &names.watches {
-        let catches = match watch {
-            Watch::Return => true,
-            Watch::Handler(types) => types.is_empty() || may_catch(types),
-            Watch::Manager(manager) => matches!(own_kind(manager, names), Some(Kind::Class | Kind::Function)),
+    for (catcher, around) in &names.catchers {
+        let catches = match catcher {
+            Catcher::Return => true,
+            Catcher::Handler(types) => types.is_empty() || may_catch(types),
+            Catcher::Manager(expr) => matches!(own_kind(expr, names), Some(Kind::Class | Kind::Function)),
         };
         catching.push(catches || catching[*around]);
     }
     catching
 }
 
-/// Whether a handler of this type may catch an error about a name. What is not known may.
+/// True if a handler of this type may catch an error about a name, or if the type is unknown.
 fn may_catch<'a>(kind: &'a Expr, names: &Names<'a>, resolver: &Meanings<'a, '_>) -> bool {
     let spine = spine_of(kind);
     let root = spine[0].as_name_expr().and_then(|root| names.read_at(root.range));
@@ -159,13 +154,13 @@ fn may_catch<'a>(kind: &'a Expr, names: &Names<'a>, resolver: &Meanings<'a, '_>)
         return true;
     };
     match resolver.of(kind) {
-        Meaning::Builtin(name) => CATCHING.contains(&name),
+        Meaning::Builtin(name) => NAME_ERROR_TYPES.contains(&name),
         Meaning::Path(path) => {
             let (module, name) = path.rsplit_once('.').unwrap_or_default();
             let root = module.split('.').next().unwrap_or_default();
-            !is_standard(root) || CATCHING.contains(&name)
+            !is_standard(root) || NAME_ERROR_TYPES.contains(&name)
         }
-        // To ask for it fails by itself, and no error about a name is one of the program's own kinds.
+        // An undefined type fails by itself, and an error about a name is of no class of the program's own.
         _ => {
             let is_own = matches!(own_kind(kind, names), Some(Kind::Class));
             read.resolution != Resolution::Unresolved && !is_own
@@ -178,51 +173,51 @@ fn own_kind<'a>(expr: &Expr, names: &Names<'a>) -> Option<Kind<'a>> {
     binding.only_kind().copied()
 }
 
-/// The import that a name stands for, a narrower one where the rules have only that.
-fn import_of(name: &str, wanted: &Wanted<'_>, asked: &CodeQuestion) -> Option<String> {
-    let statement = well_known::statement(name, &wanted.uses, &asked.known_imports)?;
-    match well_known::narrower(name, &wanted.uses) {
-        Some(narrower) if !allows(asked, &statement) && allows(asked, &narrower) => Some(narrower),
+/// Returns the import for a name, or a narrower one if the rules allow only that.
+fn import_of(name: &str, undefined: &UndefinedName<'_>, question: &CodeQuestion) -> Option<String> {
+    let statement = well_known::statement(name, &undefined.uses, &question.known_imports)?;
+    match well_known::narrower(name, &undefined.uses) {
+        Some(narrower) if !allows(question, &statement) && allows(question, &narrower) => Some(narrower),
         _ => Some(statement),
     }
 }
 
-fn allows(asked: &CodeQuestion, statement: &str) -> bool {
-    let imports = asked.rules.imports.as_ref();
+fn allows(question: &CodeQuestion, statement: &str) -> bool {
+    let imports = question.rules.imports.as_ref();
     imports.is_none_or(|allowed| well_known::is_allowed(statement, allowed))
 }
 
-/// Whether a program that works without the import works with it.
-fn is_safe(wanted: &Wanted<'_>, statement: &str, asked: &CodeQuestion) -> bool {
+/// True if a program that works without the import also works with it.
+fn is_safe(undefined: &UndefinedName<'_>, statement: &str, question: &CodeQuestion) -> bool {
+    let local = &question.local_modules;
     let is_local = well_known::imported(statement).into_iter().any(|(module, _)| {
-        let (root, local) = (module.split('.').next().unwrap_or_default(), &asked.local_modules);
-        local.contains(root) || local.contains(module)
+        local.contains(module.split('.').next().unwrap_or_default()) || local.contains(module)
     });
     !is_local
-        && !wanted.watched
-        && allows(asked, statement)
-        && (wanted.certain || well_known::is_standard(statement))
+        && !undefined.may_be_caught
+        && allows(question, statement)
+        && (undefined.certain || well_known::is_standard(statement))
 }
 
-/// One for each name: where it is read as soon as the program runs, or else in a function, which may never be called.
+/// Returns the finding at a name's first use outside of functions, or else in a function, which may never be called.
 fn finding(
     name: &str,
-    wanted: &Wanted<'_>,
+    undefined: &UndefinedName<'_>,
     statement: Option<&String>,
-    asked: &CodeQuestion,
+    question: &CodeQuestion,
 ) -> Option<Finding> {
-    let places = match wanted.uses.len() {
+    let places = match undefined.uses.len() {
         0 | 1 => String::new(),
         count => format!(", which is read in {count} places,"),
     };
-    let hint = statement.map(|statement| match allows(asked, statement) {
+    let hint = statement.map(|statement| match allows(question, statement) {
         true => format!("Add `{statement}`."),
         false => format!("`{statement}` would define it, but the profile does not have that module."),
     });
     Some(Finding {
-        range: wanted.at_once.or(wanted.in_function)?.to_std_range(),
+        range: undefined.immediate.or(undefined.in_function)?.to_std_range(),
         rule: &UNDEFINED_NAME,
-        severity: match wanted.at_once {
+        severity: match undefined.immediate {
             Some(_) => Severity::Warning,
             None => Severity::Info,
         },

@@ -1,4 +1,4 @@
-//! What a module consists of: functions, classes, imports, decisions, and the hosts that it names.
+//! Counts of a module: functions, classes and decisions; its imports and the hosts that it names.
 
 use crate::{domains, lists::LISTS, rule::Checked};
 use ruff_python_ast::{
@@ -7,14 +7,13 @@ use ruff_python_ast::{
 use ruff_text_size::{Ranged, TextSize};
 use std::{borrow::Cow, collections::HashSet};
 
-/// The most imports that are listed.
 const IMPORTS_MAX: usize = 1000;
 
-/// What the walk over a module counts. Lines and characters are counted elsewhere.
+/// Counts of the walk over a module. Lines and characters are counted elsewhere.
 #[derive(Debug, Default)]
 pub(super) struct Metrics {
     found: Checked,
-    /// Where texts begin that are parts of a sum, which is read as a whole.
+    /// Start offsets of strings that are terms of a sum, which is read as a whole.
     joined: HashSet<TextSize>,
 }
 
@@ -25,16 +24,16 @@ impl Metrics {
             Stmt::ClassDef(_) => self.found.analysis.classes += 1,
             Stmt::If(branch) => {
                 let clauses = branch.elif_else_clauses.iter();
-                self.decide(1 + clauses.filter(|clause| clause.test.is_some()).count());
+                self.add_decisions(1 + clauses.filter(|clause| clause.test.is_some()).count());
             }
-            Stmt::For(_) | Stmt::While(_) | Stmt::Assert(_) => self.decide(1),
-            Stmt::Try(attempt) => self.decide(attempt.handlers.len()),
+            Stmt::For(_) | Stmt::While(_) | Stmt::Assert(_) => self.add_decisions(1),
+            Stmt::Try(attempt) => self.add_decisions(attempt.handlers.len()),
             Stmt::Match(choice) => {
                 let any =
                     |pattern: &Pattern| matches!(pattern, Pattern::MatchAs(any) if any.pattern.is_none());
                 let cases = choice.cases.iter();
-                let decide = cases.filter(|case| case.guard.is_some() || !any(&case.pattern));
-                self.decide(decide.count());
+                let decisions = cases.filter(|case| case.guard.is_some() || !any(&case.pattern));
+                self.add_decisions(decisions.count());
             }
             Stmt::Import(import) => {
                 for alias in &import.names {
@@ -56,18 +55,17 @@ impl Metrics {
         }
     }
 
-    pub(super) fn decide(&mut self, count: usize) {
+    pub(super) fn add_decisions(&mut self, count: usize) {
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         let complexity = &mut self.found.analysis.cyclomatic_complexity;
         *complexity = complexity.saturating_add(count);
     }
 
-    /// What stands at the beginning of a spine.
     pub(super) fn expression(&mut self, expr: &Expr) {
         match expr {
             Expr::Lambda(_) => self.found.analysis.functions += 1,
-            Expr::If(_) => self.decide(1),
-            Expr::BoolOp(operation) => self.decide(operation.values.len().saturating_sub(1)),
+            Expr::If(_) => self.add_decisions(1),
+            Expr::BoolOp(operation) => self.add_decisions(operation.values.len().saturating_sub(1)),
             Expr::BytesLiteral(bytes) => {
                 let bytes: Vec<u8> = bytes.value.bytes().collect();
                 domains::of(&String::from_utf8_lossy(&bytes), &mut self.found.hosts);
@@ -79,7 +77,7 @@ impl Metrics {
         }
     }
 
-    /// `'https://' + 'example.com' + path`: texts side by side are one text, anything else is a hole in it.
+    /// Adds the hosts of a sum as `'https://' + 'example.com' + path`: strings are joined, other terms placeholders.
     pub(super) fn sum(&mut self, operation: &ExprBinOp) {
         let mut terms = vec![&*operation.right];
         let mut left = &*operation.left;
@@ -99,7 +97,7 @@ impl Metrics {
         domains::of(&joined, &mut self.found.hosts);
     }
 
-    /// A call of a function that may be known by its way from a module.
+    /// Adds the hosts in the arguments of a call; `path` is the function's path from a module, if it is known.
     pub(super) fn call(&mut self, call: &ExprCall, path: Option<&str>) {
         let (receiver, name) = match &*call.func {
             Expr::Name(name) => (None, name.id.as_str()),
@@ -136,12 +134,12 @@ impl Metrics {
     }
 
     pub(super) fn conclude(mut self) -> Checked {
-        self.decide(1);
+        self.add_decisions(1);
         self.found
     }
 }
 
-/// `ssh.connect('example.com', username='me')`, `client.connect('example.com', 1883)`.
+/// True for `ssh.connect('example.com', username='me')` and `client.connect('example.com', 1883)`.
 fn is_login(call: &ExprCall) -> bool {
     let (second, keywords) = (call.arguments.args.get(1), call.arguments.keywords.iter());
     let mut words = keywords.filter_map(|keyword| keyword.arg.as_deref());
@@ -151,13 +149,13 @@ fn is_login(call: &ExprCall) -> bool {
 fn text_of(expression: &Expr) -> Option<Cow<'_, str>> {
     match expression {
         Expr::StringLiteral(text) => Some(Cow::Borrowed(text.value.to_str())),
-        Expr::FString(text) => Some(Cow::Owned(with_holes(text))),
+        Expr::FString(text) => Some(Cow::Owned(with_placeholders(text))),
         _ => None,
     }
 }
 
-/// The text of an f-string, `{}` for what is put into it.
-fn with_holes(text: &ExprFString) -> String {
+/// Returns the text of an f-string, with `{}` for each interpolation.
+fn with_placeholders(text: &ExprFString) -> String {
     let mut joined = String::new();
     for part in text.value.iter() {
         match part {
@@ -180,7 +178,7 @@ mod tests {
     use ringfence_types::{Analysis, Profile};
 
     fn measured(code: &str) -> Analysis {
-        let checked = crate::python::check(code, &crate::python::tests::asked(Profile::Unrestricted));
+        let checked = crate::python::check(code, &crate::python::tests::question(Profile::Unrestricted));
         crate::verdict::conclude(code, checked).validation.analysis
     }
 
@@ -267,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deep_tree_needs_no_stack() {
+    fn metrics_of_a_deep_tree_need_no_stack() {
         let code = format!("x = {}", vec!["'a'"; 2000].join(" + "));
         assert_eq!(measured(&code).cyclomatic_complexity, 1);
         let code = format!("x = {}a{}", "[".repeat(150), "]".repeat(150));

@@ -1,18 +1,17 @@
-//! Which modules one reaches as an attribute of another: `uuid.os` is `os`. What a module imports at its top is an
-//! attribute of it, so a list of modules that may be imported means little without this one.
+//! Modules that are attributes of other modules: `uuid.os` is `os`. A module that another one imports at its top level
+//! becomes its attribute, so a list of allowed imports means little without these.
 
 use super::profile::is_standard;
 use crate::lists::LISTS;
 
-/// The name, if it is such a module.
-pub(crate) fn is_grave(name: &str) -> Option<&'static str> {
+pub(crate) fn dangerous_module(name: &str) -> Option<&'static str> {
     LISTS.grave_modules.get(name).copied()
 }
 
-/// The module that an attribute of a module is. One that is called as a grave module is taken for it, in whatever
-/// package: `numpy.os`, `requests.sessions._sys`.
+/// Returns the module that an attribute of a module is. An attribute with the name of a dangerous module counts as that
+/// module in any package: `numpy.os`, `requests.sessions._sys`.
 pub(crate) fn module_at(module: &str, attribute: &str) -> Option<&'static str> {
-    // A class, but one that opens any file.
+    // This is a class, but one that opens any file.
     if (module, attribute) == ("json.tool", "Path") {
         return Some("pathlib.Path");
     }
@@ -24,7 +23,7 @@ pub(crate) fn module_at(module: &str, attribute: &str) -> Option<&'static str> {
     let name = attribute.trim_start_matches('_');
     let root = module.split('.').next().unwrap_or(module);
     let may_hold = last.trim_start_matches('_') != name && is_standard(root);
-    is_grave(name).or_else(|| LISTS.held_modules.get(name).filter(|_| may_hold).copied())
+    dangerous_module(name).or_else(|| LISTS.held_modules.get(name).filter(|_| may_hold).copied())
 }
 
 #[cfg(test)]
@@ -32,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_module_is_known_by_the_names_that_others_give_it() {
+    fn modules_are_recognized_as_attributes_of_others() {
         let check = |module, attribute, expect| {
             assert_eq!(module_at(module, attribute), expect, "{module}.{attribute}")
         };
@@ -53,8 +52,8 @@ mod tests {
     }
 
     #[test]
-    fn a_grave_module_is_known_by_its_name() {
-        assert_eq!(is_grave("os"), Some("os"));
-        assert_eq!(is_grave("math"), None);
+    fn dangerous_module_is_recognized_by_its_name() {
+        assert_eq!(dangerous_module("os"), Some("os"));
+        assert_eq!(dangerous_module("math"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Which scope binds each name of a module, and by what, as the interpreter's compiler finds it out. A name that is
+//! Resolves each name of a module to its scope and bindings, by the rules of the interpreter's compiler. A name that is
 //! bound anywhere in a scope is bound in all of it.
 
 mod bind;
@@ -14,10 +14,10 @@ use ruff_text_size::TextRange;
 use std::collections::HashMap;
 
 const MODULE: usize = 0;
-/// Of a binding, so many kinds are kept.
+/// Maximum number of kinds kept for one binding.
 const KINDS_MAX: usize = 8;
-/// Reading one of these means that names may be bound out of sight.
-const BINDS_BY_TEXT: &[&str] = &["exec", "eval", "globals", "vars", "locals", "__builtins__"];
+/// Builtins that may bind names in ways that the code does not show.
+const DYNAMIC_BINDERS: &[&str] = &["exec", "eval", "globals", "vars", "locals", "__builtins__"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ScopeKind {
@@ -25,17 +25,16 @@ enum ScopeKind {
     Class,
     Function(bool),
     Lambda,
-    Comprehension(Runs),
-    /// `[T]` of a function, a class or a type: unlike a function it sees the class around it.
+    Comprehension(Mode),
+    /// `[T]` of a function, a class or a type: unlike a function, it sees the names of the class around it.
     TypeParameters,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Runs {
-    Now,
+enum Mode {
+    Sync,
     Async,
-    /// It is a generator.
-    Later,
+    Generator,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,11 +47,10 @@ enum Declared {
 struct Scope<'a> {
     kind: ScopeKind,
     parent: usize,
-    /// By `global` and `nonlocal`, with the statement.
+    /// Names declared by `global` and `nonlocal`, with the range of the statement.
     declared: HashMap<&'a str, (Declared, TextRange)>,
 }
 
-/// How a name comes to be bound.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind<'a> {
     /// `import a.b as x` binds `a.b`, `import a.b` binds `a`, `from a import b` binds `b` of `a`.
@@ -66,28 +64,28 @@ pub(crate) enum Kind<'a> {
     Other,
 }
 
-/// A name in a scope, with what binds it there.
+/// A name in a scope, with its bindings there.
 #[derive(Debug, Default)]
 pub(crate) struct Binding<'a> {
     scope: usize,
-    /// The first of them, without repeated imports of the same.
+    /// The first ways in which the name is bound, without repeated imports of the same thing.
     pub(crate) kinds: Vec<Kind<'a>>,
     times: u32,
-    /// By `del`, or at the end of an `except ... as`.
+    /// The name is unbound by `del` or at the end of an `except ... as`.
     deleted: bool,
-    /// From there on it is bound whatever happens.
-    sure: Option<u32>,
+    /// Offset after which the name is certainly bound.
+    certain_from: Option<u32>,
 }
 
 impl<'a> Binding<'a> {
-    /// If there is exactly one way in which it is bound.
+    /// Returns the way in which the name is bound, if there is exactly one.
     pub(crate) fn only_kind(&self) -> Option<&Kind<'a>> {
         let only = self.times == 1 && !self.deleted;
         self.kinds.first().filter(|_| only)
     }
 
-    fn join(&mut self, kind: Kind<'a>, sure: Option<u32>) {
-        self.sure = self.sure.into_iter().chain(sure).min();
+    fn join(&mut self, kind: Kind<'a>, from: Option<u32>) {
+        self.certain_from = self.certain_from.into_iter().chain(from).min();
         let import = |kind: &Kind<'a>| match kind {
             Kind::Import(module, name) => Some((*module, *name)),
             _ => None,
@@ -107,29 +105,28 @@ impl<'a> Binding<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Star<'a> {
     pub(crate) module: &'a str,
-    /// From there on its names are bound.
+    /// Offset after which its names are bound.
     end: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resolution {
     Builtin,
-    /// A place in the table of bindings.
+    /// An index into the table of bindings.
     Binding(usize),
     Unresolved,
 }
 
-/// What is around a name that is read.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Circumstances {
-    /// It is in an annotation that the interpreter never evaluates.
-    never: bool,
-    /// It is not evaluated whenever the program runs.
+pub(crate) struct ReadContext {
+    /// The name is in an annotation that the interpreter never evaluates.
+    skipped: bool,
+    /// A run of the program may not evaluate the name.
     pub(crate) conditional: bool,
-    /// It is a decorator, and so called.
-    pub(crate) decorates: bool,
-    /// What may catch its error: a place in the list, from 1.
-    pub(crate) watch: usize,
+    /// The name is a decorator, and so it is called.
+    pub(crate) is_decorator: bool,
+    /// The innermost statement that may catch its error: an index into `catchers`, from 1; 0 for none.
+    pub(crate) catcher: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -137,17 +134,17 @@ pub(crate) struct NameRead<'a> {
     pub(crate) name: &'a str,
     pub(crate) range: TextRange,
     pub(crate) scope: usize,
-    /// The expression that begins with it: `a.b()` for `a`.
+    /// The expression that begins with the name: `a.b()` for `a`.
     pub(crate) whole: &'a Expr,
-    pub(crate) at: Circumstances,
+    pub(crate) context: ReadContext,
     pub(crate) resolution: Resolution,
-    /// What it means while the binding is not there yet, or no more: `eval` before `eval = None`.
-    pub(crate) otherwise: Option<Resolution>,
+    /// The resolution while the binding does not exist yet, or no longer: `eval` before `eval = None`.
+    pub(crate) fallback: Option<Resolution>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Watch<'a> {
-    /// `except` with these types; none: with all.
+pub(crate) enum Catcher<'a> {
+    /// `except` with these types; without any, it catches all.
     Handler(&'a [Expr]),
     /// `with manager():`.
     Manager(&'a Expr),
@@ -160,20 +157,20 @@ pub(crate) struct Names<'a> {
     scopes: Vec<Scope<'a>>,
     pub(crate) bindings: Vec<Binding<'a>>,
     index: HashMap<(usize, &'a str), usize>,
-    /// By position.
+    /// Ordered by position.
     reads: Vec<NameRead<'a>>,
-    /// Star imports, in the order of the text.
+    /// Star imports, in the order of the code.
     pub(crate) stars: Vec<Star<'a>>,
-    /// Names may be bound that no binding shows: by `exec`, `globals()['x'] = 1`.
-    pub(crate) binds_by_text: bool,
-    /// Each with the one around it.
-    pub(crate) watches: Vec<(Watch<'a>, usize)>,
-    /// `NameError` is read: the program is ready for names that are absent.
-    pub(crate) expects_name_errors: bool,
+    /// Names may be bound that `bindings` does not contain: by `exec`, `globals()['x'] = 1`.
+    pub(crate) has_dynamic_bindings: bool,
+    /// Each with the index of the one around it, from 1; 0 for none.
+    pub(crate) catchers: Vec<(Catcher<'a>, usize)>,
+    /// The program reads `NameError`, and so expects that names may be absent.
+    pub(crate) reads_name_error: bool,
 }
 
 impl<'a> Names<'a> {
-    /// Those of a module whose nesting was looked at, with what the compiler of a version refuses.
+    /// Resolves the names of a module whose nesting is checked, and returns the errors of this version's compiler.
     pub(crate) fn compiled(
         module: &'a ModModule,
         code: &'a str,
@@ -192,28 +189,28 @@ impl<'a> Names<'a> {
         unbound.sort_by_key(|finding| finding.range.start);
         refused.splice(0..0, unbound);
         let meanings: Vec<_> = names.reads.iter().map(|read| names.resolve(read)).collect();
-        for (read, (resolution, otherwise)) in names.reads.iter_mut().zip(meanings) {
-            (read.resolution, read.otherwise) = (resolution, otherwise);
+        for (read, (resolution, fallback)) in names.reads.iter_mut().zip(meanings) {
+            (read.resolution, read.fallback) = (resolution, fallback);
         }
         names.reads.sort_unstable_by_key(|read| read.range.start());
-        names.binds_by_text |= names.reads.iter().any(|read| {
-            let meanings = [Some(read.resolution), read.otherwise];
-            BINDS_BY_TEXT.contains(&read.name) && meanings.contains(&Some(Resolution::Builtin))
+        names.has_dynamic_bindings |= names.reads.iter().any(|read| {
+            let meanings = [Some(read.resolution), read.fallback];
+            DYNAMIC_BINDERS.contains(&read.name) && meanings.contains(&Some(Resolution::Builtin))
         });
         (names, refused)
     }
 
-    /// Whether a name may come from a star import: nothing else binds it, or the module does, but not surely after it.
-    pub(crate) fn may_be_of_star(&self, read: &NameRead<'a>, star: &Star<'a>) -> bool {
+    /// True if a name may come from a star import: nothing else binds it, or the module does, not certainly after it.
+    pub(crate) fn may_come_from_star(&self, read: &NameRead<'a>, star: &Star<'a>) -> bool {
         let may_be = |resolution: Resolution| match resolution {
             Resolution::Unresolved | Resolution::Builtin => true,
             Resolution::Binding(id) => {
                 let binding = &self.bindings[id];
-                let after = |sure: u32| sure > star.end && sure <= read.range.start().to_u32();
-                binding.scope == MODULE && (binding.deleted || !binding.sure.is_some_and(after))
+                let after = |from: u32| from > star.end && from <= read.range.start().to_u32();
+                binding.scope == MODULE && (binding.deleted || !binding.certain_from.is_some_and(after))
             }
         };
-        may_be(read.resolution) || read.otherwise.is_some_and(may_be)
+        may_be(read.resolution) || read.fallback.is_some_and(may_be)
     }
 
     pub(crate) fn bound(&self) -> impl Iterator<Item = &'a str> {
@@ -225,24 +222,22 @@ impl<'a> Names<'a> {
         in_class.map(|(_, name)| *name)
     }
 
-    /// Whether a name is the target of a comprehension.
     pub(crate) fn is_of_comprehension(&self, binding: &Binding<'a>) -> bool {
         matches!(self.scopes[binding.scope].kind, ScopeKind::Comprehension(_))
     }
 
-    /// A name of the module itself: what `globals()['name']` is.
+    /// Returns the binding of a name of the module itself, as `globals()['name']` does.
     pub(crate) fn of_module(&self, name: &str) -> Option<usize> {
         self.index.get(&(MODULE, name)).copied()
     }
 
-    /// The name that is read there.
     pub(crate) fn read_at(&self, range: TextRange) -> Option<&NameRead<'a>> {
         let start = range.start();
         let at = self.reads.binary_search_by_key(&start, |read| read.range.start());
         self.reads.get(at.ok()?)
     }
 
-    /// What binds the name that is read there.
+    /// Returns the binding of the name that is read at this range.
     pub(crate) fn binding_at(&self, range: TextRange) -> Option<&Binding<'a>> {
         match self.read_at(range)?.resolution {
             Resolution::Binding(id) => self.bindings.get(id),
@@ -250,11 +245,11 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Names that are read and evaluated, and are bound nowhere in sight. `__x` has another name in each class.
+    /// Returns the names that are evaluated and have no visible binding, except `__x`, a different name in each class.
     pub(crate) fn unresolved(&self) -> impl Iterator<Item = &NameRead<'a>> {
         let is_private = |name: &str| name.starts_with("__") && !name.ends_with("__");
         self.reads.iter().filter(move |read| {
-            !read.at.never && read.resolution == Resolution::Unresolved && !is_private(read.name)
+            !read.context.skipped && read.resolution == Resolution::Unresolved && !is_private(read.name)
         })
     }
 
@@ -267,19 +262,19 @@ impl<'a> Names<'a> {
         self.around(scope).any(|at| is_function(self.scopes[at].kind))
     }
 
-    /// A scope, and those around it, but the module.
+    /// Returns a scope and the scopes around it, except the module.
     fn around(&self, scope: usize) -> impl Iterator<Item = usize> {
         let parent = |at: &usize| Some(self.scopes[*at].parent).filter(|at| *at != MODULE);
         std::iter::successors(Some(scope).filter(|at| *at != MODULE), parent)
     }
 
-    /// The binding that `nonlocal` means.
+    /// Returns the binding to which `nonlocal` refers.
     fn enclosing(&self, scope: usize, name: &'a str) -> Option<usize> {
         let mut around = self.around(scope).skip(1).filter(|at| !self.is_class(*at));
         around.find_map(|at| self.index.get(&(at, name)).copied())
     }
 
-    /// `__class__` in a method: the compiler binds it in a scope between the class and its functions.
+    /// True for `__class__` in a method: the compiler binds it in a scope between the class and its functions.
     fn is_class_cell(&self, scope: usize, name: &str) -> bool {
         name == "__class__" && self.around(scope).skip(1).any(|at| self.is_class(at))
     }
@@ -309,7 +304,7 @@ impl<'a> Names<'a> {
                 continue;
             }
             if let Some(found) = self.index.get(&(at, read.name)).copied() {
-                if !is_class || self.is_sure(found, read) {
+                if !is_class || self.is_certainly_bound(found, read) {
                     return answer(uncertain, Resolution::Binding(found));
                 }
                 uncertain = uncertain.or(Some(Resolution::Binding(found)));
@@ -318,24 +313,23 @@ impl<'a> Names<'a> {
             }
             crossed_function |= scope.kind != ScopeKind::TypeParameters;
         }
-        let otherwise = match LISTS.builtins.contains(read.name) {
+        let fallback = match LISTS.builtins.contains(read.name) {
             true => Resolution::Builtin,
             false => Resolution::Unresolved,
         };
         match self.of_module(read.name) {
-            Some(found) if self.is_sure(found, read) || otherwise == Resolution::Unresolved => {
+            Some(found) if self.is_certainly_bound(found, read) || fallback == Resolution::Unresolved => {
                 answer(uncertain, Resolution::Binding(found))
             }
-            Some(found) => answer(uncertain.or(Some(Resolution::Binding(found))), otherwise),
-            None => answer(uncertain, otherwise),
+            Some(found) => answer(uncertain.or(Some(Resolution::Binding(found))), fallback),
+            None => answer(uncertain, fallback),
         }
     }
 
-    /// Whether the name is bound there whenever that code runs.
-    fn is_sure(&self, id: usize, read: &NameRead<'a>) -> bool {
+    fn is_certainly_bound(&self, id: usize, read: &NameRead<'a>) -> bool {
         let binding = &self.bindings[id];
         let start = read.range.start().to_u32();
-        !binding.deleted && binding.sure.is_some_and(|from| from <= start)
+        !binding.deleted && binding.certain_from.is_some_and(|from| from <= start)
     }
 }
 

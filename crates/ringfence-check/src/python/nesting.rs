@@ -1,55 +1,54 @@
-//! How deeply a text is nested, told from its tokens before the parser makes a tree of it. Reading, walking and
-//! dropping a tree recurse, so what is nested deeper than the interpreter itself would compile is refused before there
-//! is a tree.
+//! Measures how deeply code is nested, from its tokens. Parsing, walking and dropping a tree recurse, so code that is
+//! nested more deeply than the interpreter itself would compile is refused before there is a tree.
 
 use ruff_python_ast::token::TokenKind;
 use ruff_python_parser::{Mode, lexer};
 
-/// Brackets in brackets: the interpreter's tokenizer refuses more (`MAXLEVEL`).
+/// Maximum depth of brackets: the interpreter's tokenizer refuses more (`MAXLEVEL`).
 const BRACKETS_MAX: u32 = 200;
-/// Blocks in blocks: the interpreter's tokenizer refuses more (`MAXINDENT`).
+/// Maximum depth of blocks: the interpreter's tokenizer refuses more (`MAXINDENT`).
 const BLOCKS_MAX: u32 = 100;
-/// Brackets, blocks, and what nests to the right without a bracket: `not not x`, `a ** b ** c`, `lambda: lambda: 0`, `a
-/// if b else c if d else e`.
+/// Maximum depth of brackets, blocks and expressions that nest to the right without a bracket: `not not x`,
+/// `a ** b ** c`, `lambda: lambda: 0`, `a if b else c if d else e`.
 const LEVELS_MAX: u32 = 500;
-/// The whole tree. What nests to the left (`a + b + c`, `a.b().c()`) is walked by loops, and counts here alone. Twice
-/// as many terms as Python 3.13 compiles.
+/// Maximum height of the whole tree. Expressions that nest to the left (`a + b + c`, `a.b().c()`) are walked by loops
+/// and count only here. Twice as many terms as Python 3.13 compiles.
 const HEIGHT_MAX: u32 = 10_000;
 
-/// An upper bound on the height of the tree of a text; none: it is too high.
-pub(crate) fn look(code: &str) -> Option<u32> {
+/// Returns an upper bound on the height of the code's tree, or `None` if code or tree are nested too deeply.
+pub(crate) fn height_bound(code: &str) -> Option<u32> {
     let mut lexer = lexer::lex(code, Mode::Module);
-    let mut look = Look::default();
+    let mut scanner = Scanner::default();
     loop {
         let kind = lexer.next_token();
         if kind == TokenKind::EndOfFile {
-            look.end_statement();
-            return (look.height <= HEIGHT_MAX).then_some(look.height);
+            scanner.end_statement();
+            return (scanner.height <= HEIGHT_MAX).then_some(scanner.height);
         }
-        look.token(kind);
-        if look.is_too_deep() {
+        scanner.token(kind);
+        if scanner.is_too_deep() {
             return None;
         }
     }
 }
 
-/// What is open between one bracket and the next, and how high it has become.
+/// State of the expressions inside one pair of brackets: open constructs and heights.
 #[derive(Clone, Copy, Default)]
 struct Level {
     around: u32,
-    /// The highest of the expressions that are finished here.
+    /// Height of the highest finished expression.
     finished: u32,
-    /// What stands left of the last binary operator.
+    /// Height of the expression to the left of the last binary operator.
     left: u32,
-    /// What stands right of it.
+    /// Height of the operand to the right of it.
     operand: u32,
-    /// Signs and powers of the operand.
+    /// Number of signs and powers of the operand.
     signs: u32,
-    /// `not`s since the last `and` or `or`.
+    /// Number of `not`s since the last `and` or `or`.
     nots: u32,
-    /// `lambda`s and `else`s since the last comma.
+    /// Number of `lambda`s and `else`s since the last comma.
     tails: u32,
-    /// `lambda`s whose colon has not come.
+    /// Number of `lambda`s before their colon.
     parameters: u32,
 }
 
@@ -73,16 +72,16 @@ impl Level {
 }
 
 #[derive(Default)]
-struct Look {
+struct Scanner {
     outer: Vec<Level>,
     level: Level,
     blocks: u32,
     height: u32,
-    /// The last token ended an operand, so that a sign after it is an operator between two.
+    /// The last token ended an operand, so that a sign after it is a binary operator.
     after_operand: bool,
 }
 
-impl Look {
+impl Scanner {
     fn is_too_deep(&self) -> bool {
         let brackets = u32::try_from(self.outer.len()).unwrap_or(u32::MAX);
         brackets > BRACKETS_MAX
@@ -179,10 +178,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn depth_is_that_of_the_tree_and_not_of_the_text() {
+    fn depth_is_that_of_the_tree() {
         let check = |code: &str, accepted: bool| {
             let short: String = code.chars().take(60).collect();
-            assert_eq!(look(code).is_some(), accepted, "{short}");
+            assert_eq!(height_bound(code).is_some(), accepted, "{short}");
         };
         check(&format!("{}1{}", "(".repeat(200), ")".repeat(200)), true);
         check(&format!("{}1{}", "(".repeat(201), ")".repeat(201)), false);
@@ -213,16 +212,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_high_on_many_levels_is_added_up() {
+    fn heights_of_nested_levels_are_added() {
         let sum = vec!["a"; 100].join("+");
         let mut code = "a".to_owned();
         for _ in 0..50 {
             code = format!("({code})+{sum}");
         }
-        assert!(look(&code).unwrap() > 5000);
+        assert!(height_bound(&code).unwrap() > 5000);
         for _ in 0..60 {
             code = format!("({code})+{sum}");
         }
-        assert_eq!(look(&code), None);
+        assert_eq!(height_bound(&code), None);
     }
 }

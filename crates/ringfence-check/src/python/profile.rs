@@ -1,10 +1,10 @@
-//! Which modules each profile allows.
+//! The modules that each profile allows.
 
 use crate::lists::LISTS;
 use ringfence_types::{ModuleName, Profile};
 use std::collections::BTreeSet;
 
-/// Of the profile `basic`, which every other one has, too.
+/// Modules of the profile `basic`, which every other profile has too.
 #[rustfmt::skip]
 pub const BASIC: &[&str] = &[
     "math", "random", "datetime", "json", "re", "time", "calendar", "uuid", "collections", "itertools", "functools",
@@ -13,29 +13,29 @@ pub const BASIC: &[&str] = &[
     "html", "html.parser", "xml.etree.ElementTree", "csv", "configparser", "urllib.parse", "abc", "contextlib",
     "types",
 ];
-/// What `data_science` adds.
+/// Modules that `data_science` adds.
 #[rustfmt::skip]
 pub const DATA_SCIENCE: &[&str] = &[
     "numpy", "pandas", "scipy", "matplotlib", "seaborn", "sklearn", "statsmodels", "plotly", "sympy",
 ];
-/// What `network` adds.
+/// Modules that `network` adds.
 #[rustfmt::skip]
 pub const NETWORK: &[&str] = &[
     "httpx", "requests", "urllib.request", "urllib.error", "aiohttp", "websocket", "ftplib", "smtplib", "email",
 ];
-/// What `filesystem` adds.
+/// Modules that `filesystem` adds.
 pub const FILESYSTEM: &[&str] = &[
     "pathlib", "os.path", "tempfile", "shutil", "glob", "zipfile", "tarfile",
 ];
 /// Compiler directives, which import nothing.
 pub const DIRECTIVES: &[&str] = &["__future__"];
 
-/// Whether a top-level module is one of the standard library. Nothing that a caller brings takes its place.
+/// True if a top-level module is in the standard library. A caller's module does not replace it.
 pub fn is_standard(module: &str) -> bool {
     LISTS.standard_library.contains(module)
 }
 
-/// What a profile adds to `basic`.
+/// Returns the modules that a profile adds to `basic`.
 pub fn additions(profile: Profile) -> &'static [&'static str] {
     match profile {
         Profile::DataScience => DATA_SCIENCE,
@@ -45,7 +45,7 @@ pub fn additions(profile: Profile) -> &'static [&'static str] {
     }
 }
 
-/// Every module of a profile, each with what lies below it; none: all there are.
+/// Returns the modules of a profile, each including its submodules; `None` for all modules.
 pub fn modules(profile: Profile) -> Option<BTreeSet<ModuleName>> {
     if profile == Profile::Unrestricted {
         return None;

@@ -1,9 +1,8 @@
-//! What an expression denotes, as far as its text tells: `s` after `from os import system as s` is `os.system`, and so
-//! is `getattr(__import__('os'), 'system')`. Nothing is computed: a text that is not written out is unknown, and rules
-//! refuse it where it matters.
+//! Finds what an expression denotes, as far as the code shows: `s` after `from os import system as s` is `os.system`,
+//! as is `getattr(__import__('os'), 'system')`. A string that is no literal is unknown, and refused where it matters.
 
 use super::{
-    module_attributes::{is_grave, module_at},
+    module_attributes::{dangerous_module, module_at},
     names::{Kind, NameRead, Names, Resolution, Star},
     spine::spine_of,
     table,
@@ -15,13 +14,12 @@ use std::{
     rc::Rc,
 };
 
-/// Longer paths denote nothing that a rule knows.
+/// Maximum length of a path: rules know no longer ones.
 const PATH_BYTES_MAX: usize = 200;
-/// Names and calls that are followed one into another.
+/// Maximum number of nested names and calls followed.
 const DEPTH_MAX: u32 = 60;
-/// So many star imports are asked for a name.
 const STARS_MAX: usize = 100;
-/// What `globals()` gives.
+/// Path of the result of `globals()`.
 const OWN_NAMES: &str = "globals()";
 
 #[derive(Clone, Debug, PartialEq)]
@@ -29,9 +27,9 @@ pub(crate) enum Meaning<'a> {
     Unknown,
     /// A name of the module `builtins`.
     Builtin(&'a str),
-    /// A module, or something by its way from a module: `os`, `os.system`, `pathlib.Path()`.
+    /// A module or a path from a module: `os`, `os.system`, `pathlib.Path()`.
     Path(Rc<str>),
-    /// A text that stands there, or that a name stands for.
+    /// A string literal, also as the value of a name.
     Text(&'a str),
 }
 
@@ -47,7 +45,7 @@ impl Meaning<'_> {
         }
     }
 
-    fn is_place(&self) -> bool {
+    fn is_object(&self) -> bool {
         matches!(self, Self::Path(_) | Self::Builtin(_))
     }
 }
@@ -55,10 +53,10 @@ impl Meaning<'_> {
 #[derive(Debug)]
 pub(crate) struct Meanings<'a, 's> {
     names: &'s Names<'a>,
-    /// Of each binding; unknown while it is being found out.
+    /// Meaning of each binding; `Unknown` while it is being resolved.
     known: RefCell<Vec<Option<Meaning<'a>>>>,
     depth: Cell<u32>,
-    /// Something was too intricate to be followed.
+    /// An expression was too deep to be followed.
     pub(crate) given_up: Cell<bool>,
 }
 
@@ -86,7 +84,7 @@ impl<'a, 's> Meanings<'a, 's> {
         meaning
     }
 
-    /// A text that is written out, there or where its name is bound.
+    /// Returns the string literal that an expression denotes, itself or by the binding of a name.
     pub(crate) fn text(&self, expr: &'a Expr) -> Option<&'a str> {
         match self.of(expr) {
             Meaning::Text(text) => Some(text),
@@ -94,22 +92,21 @@ impl<'a, 's> Meanings<'a, 's> {
         }
     }
 
-    /// What stands at the beginning of a spine.
     pub(crate) fn of_innermost(&self, expr: &'a Expr) -> Meaning<'a> {
         match expr {
             Expr::Name(name) => self.of_name(name),
             Expr::StringLiteral(literal) => Meaning::Text(literal.value.to_str()),
             Expr::Named(named) => self.of(&named.value),
-            Expr::If(either) => self.first_place([either.body.as_ref(), either.orelse.as_ref()]),
-            Expr::BoolOp(either) => self.first_place(&either.values),
+            Expr::If(either) => self.first_object([either.body.as_ref(), either.orelse.as_ref()]),
+            Expr::BoolOp(either) => self.first_object(&either.values),
             _ => Meaning::Unknown,
         }
     }
 
-    /// Of several that it may be, one that leads somewhere.
-    fn first_place(&self, exprs: impl IntoIterator<Item = &'a Expr>) -> Meaning<'a> {
+    /// Returns the first of several possible meanings that is a path or a builtin.
+    fn first_object(&self, exprs: impl IntoIterator<Item = &'a Expr>) -> Meaning<'a> {
         let mut meanings = exprs.into_iter().map(|expr| self.of(expr));
-        meanings.find(Meaning::is_place).unwrap_or(Meaning::Unknown)
+        meanings.find(Meaning::is_object).unwrap_or(Meaning::Unknown)
     }
 
     fn of_name(&self, name: &'a ExprName) -> Meaning<'a> {
@@ -118,10 +115,10 @@ impl<'a, 's> Meanings<'a, 's> {
         };
         let meaning = self.of_bound(read);
         if !self.names.stars.is_empty() {
-            return self.of_star(read, &meaning).unwrap_or(meaning);
+            return self.star_meaning(read, &meaning).unwrap_or(meaning);
         }
-        match is_grave(read.name) {
-            // What stands for a module without its import may get it: from us, or in an earlier call of the session.
+        match dangerous_module(read.name) {
+            // A module's name without an import may get it from the added imports or an earlier call of the session.
             Some(module) if read.resolution == Resolution::Unresolved && meaning == Meaning::Unknown => {
                 Meaning::path(module)
             }
@@ -129,17 +126,17 @@ impl<'a, 's> Meanings<'a, 's> {
         }
     }
 
-    /// What it denotes by what binds it in sight.
+    /// Returns what a name denotes by its visible bindings.
     fn of_bound(&self, read: &NameRead<'a>) -> Meaning<'a> {
         let of = |resolution: Resolution| match resolution {
             Resolution::Builtin => of_builtin(read.name),
             Resolution::Binding(id) => self.of_binding(id),
             Resolution::Unresolved => Meaning::Unknown,
         };
-        // What the name means while its binding is not there: of the two the one that leads further.
-        match (of(read.resolution), read.otherwise) {
+        // A builtin as the fallback wins over the binding; any other counts if the binding is no path or builtin.
+        match (of(read.resolution), read.fallback) {
             (_, Some(Resolution::Builtin)) => of_builtin(read.name),
-            (meaning, Some(otherwise)) if !meaning.is_place() => of(otherwise),
+            (meaning, Some(fallback)) if !meaning.is_object() => of(fallback),
             (meaning, _) => meaning,
         }
     }
@@ -162,39 +159,38 @@ impl<'a, 's> Meanings<'a, 's> {
                 Kind::Import(module, None) => Meaning::path(module),
                 Kind::Import(module, Some(name)) => self.attribute(&Meaning::path(module), name),
                 Kind::Value(expr) => self.of(expr),
-                Kind::Parameter(Some(default)) => self.first_place([*default]),
+                Kind::Parameter(Some(default)) => self.first_object([*default]),
                 Kind::Parameter(None) | Kind::Function | Kind::Class | Kind::Other => Meaning::Unknown,
             };
-            if meaning.is_place() || only {
+            if meaning.is_object() || only {
                 return meaning;
             }
         }
         Meaning::Unknown
     }
 
-    /// What a name denotes if a star import brings it. Where something in sight binds it, too, the import wins only
-    /// with what leads somewhere.
-    fn of_star(&self, read: &NameRead<'a>, bound: &Meaning<'a>) -> Option<Meaning<'a>> {
+    /// Returns what a name denotes by a star import; over a visible binding only a known name wins, not over a path.
+    fn star_meaning(&self, read: &NameRead<'a>, bound: &Meaning<'a>) -> Option<Meaning<'a>> {
         if read.name.starts_with('_') {
             return None;
         }
         let stars = self.names.stars.iter().rev().take(STARS_MAX);
-        let may_bring = || stars.clone().filter(|star| self.names.may_be_of_star(read, star));
-        let brought = |star: &Star<'a>| self.attribute(&Meaning::path(star.module), read.name);
-        match may_bring().find(|star| leads_somewhere(star.module, read)) {
-            Some(star) => (!matches!(bound, Meaning::Path(_))).then(|| brought(star)),
-            None if read.resolution == Resolution::Unresolved => may_bring().next().map(brought),
+        let candidates = || stars.clone().filter(|it| self.names.may_come_from_star(read, it));
+        let imported = |star: &Star<'a>| self.attribute(&Meaning::path(star.module), read.name);
+        match candidates().find(|star| is_known_member(star.module, read)) {
+            Some(star) => (!matches!(bound, Meaning::Path(_))).then(|| imported(star)),
+            None if read.resolution == Resolution::Unresolved => candidates().next().map(imported),
             None => None,
         }
     }
 
-    /// Whether it is known of no other way that this name is bound.
-    pub(crate) fn is_of_star(&self, name: &ExprName) -> bool {
+    /// True if a star import decides what this name denotes.
+    pub(crate) fn is_from_star(&self, name: &ExprName) -> bool {
         let read = self.names.read_at(name.range);
-        read.is_some_and(|read| self.of_star(read, &self.of_bound(read)).is_some())
+        read.is_some_and(|read| self.star_meaning(read, &self.of_bound(read)).is_some())
     }
 
-    /// One step outwards: what `left.a`, `left()` or `left[i]` denotes when it is known what the left part does.
+    /// Takes one step outwards: returns what `left.a`, `left()` or `left[i]` denotes, from what the left part denotes.
     pub(crate) fn step(&self, left: &Meaning<'a>, part: &'a Expr) -> Meaning<'a> {
         match part {
             Expr::Attribute(attribute) => self.attribute(left, attribute.attr.as_str()),
@@ -218,14 +214,14 @@ impl<'a, 's> Meanings<'a, 's> {
                 Some(module) => Meaning::path(module),
                 None => join(path, name),
             },
-            // What a function of C is bound to is its module.
+            // A function in C is bound to its module.
             Meaning::Builtin(_) if name == "__self__" => Meaning::path("builtins"),
             Meaning::Builtin(function) => join(&format!("builtins.{function}"), name),
             Meaning::Text(_) | Meaning::Unknown => Meaning::Unknown,
         }
     }
 
-    /// An item by its name: of the names of a module, or of all modules.
+    /// Returns what an item denotes: of the names of a module, or of all modules.
     fn item(&self, left: &Meaning<'a>, key: &str) -> Meaning<'a> {
         let path = left.as_path().unwrap_or_default();
         match (path, path.strip_suffix(".__dict__")) {
@@ -248,7 +244,7 @@ impl<'a, 's> Meanings<'a, 's> {
         }
     }
 
-    /// What a call gives, where that is known without running it.
+    /// Returns what the result of a call denotes, if that is known without running it.
     fn call(&self, function: &Meaning<'a>, arguments: &'a Arguments) -> Meaning<'a> {
         let name = match function {
             Meaning::Builtin(name) => *name,
@@ -301,22 +297,22 @@ impl<'a, 's> Meanings<'a, 's> {
             }
             _ => Meaning::Unknown,
         };
-        match found.is_place() {
+        match found.is_object() {
             true => found,
             false if path.len() + 2 < PATH_BYTES_MAX => Meaning::path(&format!("{path}()")),
             false => Meaning::Unknown,
         }
     }
 
-    /// The name that a function is given which imports by it.
+    /// Returns the module name in the arguments of a function that imports by name.
     fn module_named(&self, arguments: &'a Arguments) -> Option<&'a str> {
         self.text(arguments.find_argument_value("name", 0)?)
     }
 }
 
-/// What has another meaning, too, must be known by itself: `hasattr` is nothing of `ctypes`, though all of that is
-/// known.
-fn leads_somewhere(module: &str, read: &NameRead<'_>) -> bool {
+/// True if a name of a module is listed, or is itself a module. A name with another meaning must be listed itself:
+/// `hasattr` is not a member of `ctypes`, although all members of `ctypes` are listed.
+fn is_known_member(module: &str, read: &NameRead<'_>) -> bool {
     let path = format!("{module}.{}", read.name);
     let is_known = match read.resolution {
         Resolution::Unresolved => table::find(&path).is_some(),

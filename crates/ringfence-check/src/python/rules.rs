@@ -1,4 +1,4 @@
-//! One walk over the tree, in which each expression is held against the rules with what it denotes.
+//! One walk over the syntax tree, which checks each expression and what it denotes against the rules.
 
 mod attributes;
 mod calls;
@@ -34,12 +34,11 @@ use ruff_text_size::TextRange;
 use std::{collections::HashSet, sync::LazyLock};
 use strict::Strict;
 
-/// Of the text of a finding.
 const QUOTE_CHARS_MAX: usize = 80;
-/// Of one program, so many bytes of commands are read.
+/// Maximum number of bytes of shell commands checked in one program.
 const COMMAND_BYTES_MAX: usize = 64 * 1024;
 
-/// The same where it is no more than worth knowing.
+/// The rule `REFLECTION` for findings of severity `Info`.
 static REFLECTION_NOTED: LazyLock<Rule> = LazyLock::new(|| Rule {
     severity: Severity::Info,
     why: "it is fine for objects of one's own",
@@ -53,68 +52,65 @@ struct Walk<'a, 's, 'q> {
     imports: Imports<'q>,
     names: &'s Names<'a>,
     resolver: Meanings<'a, 's>,
-    told: Vec<Finding>,
+    findings: Vec<Finding>,
     metrics: Metrics,
-    /// Calls in whose arguments the walk is.
+    /// Number of calls around the current expression.
     in_call: u32,
     unreadable: HashSet<&'a str>,
-    /// Bytes of commands that may still be read.
     command_bytes: usize,
     strict: Strict<'a>,
 }
 
-/// One part of a spine, with what is around it and what that denotes.
+/// One part of a spine, with its neighbours and what they denote.
 #[derive(Clone, Copy)]
 struct Step<'a, 'm> {
     part: &'a Expr,
-    denoted: &'m Meaning<'a>,
-    /// What stands left of it.
+    meaning: &'m Meaning<'a>,
     left: &'a Expr,
-    of: &'m Meaning<'a>,
+    left_meaning: &'m Meaning<'a>,
     next: Option<&'a Expr>,
 }
 
-/// What the rules find in a module whose names are known.
 pub(crate) fn check<'a>(
     code: &'a str,
     module: &'a ModModule,
     names: &Names<'a>,
-    asked: &CodeQuestion,
+    question: &CodeQuestion,
 ) -> Checked {
-    let profile = asked.rules.profile;
+    let profile = question.rules.profile;
     let mut walk = Walk {
         code,
         profile,
-        imports: Imports::of(asked),
+        imports: Imports::of(question),
         names,
         resolver: Meanings::new(names),
-        told: Vec::new(),
+        findings: Vec::new(),
         metrics: Metrics::default(),
         in_call: 0,
         unreadable: HashSet::new(),
         command_bytes: COMMAND_BYTES_MAX,
-        strict: Strict::of(names, asked),
+        strict: Strict::of(names, question),
     };
     walk.visit_body(&module.body);
     walk.conclude_strict();
     if walk.resolver.given_up.get() {
         let what = "names are followed in too many steps".to_owned();
-        walk.say(&INTRICATE, Weight::Suspect, TextRange::default(), what);
+        walk.report(&INTRICATE, Weight::Suspect, TextRange::default(), what);
     }
     Checked {
-        findings: walk.told,
+        findings: walk.findings,
         ..walk.metrics.conclude()
     }
 }
 
 impl<'a> Walk<'a, '_, '_> {
-    /// Adds a finding, if it is one under the profile.
-    fn say(&mut self, rule: &'static Rule, weight: Weight, range: TextRange, what: String) {
+    /// Adds a finding if its weight is one under the profile.
+    fn report(&mut self, rule: &'static Rule, weight: Weight, range: TextRange, what: String) {
         if let Some(severity) = weight.under(self.profile) {
             let noted = rule.id == REFLECTION.id && severity == Severity::Info;
             let rule = if noted { &REFLECTION_NOTED } else { rule };
             let finding = Finding::new(rule, range.to_std_range(), what);
-            self.told.push(finding.with_severity(severity));
+            self.findings.push(finding.with_severity(severity));
         }
     }
 
@@ -122,15 +118,15 @@ impl<'a> Walk<'a, '_, '_> {
         self.profile == Profile::Strict
     }
 
-    fn say_group(&mut self, group: &'static Group, range: TextRange, path: &str) {
+    fn report_group(&mut self, group: &'static Group, range: TextRange, path: &str) {
         let named = self.named(range, path);
-        self.say(group.rule, group.weight, range, format!("{named} {}", group.does));
+        self.report(group.rule, group.weight, range, format!("{named} {}", group.does));
     }
 
-    /// What is refused whatever the profile makes of its rule.
+    /// Adds an error, regardless of the profile.
     fn refuse(&mut self, rule: &'static Rule, range: TextRange, what: String, hint: &str) {
         let finding = Finding::new(rule, range.to_std_range(), what);
-        self.told
+        self.findings
             .push(finding.with_severity(Severity::Error).with_hint(hint));
     }
 
@@ -138,14 +134,14 @@ impl<'a> Walk<'a, '_, '_> {
         self.code.get(range.to_std_range()).unwrap_or_default()
     }
 
-    /// As it is written, in one line.
+    /// Returns the source text of a range in one line, shortened.
     fn quote(&self, range: TextRange) -> String {
         let words = self.written(range).split_whitespace();
         let words: Vec<&str> = words.take(QUOTE_CHARS_MAX).collect();
         cut(&words.join(" "), QUOTE_CHARS_MAX)
     }
 
-    /// "`s` is `os.system`", or "`os.system`" where that is what is written.
+    /// Returns "`s` is `os.system`, which", or "`os.system`" if the code says so itself.
     fn named(&self, range: TextRange, path: &str) -> String {
         let written = self.quote(range);
         let known = path.strip_prefix("builtins.").unwrap_or(path);
@@ -155,12 +151,11 @@ impl<'a> Walk<'a, '_, '_> {
         }
     }
 
-    /// What binds a name, if the expression is one.
     fn binding(&self, expr: &Expr) -> Option<&Binding<'a>> {
         self.names.binding_at(expr.as_name_expr()?.range)
     }
 
-    /// The one value that a name has, if it has one.
+    /// Returns the value of a name that is bound exactly once, by an assignment; otherwise the expression itself.
     fn value_of(&self, expr: &'a Expr) -> &'a Expr {
         match self.binding(expr).and_then(Binding::only_kind) {
             Some(Kind::Value(value)) => value,
@@ -168,14 +163,13 @@ impl<'a> Walk<'a, '_, '_> {
         }
     }
 
-    /// Whether the expression names a class of the program's own.
     fn is_own_class(&self, expr: &Expr) -> bool {
         let is_class = |kind: &Kind<'a>| matches!(kind, Kind::Class);
         self.binding(expr)
             .is_some_and(|binding| binding.kinds.iter().any(is_class))
     }
 
-    /// The elements of a tuple, a list or a set, or of the only value of a name.
+    /// Returns the elements of a tuple, a list or a set, also if it is the only value of a name.
     fn elements(&self, expr: &'a Expr) -> Option<&'a [Expr]> {
         match self.value_of(expr) {
             Expr::Tuple(tuple) => Some(&tuple.elts),

@@ -1,10 +1,9 @@
-//! The left spine of an expression: `a` in `a + b + c`, in `a.b.c`, in `a()[0]()`. Generated code has spines of
-//! thousands of terms, so every walk goes down them by a loop, and recurses only where brackets bound the
-//! depth (see `nesting`).
+//! The left spine of an expression, down to `a` in `a + b + c`, `a.b.c` and `a()[0]()`. Generated code has spines of
+//! thousands of terms, so walks follow them in a loop and recurse only where brackets bound the depth (see `nesting`).
 
 use ruff_python_ast::{Expr, visitor::Visitor};
 
-/// The part of an expression that stands leftmost and nests without a bracket.
+/// Returns the leftmost part of an expression, if it nests without a bracket.
 fn left_of(expr: &Expr) -> Option<&Expr> {
     match expr {
         Expr::BinOp(binary) => Some(&binary.left),
@@ -15,14 +14,14 @@ fn left_of(expr: &Expr) -> Option<&Expr> {
     }
 }
 
-/// The parts of a spine from the innermost to the whole: `a`, `a.b`, `a.b()`.
+/// Returns the parts of a spine, from the innermost to the whole: `a`, `a.b`, `a.b()`.
 pub(crate) fn spine_of(expr: &Expr) -> Vec<&Expr> {
     let mut parts: Vec<&Expr> = std::iter::successors(Some(expr), |at| left_of(at)).collect();
     parts.reverse();
     parts
 }
 
-/// What an expression has besides its leftmost part.
+/// Visits the parts of an expression besides its leftmost part.
 pub(crate) fn walk_right<'a, V: Visitor<'a> + ?Sized>(visitor: &mut V, expr: &'a Expr) {
     match expr {
         Expr::BinOp(binary) => visitor.visit_expr(&binary.right),
@@ -39,7 +38,7 @@ mod tests {
     use ruff_text_size::Ranged;
 
     #[test]
-    fn a_spine_goes_from_the_innermost_part_to_the_whole() {
+    fn spine_goes_from_the_innermost_part_to_the_whole() {
         for count in [0, 1, 6, 7, 8, 9, 100] {
             let code = format!("a{}", ".b".repeat(count));
             let parsed = parse_expression(&code).unwrap();

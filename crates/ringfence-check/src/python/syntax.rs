@@ -1,6 +1,5 @@
-//! Errors of syntax as findings. Texts that are not Python for a reason that can be named are told by it, each once,
-//! where it is: Markdown around the code, commands of a notebook, `print` of Python 2, curly quotes, a bracket that is
-//! never closed.
+//! Syntax errors as findings. Usual mistakes are reported by name, each once and at its place: Markdown around the
+//! code, notebook commands, `print` of Python 2, curly quotes, a bracket that is never closed.
 
 use crate::{registry::python::SYNTAX, rule::Finding};
 use ruff_python_ast::{ModModule, token::TokenKind};
@@ -8,13 +7,12 @@ use ruff_python_parser::{LexicalErrorType, ParseError, ParseErrorType, Parsed, U
 use ruff_text_size::{Ranged, TextLen, TextRange, TextSize};
 use std::collections::BTreeSet;
 
-/// So many are told of one text: more say nothing new.
 pub(super) const ERRORS_MAX: usize = 20;
 const BROKEN_MAX: usize = 200;
 const FENCE: &str = "```";
 const QUOTES: &[char] = &['“', '”', '„', '‘', '’', '‚'];
 
-/// What an older interpreter does not read.
+/// Returns findings for syntax that is newer than the interpreter.
 pub(super) fn newer(unsupported: &[UnsupportedSyntaxError]) -> Vec<Finding> {
     let newer = unsupported.iter().map(|error| {
         let hint = format!("Write it as Python {} reads it.", error.target_version);
@@ -27,7 +25,6 @@ pub(super) fn finding(range: TextRange, what: impl Into<String>) -> Finding {
     Finding::new(&SYNTAX, range.to_std_range(), what)
 }
 
-/// What is told of a text that the parser refused.
 pub(super) fn explain(text: &str, parsed: Parsed<ModModule>) -> Vec<Finding> {
     let errors = parsed.errors().iter().take(BROKEN_MAX);
     let mut broken = errors.map(|error| line_at(text, error.location.start()));
@@ -38,12 +35,12 @@ pub(super) fn explain(text: &str, parsed: Parsed<ModModule>) -> Vec<Finding> {
         }
         None => of_lines(text, &parsed),
     };
-    // A tree that the parser mended may be deeper than its brackets say, and to drop it recurses.
+    // A tree from error recovery may be deeper than its brackets show, and dropping it recurses.
     std::mem::forget(parsed);
     found
 }
 
-/// The first error of each line; none behind a bracket that is never closed.
+/// Returns the first error of each line, and none after a bracket that is never closed.
 fn of_lines(text: &str, parsed: &Parsed<ModModule>) -> Vec<Finding> {
     let open = never_closed(parsed);
     let mut known = BTreeSet::new();
@@ -52,7 +49,7 @@ fn of_lines(text: &str, parsed: &Parsed<ModModule>) -> Vec<Finding> {
         let start = error.location.start();
         let line = line_at(text, start);
         let follows = open.is_some_and(|open| start >= open.start());
-        // That the text ends is said where nothing else is wrong.
+        // An unexpected end of the code is reported only without other errors.
         if follows || is_end(error) && parsed.errors().len() > 1 || !known.insert(line.start()) {
             continue;
         }
@@ -71,7 +68,7 @@ fn is_end(error: &ParseError) -> bool {
     matches!(error.error, ParseErrorType::Lexical(LexicalErrorType::Eof))
 }
 
-/// The innermost bracket that is open at the end. A text that is open, too, may hide what closes it.
+/// Returns the innermost bracket open at the end, unless a lexical error, as an open string, may hide the closing one.
 fn never_closed(parsed: &Parsed<ModModule>) -> Option<TextRange> {
     let hides = |error: &ParseError| matches!(error.error, ParseErrorType::Lexical(_)) && !is_end(error);
     if parsed.errors().iter().any(hides) {
@@ -94,7 +91,7 @@ fn never_closed(parsed: &Parsed<ModModule>) -> Option<TextRange> {
     open.pop().map(|(_, range)| range)
 }
 
-/// The line in which an offset is, without the blanks around it.
+/// Returns the line at an offset, without surrounding whitespace.
 fn line_at(text: &str, at: TextSize) -> TextRange {
     let (before, after) = text.split_at(at.to_usize());
     let start = before.rfind('\n').map_or(0, |end| end + 1);
@@ -105,7 +102,7 @@ fn line_at(text: &str, at: TextSize) -> TextRange {
     TextRange::at(size(start), line.trim().text_len())
 }
 
-/// What is wrong with a line that is broken there, if it is one of the usual mistakes.
+/// Returns a finding for a line with an error at this offset, if it is one of the usual mistakes.
 fn mistake(text: &str, line: TextRange, at: TextSize) -> Option<Finding> {
     let written = &text[line];
     if is_command(written) {
@@ -123,14 +120,14 @@ fn mistake(text: &str, line: TextRange, at: TextSize) -> Option<Finding> {
     Some(finding(place, what).with_hint("Use straight quotes."))
 }
 
-/// `!pip install x`, `%matplotlib inline`, `%%time`.
+/// True for `!pip install x`, `%matplotlib inline` and `%%time`.
 fn is_command(line: &str) -> bool {
     let rest = line.trim_start_matches(['!', '%']);
     let is_word = |letter: char| letter.is_ascii_alphabetic() || matches!(letter, '.' | '/' | '{' | '$');
     rest.len() < line.len() && rest.trim_start().starts_with(is_word)
 }
 
-/// What follows `print` is a value.
+/// True if the text after `print` is a value.
 fn is_printed(rest: &str) -> bool {
     let value = rest.trim_start();
     let mut words = value.split(|letter: char| !letter.is_alphanumeric() && letter != '_');

@@ -1,19 +1,19 @@
-//! What has consequences beyond the program's own data, by the full name of each thing.
+//! Names with effects beyond the program's own data, by their full paths.
 
 use super::weight::Weight;
 use crate::rule::Rule;
 use serde::Deserialize;
 use std::{collections::HashMap, sync::LazyLock};
 
-/// Names that do the same.
+/// Names with the same effect.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Group {
     pub(super) rule: &'static Rule,
     pub(super) weight: Weight,
-    /// "`os.system` starts a process".
+    /// Predicate of the finding: "starts a process", as in "`os.system` starts a process".
     pub(super) does: &'static str,
-    /// `ctypes.*` is everything that stands directly in it, `.__dict__` an attribute of anything.
+    /// Full names; `ctypes.*` stands for all direct members, `.__dict__` for an attribute of any object.
     names: Vec<&'static str>,
 }
 
@@ -24,7 +24,6 @@ static INDEX: LazyLock<HashMap<&'static str, &'static Group>> = LazyLock::new(||
     GROUPS.iter().flat_map(names).collect()
 });
 
-/// What is known of a thing by its full name.
 pub(super) fn find(path: &str) -> Option<&'static Group> {
     find_by_name(path).or_else(|| {
         let (module, name) = path.rsplit_once('.')?;
@@ -33,12 +32,12 @@ pub(super) fn find(path: &str) -> Option<&'static Group> {
     })
 }
 
-/// What is known of a thing that is listed itself, and not with all of its module.
+/// Finds the group of a full name that is listed itself, not by all members of its module.
 pub(super) fn find_by_name(path: &str) -> Option<&'static Group> {
     let of_system = ["posix.", "nt."].iter().find_map(|name| path.strip_prefix(name));
     let known = match of_system {
         Some(name) => INDEX.get(format!("os.{name}").as_str()),
-        // Modules of C are what others are made of: `_io`, `_pyio`.
+        // Modules such as `_io` and `_pyio` implement other modules.
         None => INDEX
             .get(path)
             .or_else(|| INDEX.get(path.strip_prefix("_py").or(path.strip_prefix('_'))?)),
@@ -46,13 +45,11 @@ pub(super) fn find_by_name(path: &str) -> Option<&'static Group> {
     known.copied()
 }
 
-/// What is known of a name that every module has.
 pub(super) fn find_builtin(name: &str) -> Option<&'static Group> {
     INDEX.get(format!("builtins.{name}").as_str()).copied()
 }
 
-/// What is known of an attribute by its name; `__*__` is any other, and `__=__` one
-/// that is set.
+/// Finds the group of an attribute by its name; `__*__` stands for any other dunder name, `__=__` for one that is set.
 pub(super) fn find_attribute(name: &str) -> Option<&'static Group> {
     static ATTRIBUTES: LazyLock<HashMap<&str, &Group>> = LazyLock::new(|| {
         let known = INDEX.iter();
@@ -63,7 +60,7 @@ pub(super) fn find_attribute(name: &str) -> Option<&'static Group> {
     ATTRIBUTES.get(name).copied()
 }
 
-/// The gravest thing that stands directly in a module, with its name.
+/// Returns the first direct member of a module with the weight `Grave`, with its group.
 pub(super) fn in_module(module: &str) -> Option<(&'static Group, &'static str)> {
     let grave = GROUPS.iter().filter(|group| group.weight == Weight::Grave);
     let mut names = grave.flat_map(|group| group.names.iter().map(move |name| (group, *name)));
@@ -75,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thing_is_found_by_its_full_name() {
+    fn group_is_found_by_full_name() {
         let check = |path: &str, expect: Option<&str>| {
             assert_eq!(find(path).map(|group| group.rule.id), expect, "{path}")
         };
@@ -91,14 +88,14 @@ mod tests {
     }
 
     #[test]
-    fn no_name_stands_in_two_groups() {
+    fn no_name_is_in_two_groups() {
         let names: usize = GROUPS.iter().map(|group| group.names.len()).sum();
         assert_eq!(INDEX.len(), names);
         assert!(names > 300);
     }
 
     #[test]
-    fn a_star_import_brings_the_gravest() {
+    fn star_import_finds_the_gravest_name() {
         assert_eq!(in_module("os").map(|(_, name)| name), Some("os.system"));
         assert!(in_module("math").is_none());
     }

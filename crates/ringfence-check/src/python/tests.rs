@@ -1,4 +1,4 @@
-//! What is found of whole programs.
+//! Tests of the findings for whole programs.
 
 mod advice;
 mod hostile;
@@ -13,13 +13,13 @@ use crate::processor_time::processor_time;
 use ringfence_types::{Language, Profile, Rules};
 use std::{collections::BTreeSet, time::Duration};
 
-pub(super) fn asked(profile: Profile) -> CodeQuestion {
+pub(super) fn question(profile: Profile) -> CodeQuestion {
     let imports = profile::modules(profile);
     CodeQuestion::of(Language::Python, Rules { profile, imports })
 }
 
 fn found(code: &str, profile: Profile) -> Vec<Finding> {
-    let mut findings = check(code, &asked(profile)).findings;
+    let mut findings = check(code, &question(profile)).findings;
     findings.sort_by_key(|finding| (finding.range.start, finding.range.end, finding.rule.id));
     findings
 }
@@ -28,8 +28,8 @@ fn line_of(code: &str, finding: &Finding) -> usize {
     code[..finding.range.start].matches('\n').count() + 1
 }
 
-/// `line rule severity: what`, one for each finding.
-fn told(code: &str, profile: Profile) -> Vec<String> {
+/// Returns `line rule severity: what` for each finding.
+fn report(code: &str, profile: Profile) -> Vec<String> {
     found(code, profile)
         .iter()
         .map(|finding| {
@@ -45,13 +45,11 @@ fn told(code: &str, profile: Profile) -> Vec<String> {
 }
 
 fn errors(code: &str, profile: Profile) -> Vec<String> {
-    let told = told(code, profile);
-    told.into_iter()
-        .filter(|line| line.contains(" error: "))
-        .collect()
+    let lines = report(code, profile).into_iter();
+    lines.filter(|line| line.contains(" error: ")).collect()
 }
 
-/// The cases of a table: section, program, and what is expected of it.
+/// Returns the cases of a table: section, program and expected result.
 pub(super) fn cases(table: &'static str) -> impl Iterator<Item = (&'static str, String, &'static str)> {
     let mut section = "";
     table.lines().filter_map(move |line| {

@@ -1,25 +1,25 @@
-//! How bad a finding of Python is under each profile.
+//! Severity of a Python finding under each profile.
 
 use ringfence_types::{Profile, Severity};
 use serde::Deserialize;
 
-/// How bad a finding is: as a rule, and under the profile `strict`.
+/// Weight of a finding, which gives its severity under the profile `strict` and under the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Weight {
-    /// Ordinary, and nothing under `strict`.
+    /// Ordinary: informational, and not a finding under `strict`.
     Usual,
-    /// Ordinary where the profile is not `strict`.
+    /// Ordinary: informational, and a warning under `strict`.
     Noted,
-    /// Ordinary, but a way around the rules.
+    /// Ordinary, but a way around the rules: informational, and an error under `strict`.
     Suspect,
-    /// Few ordinary programs do it.
+    /// Rare in ordinary programs: a warning.
     Warned,
-    /// Few ordinary programs do it, and it is a way around the rules.
+    /// Rare in ordinary programs, and a way around the rules: a warning, and an error under `strict`.
     Grave,
-    /// Only `strict` speaks of it.
+    /// A warning under `strict` alone.
     StrictWarning,
-    /// Only `strict` forbids it.
+    /// An error under `strict` alone.
     StrictError,
 }
 

@@ -1,6 +1,5 @@
-//! Which import a name stands for that a program uses without having it. A name alone says little: `datetime.now()`
-//! wants the class and `datetime.timedelta()` the module, `queue.append()` is somebody's list. So a name is decided by
-//! all its uses together, and where they disagree, or fit two imports, nothing is decided.
+//! Finds the import for a name that a program does not define, by all its uses: `datetime.now()` needs the class,
+//! `datetime.timedelta()` the module; `queue.append()` is a list. If they disagree or fit two, there is no import.
 
 use super::profile;
 use crate::lists::{NameSet, is_within};
@@ -12,7 +11,6 @@ use std::{
     sync::LazyLock,
 };
 
-/// Of an operator's own import.
 const STATEMENT_BYTES_MAX: usize = 300;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,66 +22,64 @@ pub(super) enum Usage<'a> {
     Bare,
 }
 
-/// So many attributes tell which part of a package is meant.
+/// Number of attributes that identify a part of a package.
 pub(super) const ATTRIBUTES_MAX: usize = 3;
 
-/// Names by the module that they come from.
 type ByModule = BTreeMap<&'static str, Vec<&'static str>>;
 
-/// What programs use as if everybody had imported it.
+/// Names that programs often use without importing them.
 #[derive(Default, Deserialize)]
 #[serde(bound(deserialize = "'de: 'static"), deny_unknown_fields)]
 struct Known {
     /// Modules under their own names, of which any attribute may be used.
     modules: Vec<&'static str>,
-    /// Modules whose names are ordinary words: `queue.Queue` is one, `queue.append` is somebody's list.
+    /// Modules whose names are ordinary words, with their attributes: `queue.append` is a list, not the module.
     words: ByModule,
-    /// Packages of which parts have to be imported by themselves.
+    /// Packages with parts that have to be imported by themselves.
     packages: BTreeMap<&'static str, Package>,
     /// Modules under the short names that their own documentation uses.
     aliases: BTreeMap<&'static str, &'static str>,
-    /// Names that mean one thing wherever they stand.
+    /// Names with a single meaning.
     names: ByModule,
-    /// Functions whose names are ordinary words: only where every use is a call, or a decorator.
+    /// Functions whose names are ordinary words: imported only if every use is a call or a decorator.
     called: ByModule,
-    /// Methods by which a class is told from the module of the same name. Names that both have are the module's.
+    /// Methods that distinguish the class from the module of the same name. Names that both have count as the module's.
     datetime_class: Vec<&'static str>,
-    /// New, or left out where there is no screen.
+    /// Names that some interpreters lack: new ones, and ones that are left out on machines without a screen.
     not_everywhere: NameSet,
 }
 
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "'de: 'static"), deny_unknown_fields)]
 struct Package {
-    /// What it has without its parts; none: whatever is asked for.
+    /// Attributes that need none of the parts; `None` if that is any attribute.
     plain: Option<Vec<&'static str>>,
     parts: Vec<&'static str>,
 }
 
 static KNOWN: LazyLock<Known> = LazyLock::new(|| crate::lists::embedded(include_str!("well_known.json")));
 
-/// An import that a name may stand for.
-struct Meaning {
+struct Candidate {
     statement: String,
     fits: Fits,
 }
 
-/// Which uses of a name an import fits.
+/// The uses of a name that an import fits.
 enum Fits {
     All,
     Called,
-    /// A module, of which any attribute is read.
+    /// A module; any attribute may be read.
     Module,
-    /// A module whose name is an ordinary word: one of these attributes is read.
+    /// A module whose name is an ordinary word; only these attributes may be read.
     Attributes(&'static [&'static str]),
     /// The class, not the module of the same name.
     Datetime,
     Package(&'static str, &'static Package),
 }
 
-static TABLE: LazyLock<HashMap<&str, Vec<Meaning>>> = LazyLock::new(|| {
-    let mut table: HashMap<&str, Vec<Meaning>> = HashMap::new();
-    let mut add = |name, statement, fits| table.entry(name).or_default().push(Meaning { statement, fits });
+static TABLE: LazyLock<HashMap<&str, Vec<Candidate>>> = LazyLock::new(|| {
+    let mut table: HashMap<&str, Vec<Candidate>> = HashMap::new();
+    let mut add = |name, statement, fits| table.entry(name).or_default().push(Candidate { statement, fits });
     for module in &KNOWN.modules {
         add(*module, format!("import {module}"), Fits::Module);
     }
@@ -113,27 +109,27 @@ static TABLE: LazyLock<HashMap<&str, Vec<Meaning>>> = LazyLock::new(|| {
     table
 });
 
-/// The import that a name with these uses stands for, if there is exactly one. The operator's own names win.
+/// Returns the import for a name with these uses, if exactly one fits. The operator's own names take precedence.
 pub(super) fn statement(name: &str, uses: &[Usage<'_>], own: &BTreeMap<String, String>) -> Option<String> {
     if let Some(statement) = own.get(name) {
-        // Checked when it was set; the worker does not rely on that.
+        // The setting is checked when it is set; the worker does not rely on that.
         let is_right = check_known_import(name, statement).is_ok();
         return is_right.then(|| statement.trim().to_owned());
     }
-    let meanings = TABLE.get(name)?;
-    let mut fitting = meanings.iter().filter_map(|meaning| meaning.statement(uses));
+    let candidates = TABLE.get(name)?;
+    let mut fitting = candidates.iter().filter_map(|one| one.statement(uses));
     let first = fitting.next()?;
     fitting.next().is_none().then_some(first)
 }
 
-/// A narrower import that does as well, for a profile that has only a part of the module: `import os.path`.
+/// Returns a narrower import that is sufficient, for a profile that has only a part of the module: `import os.path`.
 pub(super) fn narrower(name: &str, uses: &[Usage<'_>]) -> Option<String> {
     let only_path =
         |used: &Usage<'_>| matches!(used, Usage::Attributes(chain) if chain.first() == Some(&"path"));
     (name == "os" && uses.iter().all(only_path)).then(|| "import os.path".to_owned())
 }
 
-impl Meaning {
+impl Candidate {
     fn statement(&self, uses: &[Usage<'_>]) -> Option<String> {
         let fits = match self.fits {
             Fits::All => true,
@@ -152,17 +148,17 @@ impl Meaning {
     }
 }
 
-/// A module is never called, and at least once something of it is used.
+/// True if the uses are those of a module: no calls, at least one attribute, and all attributes are known.
 fn is_module(uses: &[Usage<'_>], known: impl Fn(&str) -> bool) -> bool {
     let mut attributes = uses.iter().filter_map(|used| match used {
         Usage::Attributes(chain) => chain.first(),
         Usage::Called | Usage::Bare => None,
     });
-    let told = attributes.clone().next().is_some() && attributes.all(|first| known(first));
-    told && !uses.contains(&Usage::Called)
+    let reads_known = attributes.clone().next().is_some() && attributes.all(|first| known(first));
+    reads_known && !uses.contains(&Usage::Called)
 }
 
-/// `import urllib.parse, urllib.request`: one statement, because it binds one name.
+/// Returns the import of all needed parts, in one statement that binds one name: `import urllib.parse, urllib.request`.
 fn parts_of(name: &str, package: &Package, uses: &[Usage<'_>]) -> Option<String> {
     let mut needed = BTreeSet::new();
     for used in uses {
@@ -184,11 +180,10 @@ fn parts_of(name: &str, package: &Package, uses: &[Usage<'_>]) -> Option<String>
     Some(format!("import {}", modules.join(", ")))
 }
 
-/// Whether an operator may say that a name stands for an import: one statement on one line that binds exactly that
-/// name.
+/// Checks an operator's import for a name: one statement on one line that binds exactly that name.
 ///
 /// # Errors
-/// In one sentence, what is wrong with it.
+/// A description of the problem, in one sentence.
 pub fn check_known_import(name: &str, statement: &str) -> Result<(), String> {
     let text = statement.trim();
     let is_other = |letter: char| letter.is_control() || matches!(letter, '\\' | '#' | ';');
@@ -222,7 +217,7 @@ pub fn check_known_import(name: &str, statement: &str) -> Result<(), String> {
     }
 }
 
-/// What a statement imports: modules, each with what is taken from it.
+/// Returns the modules that a statement imports, each with the name imported from it.
 pub(super) fn imported(statement: &str) -> Vec<(&str, Option<&str>)> {
     let first = |text| str::split_whitespace(text).next().unwrap_or_default();
     let from = statement.strip_prefix("from ");
@@ -233,7 +228,7 @@ pub(super) fn imported(statement: &str) -> Vec<(&str, Option<&str>)> {
     modules.map(|module| (first(module), None)).collect()
 }
 
-/// Whether every interpreter has what the statement imports.
+/// True if every interpreter has the modules and names that a statement imports.
 pub(super) fn is_standard(statement: &str) -> bool {
     imported(statement).into_iter().all(|(module, name)| {
         let root = module.split('.').next().unwrap_or_default();
@@ -242,7 +237,7 @@ pub(super) fn is_standard(statement: &str) -> bool {
     })
 }
 
-/// Whether a set of modules, each with what lies below it, has everything that a statement imports.
+/// True if a set of modules, each including its submodules, covers everything that a statement imports.
 pub(super) fn is_allowed(statement: &str, allowed: &BTreeSet<ModuleName>) -> bool {
     let has = |path: &str| allowed.iter().any(|module| is_within(path, module.as_str()));
     let modules = imported(statement);

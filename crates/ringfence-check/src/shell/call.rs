@@ -1,4 +1,4 @@
-//! Which programs a command really starts: `sudo env X=1 timeout 5 sh -c '…'` starts a shell with a text.
+//! Programs that a command starts, through wrappers: `sudo env X=1 timeout 5 sh -c '…'` starts a shell with a script.
 
 use crate::{
     lists::LISTS,
@@ -7,27 +7,26 @@ use crate::{
 use serde::Deserialize;
 use std::sync::LazyLock;
 
+/// Maximum number of wrappers that are unwrapped.
 const STEPS_MAX: usize = 32;
-/// `find -exec find -exec …`
+/// Maximum nesting of `find -exec find -exec …`.
 pub(super) const FINDS_MAX: u32 = 4;
 const SHOWN_MAX: usize = 6;
 
 #[derive(Clone, Debug)]
 pub(super) struct Call {
-    /// Without its directory.
     pub(super) name: String,
     pub(super) path: String,
     pub(super) arguments: Vec<String>,
-    pub(super) means: Means,
+    pub(super) source: Source,
 }
 
-/// How its arguments come to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Means {
+pub(super) enum Source {
     Words,
-    /// Lines of its input are added.
+    /// Words of the script, and lines of the input of `xargs`.
     Xargs,
-    /// Names of files are put in.
+    /// Words of the script, and file names that `find` puts in.
     Find,
 }
 
@@ -40,10 +39,10 @@ pub(super) struct Run {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Runner {
     Shell,
-    /// The same, by the shell itself.
+    /// `eval`: the shell itself.
     Eval,
-    /// `trap`: later, perhaps.
-    Later,
+    /// `trap`: the shell itself, later if at all.
+    Trap,
     /// Python, Perl, Ruby, PHP, Node.js, awk.
     Interpreter,
 }
@@ -61,7 +60,7 @@ impl Call {
         self.arguments.iter().map(String::as_str)
     }
 
-    /// One of the options, written alone or, of one letter, together with others.
+    /// True if one of the options is given; those of one letter may be clustered.
     pub(super) fn has(&self, letters: &str, words: &[&str]) -> bool {
         let mut options = self.texts().take_while(|text| *text != "--");
         options.any(|text| match text.strip_prefix("--") {
@@ -86,7 +85,7 @@ impl Call {
         self.texts().filter(is_operand).collect()
     }
 
-    /// What follows an option: `-o file`, `-ofile`, `--output=file`.
+    /// The value of an option: `-o file`, `-ofile`, `--output=file`.
     pub(super) fn value_of(&self, short: &str, long: &str) -> Option<&str> {
         let mut texts = self.texts();
         while let Some(text) = texts.next() {
@@ -114,7 +113,7 @@ impl Call {
 #[serde(deny_unknown_fields)]
 struct Wrapper {
     names: &'static str,
-    /// Options with a value: letters and words.
+    /// Options that take a value: letters and words, separated by spaces.
     valued: &'static str,
     operands: usize,
 }
@@ -126,10 +125,9 @@ fn is_among(words: &str, word: &str) -> bool {
     words.split(' ').any(|one| one == word)
 }
 
-/// What a command starts, given its fields.
 pub(super) fn started(mut fields: Vec<String>, finds: u32) -> Started {
     let mut started = Started::default();
-    let mut means = Means::Words;
+    let mut source = Source::Words;
     for _ in 0..STEPS_MAX {
         if fields.is_empty() {
             return started;
@@ -140,7 +138,7 @@ pub(super) fn started(mut fields: Vec<String>, finds: u32) -> Started {
             name: base(&path).to_owned(),
             path,
             arguments,
-            means,
+            source,
         };
         let name = call.name.as_str();
         let Some(wrapper) = WRAPPERS.iter().find(|wrapper| is_among(wrapper.names, name)) else {
@@ -162,7 +160,7 @@ pub(super) fn started(mut fields: Vec<String>, finds: u32) -> Started {
         fields = inner(&mut call, wrapper, &mut started.assignments);
         match call.name.as_str() {
             "xargs" | "parallel" if !fields.is_empty() => {
-                means = Means::Xargs;
+                source = Source::Xargs;
                 fields.push(UNKNOWN.to_string());
             }
             "flock" | "watch" if fields.first().is_some_and(|field| field == "-c") => {
@@ -170,7 +168,7 @@ pub(super) fn started(mut fields: Vec<String>, finds: u32) -> Started {
                 started.texts.push(Run { language, text });
             }
             "sudo" | "doas" | "chroot" | "unshare" | "nsenter" => started.calls.push(call),
-            // By itself it shows the environment.
+            // Without a command `env` prints the environment.
             "env" if fields.is_empty() => started.calls.push(call),
             _ => {}
         }
@@ -178,12 +176,12 @@ pub(super) fn started(mut fields: Vec<String>, finds: u32) -> Started {
     started
 }
 
-/// `/bin/rm` is `rm`.
+/// The path without its directory: `/bin/rm` is `rm`.
 pub(super) fn base(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Takes what is started out of the arguments.
+/// Removes the wrapped command from the wrapper's arguments and returns it; collects assignments before it.
 fn inner(call: &mut Call, wrapper: &Wrapper, assignments: &mut Vec<(String, String)>) -> Vec<String> {
     let assigns = matches!(call.name.as_str(), "env" | "sudo" | "doas");
     let mut at = 0;
@@ -209,17 +207,17 @@ fn inner(call: &mut Call, wrapper: &Wrapper, assignments: &mut Vec<(String, Stri
     }
     let from = (at + wrapper.operands).min(call.arguments.len());
     let inner = call.arguments.split_off(from);
-    // So that a reader of the finding sees what was started.
+    // The finding shows what the wrapper starts.
     call.arguments.extend(inner.iter().take(SHOWN_MAX).cloned());
     inner
 }
 
-/// Programs that read a script from their input, if nothing else is said.
+/// True for shells, which read a script from their input by default.
 pub(super) fn is_shell(name: &str) -> bool {
     LISTS.shells.contains(&name)
 }
 
-/// The same of other languages.
+/// True for interpreters of other languages, with or without a version in the name.
 pub(super) fn is_interpreter(name: &str) -> bool {
     let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
     LISTS.interpreters.contains(name)
@@ -230,7 +228,7 @@ fn started_by(call: Call, started: &mut Started, finds: u32) {
     let (text, language) = match call.name.as_str() {
         name if is_shell(name) => (shell_text(&call), Runner::Shell),
         name if is_interpreter(name) => (code_of(&call), Runner::Interpreter),
-        "trap" => (first(&|text| !text.starts_with('-')), Runner::Later),
+        "trap" => (first(&|text| !text.starts_with('-')), Runner::Trap),
         "su" | "runuser" | "script" => {
             let text = call.value_of("-c", "--command");
             (text.map(str::to_owned), Runner::Shell)
@@ -246,7 +244,7 @@ fn started_by(call: Call, started: &mut Started, finds: u32) {
     started.calls.push(call);
 }
 
-/// `sh -c text`
+/// The script in `sh -c text`.
 fn shell_text(call: &Call) -> Option<String> {
     let is_word = |text: &str| text.starts_with("--") || text.starts_with('+');
     let is_option = |text: &str| is_word(text) || text.starts_with('-') && text.len() > 1;
@@ -256,7 +254,7 @@ fn shell_text(call: &Call) -> Option<String> {
     call.arguments.get(at).filter(|_| wanted).cloned()
 }
 
-/// `python -c code`, `perl -e code`, `php -r code`
+/// The code in `python -c code`, `perl -e code`, `php -r code`.
 fn code_of(call: &Call) -> Option<String> {
     let takes_code = |text: &str| {
         let cluster = !text.starts_with("--") && text.len() <= 5;
@@ -275,7 +273,7 @@ fn executed_by_find(call: &Call, started: &mut Started, finds: u32) {
         let end = place(rest, &[";", "+"]);
         let (command, after) = rest.split_at(end.unwrap_or(rest.len()));
         let mut inner = self::started(command.to_vec(), finds);
-        inner.calls.iter_mut().for_each(|call| call.means = Means::Find);
+        inner.calls.iter_mut().for_each(|call| call.source = Source::Find);
         started.calls.append(&mut inner.calls);
         started.texts.append(&mut inner.texts);
         rest = after;

@@ -1,4 +1,4 @@
-//! Reads what consists of other commands: blocks, branches, loops, tests and functions.
+//! Reads compound commands: blocks, branches, loops, tests and functions.
 
 use super::{
     reader::{Read, Reader, ends_word, fault},
@@ -7,7 +7,6 @@ use super::{
 };
 use std::ops::Range;
 
-/// Words that begin a compound command.
 const OPENING: [&str; 8] = ["if", "while", "until", "for", "select", "case", "{", "[["];
 
 impl<'a> Reader<'a> {
@@ -52,7 +51,7 @@ impl<'a> Reader<'a> {
         self.within(Self::command)
     }
 
-    /// `( list )` or `(( arithmetic ))`
+    /// Reads `( list )` or `(( arithmetic ))`.
     fn parenthesis(&mut self) -> Read<()> {
         let start = self.at;
         if self.byte_at(1) == Some(b'(')
@@ -97,7 +96,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What is repeated, up to `done`.
+    /// Reads the body of a loop, up to `done`.
     fn body(&mut self, opened: &Range<usize>) -> Read<()> {
         let first = self.script.commands.len();
         self.until(&["done"], opened)?;
@@ -108,11 +107,11 @@ impl<'a> Reader<'a> {
     fn for_loop(&mut self, opened: &Range<usize>) -> Read<()> {
         self.script.decisions += 1;
         self.skip_blanks();
-        if self.looks_at("((") {
+        if self.is_at("((") {
             let unclosed = fault(self.at..self.at + 2, "`((` has no `))`");
             self.at = self.arithmetic_end(self.at + 1).ok_or(unclosed)?;
         } else {
-            let name = self.some_word()?.text();
+            let name = self.expect_word()?.text();
             let mut values = Vec::new();
             self.skip_lines()?;
             if self.take("in") {
@@ -134,14 +133,14 @@ impl<'a> Reader<'a> {
         self.body(opened)
     }
 
-    pub(super) fn some_word(&mut self) -> Read<ShellWord<'a>> {
+    pub(super) fn expect_word(&mut self) -> Read<ShellWord<'a>> {
         let word = self.word()?;
         word.ok_or_else(|| self.stray())
     }
 
     fn case(&mut self, opened: &Range<usize>) -> Read<()> {
         self.skip_blanks();
-        self.some_word()?;
+        self.expect_word()?;
         self.expect(&["in"], opened)?;
         loop {
             self.skip_lines()?;
@@ -157,7 +156,7 @@ impl<'a> Reader<'a> {
         self.sign(&["("]);
         loop {
             self.skip_blanks();
-            self.some_word()?;
+            self.expect_word()?;
             self.skip_blanks();
             match self.byte() {
                 Some(b'|') => self.at += 1,
@@ -176,7 +175,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `[[ … ]]`
+    /// Reads `[[ … ]]`.
     fn test(&mut self, opened: Range<usize>) -> Read<()> {
         loop {
             self.skip_lines()?;
@@ -191,12 +190,11 @@ impl<'a> Reader<'a> {
                     self.skip_blanks();
                     self.pattern()?;
                 }
-                Some(_) => drop(self.some_word()?),
+                Some(_) => drop(self.expect_word()?),
             }
         }
     }
 
-    /// `function name { … }`
     fn function(&mut self) -> Read<()> {
         let start = self.at;
         self.at += "function".len();
@@ -214,7 +212,7 @@ impl<'a> Reader<'a> {
         self.function_body(name, start)
     }
 
-    /// `()`
+    /// Reads `()` after the name of a function.
     pub(super) fn parameters(&mut self) -> Read<()> {
         let opened = self.at;
         self.at += 1;
@@ -244,7 +242,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// After the parenthesis that closes the one at `from`; quotes are passed over.
+    /// Returns the position after the parenthesis that closes the one at `from`; quoted text is skipped.
     pub(super) fn parenthesis_end(&self, from: usize) -> Option<usize> {
         let bytes = self.slice(0..self.end).as_bytes();
         let mut depth = 0_usize;
@@ -270,13 +268,13 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// After `))`, if the parenthesis at `from` is the second of `((` and is closed by the first of `))`.
+    /// Returns the position after `))`, if `from`, the second of `((`, is closed by the first of `))`.
     pub(super) fn arithmetic_end(&self, from: usize) -> Option<usize> {
         let after = self.parenthesis_end(from)?;
         self.slice(after..self.end).starts_with(')').then_some(after + 1)
     }
 
-    /// The regular expression after `=~`.
+    /// Reads the regular expression after `=~`.
     fn pattern(&mut self) -> Read<()> {
         let mut depth = 0_usize;
         while let Some(byte) = self.byte() {

@@ -1,7 +1,7 @@
-//! What is removed, overwritten, and opened to others.
+//! Rules for files that are removed or overwritten, and for permissions.
 
 use super::{
-    call::{Call, Means},
+    call::{Call, Source},
     emptied,
     place::{self, Location},
     rules,
@@ -17,7 +17,7 @@ use crate::{
 use Location::{Home, Root, System};
 use ringfence_types::Severity::{Error, Info, Warning};
 
-pub(super) fn look(out: &mut Reporter<'_>, command: usize, call: &Call) {
+pub(super) fn check(out: &mut Reporter<'_>, command: usize, call: &Call) {
     let operands = call.operands();
     let last = operands.last().copied();
     match call.name.as_str() {
@@ -25,9 +25,9 @@ pub(super) fn look(out: &mut Reporter<'_>, command: usize, call: &Call) {
         "find" => found_and_removed(out, command, call),
         "mv" if last == Some("/dev/null") => removal(out, command, call),
         "rsync" if call.texts().any(|text| text.starts_with("--delete")) => {
-            let directory = out.scene.directory(command);
+            let directory = out.context.directory(command);
             if last.is_some_and(|path| place::of(path, directory).is_some()) {
-                out.tell_call(&rules::REMOVE_ROOT, call, "empties what it copies to");
+                out.report_call(&rules::REMOVE_ROOT, call, "empties what it copies to");
             }
         }
         "dd" => {
@@ -47,7 +47,7 @@ pub(super) fn look(out: &mut Reporter<'_>, command: usize, call: &Call) {
                 true => &rules::FORMAT_DEVICE,
                 false => &rules::FILE_DELETION,
             };
-            out.tell_call(rule, call, "overwrites");
+            out.report_call(rule, call, "overwrites");
         }
         "wipefs" | "blkdiscard" | "sgdisk" | "sfdisk" | "fdisk" | "parted" | "mke2fs" | "mkswap"
         | "cryptsetup" | "hdparm" | "mkfs" => formatted(out, call),
@@ -57,7 +57,7 @@ pub(super) fn look(out: &mut Reporter<'_>, command: usize, call: &Call) {
             let wide = reaches(out, command, call, &[Root, System, Home]);
             let severity = if wide { Error } else { Warning };
             let what = out.what(call, "gives files to another");
-            out.tell_as(&rules::PERMISSIONS, severity, what);
+            out.report_as(&rules::PERMISSIONS, severity, what);
         }
         _ => {}
     }
@@ -65,14 +65,14 @@ pub(super) fn look(out: &mut Reporter<'_>, command: usize, call: &Call) {
 
 fn removal(out: &mut Reporter<'_>, command: usize, call: &Call) {
     let recursive = call.name != "rm" || call.has("rR", &["recursive"]);
-    if recursive && let Some(variable) = emptied::variable(out.scene, command) {
-        let written = out.scene.said(out.range);
+    if recursive && let Some(variable) = emptied::variable(out.context, command) {
+        let written = out.context.snippet(out.range);
         let what = format!("`{written}` removes everything where `{variable}` is empty");
         let hint = format!("Use `${{{variable}:?}}`, with which the script ends there.");
         let finding = out.finding(&rules::REMOVE_ROOT, what);
         return out.add(finding.with_severity(Warning).with_hint(hint));
     }
-    let directory = out.scene.directory(command);
+    let directory = out.context.directory(command);
     let mut severity = Info;
     let mut what = out.what(call, "removes files");
     for path in call.operands() {
@@ -88,40 +88,40 @@ fn removal(out: &mut Reporter<'_>, command: usize, call: &Call) {
                 Home => "a whole home",
                 _ => "what is above the working directory",
             };
-            return out.tell_call(&rules::REMOVE_ROOT, call, &format!("{seen}removes {lost}"));
+            return out.report_call(&rules::REMOVE_ROOT, call, &format!("{seen}removes {lost}"));
         }
         if is_trace(path) {
-            out.tell_call(&rules::HISTORY, call, "removes a history or a log");
+            out.report_call(&rules::HISTORY, call, "removes a history or a log");
         }
-        if at.is_some() || stays(path) {
+        if at.is_some() || is_startup_file(path) {
             severity = Warning;
             what = out.what(call, "removes files of the system or of a home");
         }
     }
     if call.has("", &["no-preserve-root"]) {
-        return out.tell_call(&rules::REMOVE_ROOT, call, "lifts the last guard of `/`");
+        return out.report_call(&rules::REMOVE_ROOT, call, "lifts the last guard of `/`");
     }
-    if call.name == "rm" && (recursive || severity == Warning || call.means != Means::Words) {
-        out.tell_as(&rules::FILE_DELETION, severity, what);
+    if call.name == "rm" && (recursive || severity == Warning || call.source != Source::Words) {
+        out.report_as(&rules::FILE_DELETION, severity, what);
     }
 }
 
-/// `find / -delete`, `find / -exec rm {} +`
+/// Reports `find / -delete`, `find / -exec rm {} +`.
 fn found_and_removed(out: &mut Reporter<'_>, command: usize, call: &Call) {
-    let removes = |inner: &Call| inner.means == Means::Find && inner.name == "rm";
+    let removes = |inner: &Call| inner.source == Source::Find && inner.name == "rm";
     let deletes = call.texts().any(|text| text == "-delete");
-    if !deletes && !out.scene.starts(&(command..command + 1), removes) {
+    if !deletes && !out.context.starts(&(command..command + 1), removes) {
         return;
     }
-    let directory = out.scene.directory(command);
+    let directory = out.context.directory(command);
     let mut starts = call.texts().take_while(|text| !text.starts_with(['-', '(', '!']));
     let wide = starts.any(|path| place::of(path, directory).is_some());
     let narrowed = call.texts().any(|text| LISTS.narrowing.contains(&text));
     let what = out.what(call, "removes what it finds");
     match (wide, narrowed) {
-        (true, false) => out.tell(&rules::REMOVE_ROOT, what),
-        (true, true) => out.tell_as(&rules::FILE_DELETION, Warning, what),
-        _ => out.tell(&rules::FILE_DELETION, what),
+        (true, false) => out.report(&rules::REMOVE_ROOT, what),
+        (true, true) => out.report_as(&rules::FILE_DELETION, Warning, what),
+        _ => out.report(&rules::FILE_DELETION, what),
     }
 }
 
@@ -141,12 +141,12 @@ pub(super) fn redirected(out: &mut Reporter<'_>, redirection: &Redirection<'_>, 
     } else if redirection.writes() {
         written(out, [target], Writes::Over);
     }
-    if operator.contains('<') && credentials::kept_at(target) == Some(Secret::Certain) {
-        out.tell(&rules::CREDENTIAL_PATH, format!("`{}` is read", shown(target)));
+    if operator.contains('<') && credentials::secret_at(target) == Some(Secret::Certain) {
+        out.report(&rules::CREDENTIAL_PATH, format!("`{}` is read", shown(target)));
     }
 }
 
-/// The rule of a file that changes the machine when it is written to.
+/// The rule for a file whose contents configure the machine or act on it.
 fn guarded(path: &str) -> Option<&'static Rule> {
     let below = |places: &[&str]| places.iter().any(|place| path.starts_with(place));
     match path {
@@ -162,13 +162,13 @@ fn written<'p>(out: &mut Reporter<'_>, paths: impl IntoIterator<Item = &'p str>,
     for path in paths {
         let shown = shown(path);
         if place::is_disk(path) {
-            out.tell(&rules::DEVICE_WRITE, format!("`{shown}` is written to"));
+            out.report(&rules::DEVICE_WRITE, format!("`{shown}` is written to"));
         } else if let Some(rule) = guarded(path) {
-            out.tell(rule, format!("`{shown}` is written to"));
+            out.report(rule, format!("`{shown}` is written to"));
         } else if is_trace(path) && writes == Writes::Over {
-            out.tell(&rules::HISTORY, format!("`{shown}` is overwritten"));
-        } else if stays(path) {
-            out.tell(&rules::STARTUP_FILES, format!("`{shown}` is written to"));
+            out.report(&rules::HISTORY, format!("`{shown}` is overwritten"));
+        } else if is_startup_file(path) {
+            out.report(&rules::STARTUP_FILES, format!("`{shown}` is written to"));
         }
     }
 }
@@ -177,7 +177,7 @@ fn is_trace(path: &str) -> bool {
     path.ends_with("_history") || path.starts_with("/var/log/") || path == "/var/run/utmp"
 }
 
-fn stays(path: &str) -> bool {
+fn is_startup_file(path: &str) -> bool {
     let in_home = path.starts_with(['~', '/', UNKNOWN]) || path.starts_with(".ssh/");
     let ends = |name: &&str| {
         let rest = path.strip_suffix(*name);
@@ -201,22 +201,24 @@ fn formatted(out: &mut Reporter<'_>, call: &Call) {
         false => Info,
     };
     let what = out.what(call, "makes or wipes a file system");
-    out.tell_as(&rules::FORMAT_DEVICE, severity, what);
+    out.report_as(&rules::FORMAT_DEVICE, severity, what);
 }
 
-/// Whether one of the files behind the first operand is such a place.
+/// True if one of the operands after the first is one of these locations.
 fn reaches(out: &Reporter<'_>, command: usize, call: &Call, places: &[Location]) -> bool {
-    let directory = out.scene.directory(command);
+    let directory = out.context.directory(command);
     let mut paths = call.operands().into_iter().skip(1);
     paths.any(|path| place::of(path, directory).is_some_and(|at| places.contains(&at)))
 }
 
 fn mode(out: &mut Reporter<'_>, command: usize, call: &Call) {
-    // `-x` is a mode, too, where it takes a right away.
-    let Some(mode) = call.texts().find(|text| !text.starts_with('-')) else {
+    // `-x` is a mode, which takes a permission away; `-R` is an option.
+    let is_option =
+        |text: &&str| text.starts_with('-') && !text[1..].starts_with(['r', 'w', 'x', 'X', 's', 't']);
+    let Some(mode) = call.texts().find(|text| !is_option(text)) else {
         return;
     };
-    // `+w` does not let everybody write, because the mask is applied.
+    // `+w` does not let everybody write, because the umask is applied.
     let writes = |clause: &str| {
         let sign = clause.find(['+', '=']);
         sign.is_some_and(|at| clause[..at].contains(['a', 'o']) && clause[at..].contains('w'))
@@ -233,5 +235,5 @@ fn mode(out: &mut Reporter<'_>, command: usize, call: &Call) {
         (_, true) => (Warning, "lets every user who runs a file act as its owner"),
         _ => return,
     };
-    out.tell_as(&rules::PERMISSIONS, severity, out.what(call, does));
+    out.report_as(&rules::PERMISSIONS, severity, out.what(call, does));
 }

@@ -1,18 +1,18 @@
-//! What bash reads otherwise than it looks, what needs the network, what depends on a variable, and what only starts
-//! itself: scripts in which the rule holds, and ordinary ones in which it does not.
+//! Scripts that the rules for misread text, network use, empty variables and fork bombs report, and ordinary ones that
+//! they do not.
 
-use super::{check as look, tests::found};
+use super::{check, tests::assert_found};
 use crate::rule::Finding;
 use ringfence_types::Severity::{Error, Info, Warning};
 
 fn findings(rule: &str, code: &str) -> Vec<Finding> {
-    let mut findings = look(code).findings;
+    let mut findings = check(code).findings;
     findings.retain(|finding| finding.rule.id.trim_start_matches("shell.") == rule);
     findings
 }
 
 #[track_caller]
-fn nothing(rule: &str, codes: &[&str]) {
+fn assert_none(rule: &str, codes: &[&str]) {
     for code in codes {
         let found = findings(rule, code);
         assert!(found.is_empty(), "{code}\n{found:?}");
@@ -21,9 +21,9 @@ fn nothing(rule: &str, codes: &[&str]) {
 
 #[rustfmt::skip]
 #[test]
-fn ends_of_lines_from_another_system_are_told() {
+fn carriage_returns_at_line_ends_are_reported() {
     let rule = "carriage_return";
-    found(
+    assert_found(
         rule,
         Error,
         &[
@@ -32,14 +32,14 @@ fn ends_of_lines_from_another_system_are_told() {
             "( a )\r\n",
         ],
     );
-    found(
+    assert_found(
         rule,
         Warning,
         &[
             "echo a\r\necho b\r\n", "#!/bin/bash\r\n\r\nls\r\n", "cat <<E\r\nx\r\nE\r\n", "x=1\r\necho $x",
         ],
     );
-    nothing(
+    assert_none(
         rule,
         &[
             "echo a\necho b\n", "cat <<E\nGET / HTTP/1.1\r\n\r\nE\n", "printf 'a\r\nb'\n", "# a comment\r\n",
@@ -48,27 +48,27 @@ fn ends_of_lines_from_another_system_are_told() {
     );
     let once = findings(rule, "a\r\nb\r\nc\r\n");
     assert_eq!((once.len(), once[0].range.clone()), (1, 1..2));
-    nothing("syntax", &["if true; then\r\n  echo x\r\nfi\r\n"]);
-    nothing("here_document", &["cat <<E\r\nx\r\nE\r\n", "cat <<E\nx\nE\n"]);
-    found("here_document", Warning, &["cat <<E\r\nx\r\nE"]);
+    assert_none("syntax", &["if true; then\r\n  echo x\r\nfi\r\n"]);
+    assert_none("here_document", &["cat <<E\r\nx\r\nE\r\n", "cat <<E\nx\nE\n"]);
+    assert_found("here_document", Warning, &["cat <<E\r\nx\r\nE"]);
 }
 
 #[test]
-fn a_removal_after_a_here_document_with_carriage_returns_is_seen() {
-    found("remove_root", Error, &["cat <<E\r\nx\r\nE\r\nrm -rf /\r\n"]);
+fn removal_after_a_here_document_with_carriage_returns_is_found() {
+    assert_found("remove_root", Error, &["cat <<E\r\nx\r\nE\r\nrm -rf /\r\n"]);
 }
 
 #[rustfmt::skip]
 #[test]
-fn a_here_document_without_an_end_is_told() {
-    found(
+fn unterminated_here_document_is_reported() {
+    assert_found(
         "here_document",
         Warning,
         &[
             "cat <<E\nnever closed", "cat <<E", "cat <<E\nx\n E\n", "cat <<'END'\nx\nEND \n", "cat <<-E\n  E\n",
         ],
     );
-    nothing(
+    assert_none(
         "here_document",
         &[
             "cat <<E\nE", "cat <<E\nx\nE\n", "cat <<-E\n\tx\n\tE\n", "cat <<A <<'B'\nA\nB\n", "x=$(cat <<E\n)\nE\n)",
@@ -79,8 +79,8 @@ fn a_here_document_without_an_end_is_told() {
 
 #[rustfmt::skip]
 #[test]
-fn a_bracket_without_its_blanks_is_told() {
-    found(
+fn bracket_without_blanks_is_reported() {
+    assert_found(
         "bracket",
         Warning,
         &[
@@ -88,21 +88,21 @@ fn a_bracket_without_its_blanks_is_told() {
             "while [$i -lt 3 ]; do :; done", "[[$x == y ]]", "[ $x = y]", "sh -c '[$1 = x ]'",
         ],
     );
-    nothing(
+    assert_none(
         "bracket",
         &[
             "[ $x -eq 1 ]", "[[ $x == y ]]", "[[ $x =~ [a-z] ]]", "[ \"${a[0]}\" = x ]", "echo [$x]", "a[1]=2",
             "ls [a-z]*", "[ -n \"$x\" ] || [ -z \"$y\" ]", "case $x in [a-z]) ;; esac",
         ],
     );
-    let told = &findings("bracket", "[$x -eq 1]")[0];
-    assert_eq!(told.what, "`[` is a command and needs a blank behind it");
+    let finding = &findings("bracket", "[$x -eq 1]")[0];
+    assert_eq!(finding.what, "`[` is a command and needs a blank behind it");
 }
 
 #[rustfmt::skip]
 #[test]
-fn what_needs_the_network_is_told() {
-    found(
+fn commands_that_need_the_network_are_reported() {
+    assert_found(
         "network",
         Info,
         &[
@@ -116,7 +116,7 @@ fn what_needs_the_network_is_told() {
             "ssh host uptime",
         ],
     );
-    nothing(
+    assert_none(
         "network",
         &[
             "git status", "git commit -m 'push'", "git log --oneline", "git remote -v", "rsync -a x/ y/",
@@ -129,25 +129,25 @@ fn what_needs_the_network_is_told() {
 
 #[rustfmt::skip]
 #[test]
-fn what_is_told_of_the_network_says_what_to_do() {
-    let told = &findings("network", "npm ci")[0];
-    assert_eq!(told.what, "`npm ci` fetches packages over the network");
+fn network_finding_has_a_hint_for_package_installs() {
+    let finding = &findings("network", "npm ci")[0];
+    assert_eq!(finding.what, "`npm ci` fetches packages over the network");
     assert!(
-        told.hint
+        finding.hint
             .as_deref()
             .is_some_and(|hint| hint.contains("`install_package`"))
     );
-    let told = &findings("network", "git pull")[0];
+    let finding = &findings("network", "git pull")[0];
     assert_eq!(
-        (told.what.as_str(), told.hint.as_ref()),
+        (finding.what.as_str(), finding.hint.as_ref()),
         ("`git pull` uses the network", None)
     );
 }
 
 #[rustfmt::skip]
 #[test]
-fn a_variable_that_may_be_empty_before_a_slash_is_told() {
-    found(
+fn possibly_empty_variable_before_a_slash_is_reported() {
+    assert_found(
         "remove_root",
         Warning,
         &[
@@ -156,7 +156,7 @@ fn a_variable_that_may_be_empty_before_a_slash_is_told() {
             "sudo rm -rf $X/*", "read -r X; rm -rf \"$X\"/*", "sh -c 'rm -rf \"$X/\"'",
         ],
     );
-    nothing(
+    assert_none(
         "remove_root",
         &[
             "rm -rf \"${X:?}/\"", "rm -rf \"${X:?not set}\"/*", "X=build; rm -rf \"$X/\"",
@@ -168,18 +168,18 @@ fn a_variable_that_may_be_empty_before_a_slash_is_told() {
             "for d in a b; do rm -rf \"$d/\"; done", "for d in */; do rm -rf \"$d/\"*; done", "ls $X/*",
         ],
     );
-    found(
+    assert_found(
         "remove_root",
         Error,
         &["rm -rf \"${X:-/}\"", "X=; rm -rf \"$X/\""],
     );
-    let told = &findings("remove_root", "rm -rf \"$BUILD_DIR/\"*")[0];
+    let finding = &findings("remove_root", "rm -rf \"$BUILD_DIR/\"*")[0];
     assert_eq!(
-        told.what,
+        finding.what,
         "`rm -rf \"$BUILD_DIR/\"*` removes everything where `BUILD_DIR` is empty"
     );
     assert!(
-        told.hint
+        finding.hint
             .as_deref()
             .is_some_and(|hint| hint.contains("`${BUILD_DIR:?}`"))
     );
@@ -187,7 +187,7 @@ fn a_variable_that_may_be_empty_before_a_slash_is_told() {
 
 #[rustfmt::skip]
 #[test]
-fn messages_quote_what_the_script_says() {
+fn messages_quote_the_script() {
     let what = |code: &str, rule: &str| findings(rule, code)[0].what.clone();
     assert_eq!(
         what(
@@ -208,15 +208,15 @@ fn messages_quote_what_the_script_says() {
 
 #[rustfmt::skip]
 #[test]
-fn to_list_what_is_planned_is_not_to_plan() {
-    nothing("schedule", &["crontab -l", "crontab -u me -l"]);
-    found("schedule", Warning, &["crontab -r", "crontab x", "crontab - < x"]);
+fn listing_a_crontab_is_not_scheduling() {
+    assert_none("schedule", &["crontab -l", "crontab -u me -l"]);
+    assert_found("schedule", Warning, &["crontab -r", "crontab x", "crontab - < x"]);
 }
 
 #[rustfmt::skip]
 #[test]
-fn programs_that_only_start_themselves_are_found() {
-    found(
+fn fork_bombs_are_found() {
+    assert_found(
         "fork_bomb",
         Error,
         &[
@@ -227,7 +227,7 @@ fn programs_that_only_start_themselves_are_found() {
             "f() { while true; do f & done; }; f",
         ],
     );
-    nothing(
+    assert_none(
         "fork_bomb",
         &[
             "f() { f2 | g & }\nf",
@@ -240,11 +240,11 @@ fn programs_that_only_start_themselves_are_found() {
     );
 }
 
-/// Nothing is computed: what is put together at run time is said to be so, or is not known.
+/// Nothing is computed: values made at run time are reported as such, or are unknown.
 #[rustfmt::skip]
 #[test]
-fn what_only_a_run_can_tell_is_not_guessed() {
-    found(
+fn run_time_values_are_not_guessed() {
+    assert_found(
         "dynamic_execution",
         Warning,
         &[
@@ -252,8 +252,8 @@ fn what_only_a_run_can_tell_is_not_guessed() {
             "w=mr; $(echo $w | rev) -rf /",
         ],
     );
-    found("encoded_run", Warning, &["echo cm0gLXJmIC8= | base64 -d | sh"]);
-    found(
+    assert_found("encoded_run", Warning, &["echo cm0gLXJmIC8= | base64 -d | sh"]);
+    assert_found(
         "file_deletion",
         Info,
         &[
@@ -263,7 +263,7 @@ fn what_only_a_run_can_tell_is_not_guessed() {
         ],
     );
     for rule in ["dynamic_execution", "remove_root"] {
-        nothing(
+        assert_none(
             rule,
             &[
                 "a=(rm -rf /); \"${a[@]}\"", "set -- rm -rf /; \"$@\"", "x=RM; ${x,,} -rf /",

@@ -1,24 +1,23 @@
-//! What bash reads otherwise than it looks: ends of lines from another system, here-documents without an end, and
-//! brackets that are words.
+//! Text that bash reads differently from how it looks: CRLF line ends, unterminated here-documents, brackets in words.
 
 use super::{
     reader, rules,
-    scene::{Report, Scene},
+    scene::{Report, ShellContext},
     syntax::{Command, Script},
     variables::Variables,
 };
 use crate::rule::Finding;
 use ringfence_types::Severity::Error;
 
-/// Of the whole script, which was read with carriage returns as blanks.
-pub(super) fn look(code: &str, script: &Script<'_>, report: &mut Report) {
+/// Checks the whole script, which was read with carriage returns as blanks.
+pub(super) fn check(code: &str, script: &Script<'_>, report: &mut Report) {
     match script.carriage_return {
         Some(at) => carriage_returns(code, script, at, report),
-        None => endless(script, report),
+        None => unclosed(script, report),
     }
 }
 
-/// To bash they are letters.
+/// Reports carriage returns at line ends, which bash takes as letters: an error if the script is broken with them.
 fn carriage_returns(code: &str, script: &Script<'_>, at: usize, report: &mut Report) {
     let seen = code.replace('\r', "\u{1}");
     let read = reader::read(&seen, &mut Variables::default());
@@ -31,27 +30,27 @@ fn carriage_returns(code: &str, script: &Script<'_>, at: usize, report: &mut Rep
     let severity = if breaks { Error } else { rule.severity };
     let finding = Finding::new(rule, at..at + 1, what).with_severity(severity);
     report.checked.findings.push(finding);
-    // What follows a fault is not read as it is meant.
+    // After a fault the rest is not read as intended.
     if !breaks {
-        endless(&read, report);
+        unclosed(&read, report);
     }
 }
 
-fn endless(script: &Script<'_>, report: &mut Report) {
+fn unclosed(script: &Script<'_>, report: &mut Report) {
     if !script.faults.is_empty() {
         return;
     }
     let what = "the here-document has no end";
     let found = |range: &std::ops::Range<usize>| Finding::new(&rules::HERE_DOCUMENT, range.clone(), what);
-    report.checked.findings.extend(script.endless.iter().map(found));
+    report.checked.findings.extend(script.unclosed.iter().map(found));
 }
 
-/// `[$x = y ]`, `[[$x = y ]]`, `[ $x = y]`
-pub(super) fn bracket(scene: &Scene<'_>, command: &Command<'_>, report: &mut Report) {
+/// Reports `[$x = y ]`, `[[$x = y ]]`, `[ $x = y]`.
+pub(super) fn bracket(context: &ShellContext<'_>, command: &Command<'_>, report: &mut Report) {
     let (Some(first), Some(last)) = (command.words.first(), command.words.last()) else {
         return;
     };
-    let (word, end) = (scene.raw(&first.range), scene.raw(&last.range));
+    let (word, end) = (context.raw(&first.range), context.raw(&last.range));
     let what = match word {
         "[" if end != "]" && end.ends_with(']') => "`]` is an argument of `[` and needs a blank before it",
         word if word.starts_with("[[") && word.len() > 2 => {
@@ -66,5 +65,5 @@ pub(super) fn bracket(scene: &Scene<'_>, command: &Command<'_>, report: &mut Rep
         }
         _ => return,
     };
-    report.at(scene, &command.range).tell(&rules::BRACKET, what);
+    report.at(context, &command.range).report(&rules::BRACKET, what);
 }

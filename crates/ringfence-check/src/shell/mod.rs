@@ -1,6 +1,5 @@
-//! Shell scripts. They are read into commands, each command into the words that the script writes out, and rules are
-//! asked about the programs that are started so. Texts that are run (`sh -c`, `eval`, here-documents of a shell) are
-//! read in the same way. What is put together at run time is unknown.
+//! Shell scripts, parsed into commands of words ([`UNKNOWN`] where known only at run time). Rules check the programs
+//! that are started. Texts that are run (`sh -c`, `eval`, here-documents of a shell) are parsed in the same way.
 
 mod bombs;
 mod call;
@@ -37,17 +36,16 @@ use crate::{
 use call::{Call, Run, Runner, Started, is_interpreter, is_shell};
 use network::Fetched;
 use ringfence_types::Severity;
-use scene::{Origin, Report, Scene, connects, downloads};
+use scene::{Origin, Report, ShellContext, connects, downloads};
 use std::ops::Range;
 use syntax::{Command, Pipeline, Script, ShellWord};
 use variables::Variables;
 
-/// Texts within texts.
+/// Maximum nesting of scripts run by scripts.
 const DEPTH_MAX: u32 = 8;
-/// Of all texts that are run, together.
+/// Maximum length of all texts that are run, together.
 const TEXT_BYTES_MAX: usize = 1024 * 1024;
 
-/// What is found of a script.
 pub(crate) fn check(code: &str) -> Checked {
     let mut check = Check::default();
     let script = reader::read(code, &mut check.variables);
@@ -59,7 +57,7 @@ pub(crate) fn check(code: &str) -> Checked {
         let finding = Finding::new(rule, fault.range.clone(), fault.what.clone());
         check.report.checked.findings.push(finding);
     }
-    habits::look(code, &script, &mut check.report);
+    habits::check(code, &script, &mut check.report);
     check.script(code, &Origin::At(0), &script);
     let analysis = &mut check.report.checked.analysis;
     analysis.functions = u32::try_from(script.functions.len()).unwrap_or(u32::MAX);
@@ -67,7 +65,7 @@ pub(crate) fn check(code: &str) -> Checked {
     check.report.checked
 }
 
-/// What is found of a command in a program of another language; that it cannot be read says nothing there.
+/// Findings above `Info` of a command in a program of another language, about which syntax errors say nothing.
 pub(crate) fn findings_of(command: &str) -> impl Iterator<Item = Finding> {
     let found = check(command).findings.into_iter();
     found.filter(|found| {
@@ -75,7 +73,7 @@ pub(crate) fn findings_of(command: &str) -> impl Iterator<Item = Finding> {
     })
 }
 
-/// Words as a shell takes them as they are.
+/// Quotes words so that a shell takes them literally.
 pub(crate) fn quoted<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
     let quoted = |word: &str| format!("'{}'", word.replace('\'', "'\\''"));
     let words: Vec<String> = words.into_iter().map(quoted).collect();
@@ -85,11 +83,11 @@ pub(crate) fn quoted<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
 #[derive(Default)]
 struct Check {
     report: Report,
-    /// Texts around the one that is looked at.
+    /// Number of scripts around the one that is checked.
     depth: u32,
-    /// Of texts that were run.
+    /// Length of all texts run so far.
     bytes: usize,
-    /// As far as texts were read. A text that is run has those of the one that runs it.
+    /// Variables set so far. A text that is run has those of the script that runs it.
     variables: Variables,
 }
 
@@ -100,72 +98,79 @@ impl Check {
             call::started(fields.collect(), call::FINDS_MAX)
         };
         let started: Vec<Started> = script.commands.iter().map(starts).collect();
-        let scene = Scene {
+        let context = ShellContext {
             text,
             origin,
             script,
             started: &started,
             guard: emptied::guard(text),
         };
-        let fetched = Fetched::of(&scene);
+        let fetched = Fetched::of(&context);
         for (index, command) in script.commands.iter().enumerate() {
-            self.command(&scene, index, command, &fetched);
+            self.command(&context, index, command, &fetched);
         }
         for pipeline in &script.pipelines {
-            network::piped(&mut self.report.at(&scene, &pipeline.range), pipeline);
-            self.piped_to_shell(&scene, pipeline);
+            network::piped(&mut self.report.at(&context, &pipeline.range), pipeline);
+            self.piped_to_shell(&context, pipeline);
         }
-        bombs::look(&scene, &mut self.report);
+        bombs::check(&context, &mut self.report);
         for (hidden, range) in &script.unescaped {
-            self.text(&scene, hidden, range);
+            self.text(&context, hidden, range);
         }
     }
 
-    fn command(&mut self, scene: &Scene<'_>, index: usize, command: &Command<'_>, fetched: &Fetched) {
+    fn command(
+        &mut self,
+        context: &ShellContext<'_>,
+        index: usize,
+        command: &Command<'_>,
+        fetched: &Fetched,
+    ) {
         let first = command.words.first();
-        let is_alias = first.is_some_and(|word| scene.raw(&word.range) == "alias");
+        let is_alias = first.is_some_and(|word| context.raw(&word.range) == "alias");
         for assignment in &command.assignments {
             let value = assignment.value.text();
             domains::of(&value, &mut self.report.checked.hosts);
-            let out = &mut self.report.at(scene, &assignment.range);
+            let out = &mut self.report.at(context, &assignment.range);
             system::assigned(out, assignment.name, &value);
             if is_alias {
-                self.text(scene, &value, &assignment.range);
+                self.text(context, &value, &assignment.range);
             }
         }
         for redirection in &command.redirections {
             let target = redirection.target.text();
             domains::of(&target, &mut self.report.checked.hosts);
-            let mut out = self.report.at(scene, &command.range);
+            let mut out = self.report.at(context, &command.range);
             files::redirected(&mut out, redirection, &target);
             network::redirected(&mut out, index, &target);
         }
-        habits::bracket(scene, command, &mut self.report);
-        let started = &scene.started[index];
+        habits::bracket(context, command, &mut self.report);
+        let started = &context.started[index];
         for (name, value) in &started.assignments {
-            system::assigned(&mut self.report.at(scene, &command.range), name, value);
+            system::assigned(&mut self.report.at(context, &command.range), name, value);
         }
         for call in &started.calls {
-            self.call(scene, index, call, fetched);
-            self.input(scene, command, call);
+            self.call(context, index, call, fetched);
+            self.input(context, command, call);
         }
         for run in &started.texts {
-            self.run(scene, command, run);
+            self.run(context, command, run);
         }
-        if first.is_some_and(|word| is_computed(scene, word)) {
-            let written = scene.said(&command.range);
+        if first.is_some_and(|word| is_computed(context, word)) {
+            let written = context.snippet(&command.range);
             let what = format!("which program `{written}` starts is known at run time only");
-            self.dynamic(scene, &command.range, what);
+            self.dynamic(context, &command.range, what);
         }
     }
 
-    /// What is run is put together at run time.
-    fn dynamic(&mut self, scene: &Scene<'_>, range: &Range<usize>, what: String) {
-        self.report.at(scene, range).tell(&rules::DYNAMIC_EXECUTION, what);
+    /// Reports code that is only known at run time.
+    fn dynamic(&mut self, context: &ShellContext<'_>, range: &Range<usize>, what: String) {
+        let mut out = self.report.at(context, range);
+        out.report(&rules::DYNAMIC_EXECUTION, what);
     }
 
-    fn call(&mut self, scene: &Scene<'_>, index: usize, call: &Call, fetched: &Fetched) {
-        let command = &scene.script.commands[index];
+    fn call(&mut self, context: &ShellContext<'_>, index: usize, call: &Call, fetched: &Fetched) {
+        let command = &context.script.commands[index];
         let report = &mut self.report;
         for text in call.texts() {
             domains::of(text, &mut report.checked.hosts);
@@ -182,14 +187,14 @@ impl Check {
                 .imports
                 .extend(file.filter(|file| !file.contains('…')));
         }
-        let mut out = report.at(scene, &command.range);
-        files::look(&mut out, index, call);
-        system::look(&mut out, call);
-        network::look(&mut out, command, call, fetched);
+        let mut out = report.at(context, &command.range);
+        files::check(&mut out, index, call);
+        system::check(&mut out, call);
+        network::check(&mut out, command, call, fetched);
     }
 
-    /// What a shell reads: `sh <<< text`, `sh << END`; and what `at` will run.
-    fn input(&mut self, scene: &Scene<'_>, command: &Command<'_>, call: &Call) {
+    /// Checks the input of a shell or of `at` (`sh <<< text`, `sh << END`) as a script, and an interpreter's as code.
+    fn input(&mut self, context: &ShellContext<'_>, command: &Command<'_>, call: &Call) {
         let runs = is_shell(&call.name) || call.name == "at";
         if !runs && !is_interpreter(&call.name) {
             return;
@@ -197,74 +202,76 @@ impl Check {
         for redirection in command.texts() {
             let text = redirection.target.text();
             match runs {
-                true => self.text(scene, &text, &redirection.target.range),
-                false => self.one_liner(scene, &text, &command.range),
+                true => self.text(context, &text, &redirection.target.range),
+                false => self.one_liner(context, &text, &command.range),
             }
         }
     }
 
-    /// Code of another language, and the commands that are written out in it.
-    fn one_liner(&mut self, scene: &Scene<'_>, code: &str, range: &Range<usize>) {
-        network::one_liner(&mut self.report.at(scene, range), code);
+    /// Checks code of another language, and the shell commands written out in it.
+    fn one_liner(&mut self, context: &ShellContext<'_>, code: &str, range: &Range<usize>) {
+        network::one_liner(&mut self.report.at(context, range), code);
         for command in quoted::commands_in(code) {
-            self.text(scene, &command, range);
+            self.text(context, &command, range);
         }
     }
 
-    /// `echo text | sh`, `cat << END | sh`
-    fn piped_to_shell(&mut self, scene: &Scene<'_>, pipeline: &Pipeline) {
+    /// Checks a text piped to a shell: `echo text | sh`, `cat << END | sh`.
+    fn piped_to_shell(&mut self, context: &ShellContext<'_>, pipeline: &Pipeline) {
         let Some((last, before)) = pipeline.stages.split_last() else {
             return;
         };
-        if !scene.starts(last, |call| is_shell(&call.name) && network::reads_script(call)) {
+        if !context.starts(last, |call| is_shell(&call.name) && network::reads_script(call)) {
             return;
         }
-        let told: [&Rule; 3] = [
+        let reported: [&Rule; 3] = [
             &rules::DOWNLOAD_AND_RUN,
             &rules::ENCODED_RUN,
             &rules::REVERSE_SHELL,
         ];
         let range = &pipeline.range;
         match before {
-            [one] if let Some(text) = printed(scene, one) => self.text(scene, &text, range),
-            _ if self.report.has(scene, range, &told) => {}
+            [one] if let Some(text) = printed(context, one) => self.text(context, &text, range),
+            _ if self.report.has(context, range, &reported) => {}
             _ => {
-                let written = scene.said(range);
+                let written = context.snippet(range);
                 let what = format!("what `{written}` gives to a shell is made at run time");
-                self.dynamic(scene, range, what);
+                self.dynamic(context, range, what);
             }
         }
     }
 
-    fn run(&mut self, scene: &Scene<'_>, command: &Command<'_>, run: &Run) {
+    fn run(&mut self, context: &ShellContext<'_>, command: &Command<'_>, run: &Run) {
         let is_code = run.language == Runner::Interpreter;
         if is_code {
-            self.one_liner(scene, &run.text, &command.range);
+            self.one_liner(context, &run.text, &command.range);
         }
-        if self.is_made_at_run_time(scene, command, run) {
-            let what = format!("what `{}` runs is made at run time", scene.said(&command.range));
-            self.dynamic(scene, &command.range, what);
+        if self.is_made_at_run_time(context, command, run) {
+            let written = context.snippet(&command.range);
+            let what = format!("what `{written}` runs is made at run time");
+            self.dynamic(context, &command.range, what);
         }
         if !is_code {
-            self.text(scene, &run.text, &command.range);
+            self.text(context, &run.text, &command.range);
         }
     }
 
-    /// For `eval`, a part of it is enough; elsewhere, what runs, and not with which arguments.
-    fn is_made_at_run_time(&self, scene: &Scene<'_>, command: &Command<'_>, run: &Run) -> bool {
-        let told: [&Rule; 2] = [&rules::DOWNLOAD_AND_RUN, &rules::ENCODED_RUN];
+    /// True if the text is only known at run time and no download or decoding is reported here already: for `eval`, any
+    /// part of the text; elsewhere its beginning, the program that runs, and not its arguments.
+    fn is_made_at_run_time(&self, context: &ShellContext<'_>, command: &Command<'_>, run: &Run) -> bool {
+        let reported: [&Rule; 2] = [&rules::DOWNLOAD_AND_RUN, &rules::ENCODED_RUN];
         !is_known(&run.text)
-            && !self.report.has(scene, &command.range, &told)
+            && !self.report.has(context, &command.range, &reported)
             && match run.language {
                 Runner::Eval => true,
-                Runner::Later => false,
+                Runner::Trap => false,
                 Runner::Shell | Runner::Interpreter => run.text.trim_start().starts_with(UNKNOWN),
             }
     }
 
-    /// A text that is run as a script, from a place.
-    fn text(&mut self, scene: &Scene<'_>, text: &str, range: &Range<usize>) {
-        let origin = scene.origin_of(text, range);
+    /// Checks a text that is run as a script by the code in the range.
+    fn text(&mut self, context: &ShellContext<'_>, text: &str, range: &Range<usize>) {
+        let origin = context.origin_of(text, range);
         self.bytes += text.len();
         if self.depth == DEPTH_MAX || self.bytes > TEXT_BYTES_MAX {
             let range = origin.place(&(0..text.len()));
@@ -279,21 +286,21 @@ impl Check {
     }
 }
 
-/// The name of a program that a substitution or braces make: `$(echo rm)`, `{rm,-rf,/}`; not `$(command -v python3)`.
-fn is_computed(scene: &Scene<'_>, word: &ShellWord<'_>) -> bool {
+/// True for a program name made by a substitution or braces: `$(echo rm)`, `{rm,-rf,/}`; not `$(which python3)`.
+fn is_computed(context: &ShellContext<'_>, word: &ShellWord<'_>) -> bool {
     let finds = |call: &Call| matches!(call.name.as_str(), "which" | "type");
-    match (scene.raw(&word.range), word.outputs.first()) {
+    match (context.raw(&word.range), word.outputs.first()) {
         (raw, Some(commands)) if raw.starts_with(['$', '`']) => {
-            scene.starts(commands, |_| true) && !scene.starts(commands, finds)
+            context.starts(commands, |_| true) && !context.starts(commands, finds)
         }
         (raw, _) => raw.starts_with('{') && raw.contains(','),
     }
 }
 
-/// What a stage of a pipeline prints, if that is written out: `echo text`, `cat << END`.
-fn printed(scene: &Scene<'_>, stage: &Range<usize>) -> Option<String> {
-    let started = scene.started.get(stage.clone())?;
-    let ([command], [Started { calls, .. }]) = (scene.script.commands.get(stage.clone())?, started) else {
+/// The output of a pipeline stage, if the script writes it out: `echo text`, `cat << END`.
+fn printed(context: &ShellContext<'_>, stage: &Range<usize>) -> Option<String> {
+    let started = context.started.get(stage.clone())?;
+    let ([command], [Started { calls, .. }]) = (context.script.commands.get(stage.clone())?, started) else {
         return None;
     };
     let [call] = calls.as_slice() else {

@@ -1,9 +1,9 @@
-//! What comes from the network and is run, who is let in over it, and what is sent away.
+//! Rules for the network: downloaded code that is run, reverse shells, and secrets that are sent away.
 
 use super::{
     call::{Call, base, is_interpreter, is_shell},
     rules,
-    scene::{Reporter, Scene, connects, downloads},
+    scene::{Reporter, ShellContext, connects, downloads},
     syntax::{Command, Pipeline, Redirection, ShellWord},
 };
 use crate::{
@@ -14,23 +14,23 @@ use crate::{
 use ringfence_types::Severity::{Error, Info, Warning};
 use std::collections::HashSet;
 
-/// How far a connection is followed.
+/// Number of commands in which uses of a connection are searched.
 const COMMANDS_AHEAD_MAX: usize = 200;
 
-/// Files and variables that may hold what was downloaded.
+/// Files and variables that may hold downloaded data.
 #[derive(Default)]
 pub(super) struct Fetched {
-    /// Without their directories: all names that a download was given, or that its output goes to.
+    /// Base names of all arguments of downloads, and of the files that their output is redirected to.
     files: HashSet<String>,
     variables: HashSet<String>,
 }
 
 impl Fetched {
-    pub(super) fn of(scene: &Scene<'_>) -> Self {
+    pub(super) fn of(context: &ShellContext<'_>) -> Self {
         let mut fetched = Self::default();
-        for (command, started) in scene.script.commands.iter().zip(scene.started) {
+        for (command, started) in context.script.commands.iter().zip(context.started) {
             for assignment in &command.assignments {
-                if scene.comes_from(&assignment.value, downloads) {
+                if context.comes_from(&assignment.value, downloads) {
                     fetched.variables.insert(assignment.name.to_owned());
                 }
             }
@@ -51,7 +51,7 @@ impl Fetched {
     }
 }
 
-/// Programs that turn letters into other letters.
+/// True for programs that decode or decompress text, or translate its letters.
 fn decodes(call: &Call) -> bool {
     match call.name.as_str() {
         "base64" | "base32" => call.has("dD", &["decode"]),
@@ -77,9 +77,9 @@ pub(super) fn reads_script(call: &Call) -> bool {
 }
 
 pub(super) fn piped(out: &mut Reporter<'_>, pipeline: &Pipeline) {
-    let scene = out.scene;
+    let context = out.context;
     let starting = |is: &dyn Fn(&Call) -> bool| {
-        let starts = |(place, stage)| scene.starts(stage, is).then_some(place);
+        let starts = |(place, stage)| context.starts(stage, is).then_some(place);
         let stages = pipeline.stages.iter().enumerate();
         stages.filter_map(starts).collect::<Vec<usize>>()
     };
@@ -87,24 +87,24 @@ pub(super) fn piped(out: &mut Reporter<'_>, pipeline: &Pipeline) {
     let interactive = starting(&|call| is_shell(&call.name));
     let connected = starting(&connects);
     if !interactive.is_empty() && !connected.is_empty() && interactive.last() != connected.first() {
-        return out.tell(&rules::REVERSE_SHELL, "a shell is joined to a connection");
+        return out.report(&rules::REVERSE_SHELL, "a shell is joined to a connection");
     }
     let scripts = starting(&reads_script);
     if before(&starting(&downloads), &scripts) {
         let what = "what is downloaded goes straight to a shell";
-        out.tell(&rules::DOWNLOAD_AND_RUN, what);
+        out.report(&rules::DOWNLOAD_AND_RUN, what);
     } else if before(&starting(&decodes), &scripts) {
-        out.tell(&rules::ENCODED_RUN, "what is decoded goes straight to a shell");
+        out.report(&rules::ENCODED_RUN, "what is decoded goes straight to a shell");
     }
     let sends = starting(&|call| downloads(call) || connects(call) || call.name == "ssh");
-    if before(&starting(&tells_secret), &sends) {
+    if before(&starting(&outputs_secret), &sends) {
         let what = "secrets or the environment go to the network";
-        out.tell(&rules::EXFILTRATION, what);
+        out.report(&rules::EXFILTRATION, what);
     }
 }
 
-fn tells_secret(call: &Call) -> bool {
-    let names_secret = |text: &str| credentials::kept_at(text.trim_start_matches('@')).is_some();
+fn outputs_secret(call: &Call) -> bool {
+    let names_secret = |text: &str| credentials::secret_at(text.trim_start_matches('@')).is_some();
     match call.name.as_str() {
         "printenv" => call.arguments.is_empty(),
         "env" | "export" | "set" | "declare" => call.operands().is_empty(),
@@ -115,29 +115,29 @@ fn tells_secret(call: &Call) -> bool {
     }
 }
 
-pub(super) fn look(out: &mut Reporter<'_>, command: &Command<'_>, call: &Call, fetched: &Fetched) {
+pub(super) fn check(out: &mut Reporter<'_>, command: &Command<'_>, call: &Call, fetched: &Fetched) {
     fetched_and_run(out, command, call, fetched);
     if !LISTS.keep_secrets.contains(&call.name.as_str()) {
-        let is_secret = |text: &str| credentials::kept_at(text) == Some(Secret::Certain);
+        let is_secret = |text: &str| credentials::secret_at(text) == Some(Secret::Certain);
         let names_secret =
             |text: &&str| is_secret(text) || text.rsplit(['@', '=']).next().is_some_and(is_secret);
         if let Some(path) = call.texts().find(names_secret) {
-            out.tell(&rules::CREDENTIAL_PATH, format!("`{}` is read", shown(path)));
+            out.report(&rules::CREDENTIAL_PATH, format!("`{}` is read", shown(path)));
         }
     }
     let remote = connects(call) || downloads(call);
     if remote {
         sent(out, command, call);
     }
-    if lets_in(call) {
-        out.tell_call(&rules::REVERSE_SHELL, call, "joins a program to a connection");
+    if starts_program(call) {
+        out.report_call(&rules::REVERSE_SHELL, call, "joins a program to a connection");
     } else if remote {
-        out.tell(&rules::NETWORK, format!("`{}` uses the network", call.name));
+        out.report(&rules::NETWORK, format!("`{}` uses the network", call.name));
     }
 }
 
-/// It starts a program for the other end of the connection.
-fn lets_in(call: &Call) -> bool {
+/// True if the call starts a program for the other end of the connection.
+fn starts_program(call: &Call) -> bool {
     let names_shell = |text: &str| is_shell(base(text.split_whitespace().next().unwrap_or(text)));
     let kinds = ["EXEC:", "SYSTEM:", "SHELL:"];
     let starts = |text: &str| kinds.iter().any(|kind| text.contains(kind));
@@ -150,15 +150,15 @@ fn lets_in(call: &Call) -> bool {
     }
 }
 
-/// The environment or a secret among the arguments.
+/// Reports the environment or a secret among the arguments.
 fn sent(out: &mut Reporter<'_>, command: &Command<'_>, call: &Call) {
     let mut words = command.words.iter();
     let uploads = |text: &str| {
         let file = text.split_once('@').filter(|(before, _)| !before.contains("//"));
-        file.is_some_and(|(_, file)| credentials::kept_at(file).is_some())
+        file.is_some_and(|(_, file)| credentials::secret_at(file).is_some())
     };
-    if words.any(|word| out.scene.comes_from(word, tells_secret)) || call.texts().any(uploads) {
-        out.tell_call(&rules::EXFILTRATION, call, "sends secrets or the environment");
+    if words.any(|word| out.context.comes_from(word, outputs_secret)) || call.texts().any(uploads) {
+        out.report_call(&rules::EXFILTRATION, call, "sends secrets or the environment");
     }
 }
 
@@ -173,59 +173,58 @@ fn fetched_and_run(out: &mut Reporter<'_>, command: &Command<'_>, call: &Call, f
     let mut words = command.words.iter().chain(given);
     let holds = |name: &&str| fetched.variables.contains(*name);
     let fetches =
-        |word: &ShellWord<'_>| out.scene.comes_from(word, downloads) || word.variables.iter().any(holds);
+        |word: &ShellWord<'_>| out.context.comes_from(word, downloads) || word.variables.iter().any(holds);
     let comes = runs && words.clone().any(fetches);
     if file || comes {
-        return out.tell_call(&rules::DOWNLOAD_AND_RUN, call, "runs what was downloaded");
+        return out.report_call(&rules::DOWNLOAD_AND_RUN, call, "runs what was downloaded");
     }
-    if runs && words.any(|word| out.scene.comes_from(word, decodes)) {
-        out.tell_call(&rules::ENCODED_RUN, call, "runs what was decoded");
+    if runs && words.any(|word| out.context.comes_from(word, decodes)) {
+        out.report_call(&rules::ENCODED_RUN, call, "runs what was decoded");
     }
 }
 
-/// `/dev/tcp/host/port`, which bash itself connects to.
+/// Reports redirections to `/dev/tcp/host/port` and `/dev/udp/host/port`, to which bash itself connects.
 pub(super) fn redirected(out: &mut Reporter<'_>, command: usize, target: &str) {
-    let scene = out.scene;
+    let context = out.context;
     if !target.starts_with("/dev/tcp/") && !target.starts_with("/dev/udp/") {
         return;
     }
     let own = command..command + 1;
     let what = format!("`{}` is a connection", shown(target));
-    if scene.starts(&own, |call| is_shell(&call.name)) {
-        return out.tell(&rules::REVERSE_SHELL, what);
+    if context.starts(&own, |call| is_shell(&call.name)) {
+        return out.report(&rules::REVERSE_SHELL, what);
     }
-    // `exec 5<>…` and, later, a shell or an `eval` that reads from it.
-    let later = command + 1..scene.started.len().min(command + COMMANDS_AHEAD_MAX);
+    // `exec 5<>…`, then a redirection from or to such a descriptor, and a shell, an `eval` or an unknown program.
+    let later = command + 1..context.started.len().min(command + COMMANDS_AHEAD_MAX);
     let reads = |redirection: &Redirection<'_>| {
-        let target = scene.raw(&redirection.target.range);
+        let target = context.raw(&redirection.target.range);
         matches!(redirection.operator, "<&" | ">&" | "<" | "<>")
             && target.parse::<u8>().is_ok_and(|fd| fd > 2)
     };
     let runs = |call: &Call| is_shell(&call.name) || call.name == "eval" || call.path.contains(UNKNOWN);
-    if scene.started[command].calls.is_empty() || scene.starts(&own, |call| call.name == "exec") {
-        let mut commands = scene.script.commands[later.clone()].iter();
+    if context.started[command].calls.is_empty() || context.starts(&own, |call| call.name == "exec") {
+        let mut commands = context.script.commands[later.clone()].iter();
         let used = commands.any(|command| command.redirections.iter().any(reads));
-        let severity = match used && scene.starts(&later, runs) {
+        let severity = match used && context.starts(&later, runs) {
             true => Error,
             false => Warning,
         };
-        return out.tell_as(&rules::REVERSE_SHELL, severity, what);
+        return out.report_as(&rules::REVERSE_SHELL, severity, what);
     }
-    out.tell_as(&rules::NETWORK, Info, what);
+    out.report_as(&rules::NETWORK, Info, what);
 }
 
-/// Code of other languages on the command line.
 pub(super) fn one_liner(out: &mut Reporter<'_>, code: &str) {
-    // To load the module is not to connect.
+    // Loading the module is not a connection.
     let code = code.replace("use Socket;", "").replace('"', "'");
     let has = |any: &[&str]| any.iter().any(|word| code.contains(word));
     if has(&LISTS.connecting) && has(&LISTS.starting) {
-        return out.tell(&rules::REVERSE_SHELL, "a program is joined to a connection");
+        return out.report(&rules::REVERSE_SHELL, "a program is joined to a connection");
     }
     if has(&LISTS.forking) || has(&["os.fork()"]) && has(&["while True", "while 1"]) {
-        return out.tell(&rules::FORK_BOMB, "a program that only starts itself");
+        return out.report(&rules::FORK_BOMB, "a program that only starts itself");
     }
     if has(&LISTS.fetching) && has(&["exec(", "eval(", "eval ", "system("]) {
-        out.tell(&rules::DOWNLOAD_AND_RUN, "what is downloaded is run");
+        out.report(&rules::DOWNLOAD_AND_RUN, "what is downloaded is run");
     }
 }

@@ -1,9 +1,8 @@
-//! Where a path leads, as far as its text tells.
+//! Classifies paths by their text.
 
 use crate::{lists::LISTS, unknown::UNKNOWN};
 
-/// What is lost with much else: the system, a part of it, a whole home, or what is above the working directory that
-/// goes with it.
+/// A location whose removal loses much: the system, a part of it, a whole home, or a directory above the working one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Location {
     /// `/`, `/*`
@@ -16,12 +15,12 @@ pub(super) enum Location {
     Above,
 }
 
-/// Of a path in a program of another language.
+/// True if the removal of a path, in a program of another language, loses much.
 pub(crate) fn loses_much(path: &str) -> bool {
     of(path, None).is_some()
 }
 
-/// Of a path, seen from a directory, or else from wherever the script is; none: less is lost, or it is not known.
+/// Returns the location of a path, relative to `from` if given; `None` if its removal loses less or it is not known.
 pub(super) fn of(path: &str, from: Option<&str>) -> Option<Location> {
     let absolute = path.starts_with(['/', '~']);
     let joined = match from {
@@ -40,7 +39,7 @@ pub(super) fn of(path: &str, from: Option<&str>) -> Option<Location> {
             name => names.push(name),
         }
     }
-    // `dir/*` is the directory, as far as loss goes, and so are `.*`, `?*`, `.[!.]*`.
+    // Removing `dir/*` loses as much as removing `dir`, and so do `.*`, `?*`, `.[!.]*`.
     let is_everything = |name: &&str| name.contains('*') && name.chars().all(|c| "*?.[]!^".contains(c));
     while names.last().is_some_and(is_everything) {
         names.pop();
@@ -70,7 +69,7 @@ fn below_root(names: &[&str]) -> Option<Location> {
     }
 }
 
-/// A disk, or memory; not `/dev/null`, terminals and the like.
+/// True for a disk or memory device; not for `/dev/null`, terminals and the like.
 pub(super) fn is_disk(path: &str) -> bool {
     let name = path.strip_prefix("/dev/");
     name.is_some_and(|name| LISTS.disks.iter().any(|disk| name.starts_with(disk)))
@@ -81,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_judged_by_where_it_leads() {
+    fn path_location_is_classified() {
         use Location::{Above, Home, Root, System};
         for (paths, expect) in [
             ("/ // /* /./ /etc/.. /.* /usr/../*", Some(Root)),
@@ -110,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_are_not_terminals() {
+    fn terminals_are_not_disks() {
         for path in ["/dev/sda", "/dev/nvme0n1p1", "/dev/mapper/root", "/dev/mem"] {
             assert!(is_disk(path), "{path}");
         }

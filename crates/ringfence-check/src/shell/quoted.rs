@@ -1,14 +1,14 @@
-//! Commands in the code of other languages: `perl -e 'system("…")'`. Only those that are written out are found, and
-//! what stands around them is left to the shell's rules, which look for programs that they know.
+//! Shell commands in the code of other languages: `perl -e 'system("…")'`. Only commands that are written out are
+//! found; remains of the code around them do no harm, because the shell rules look for programs that they know.
 
 use crate::lists::LISTS;
 use regex::Regex;
 use std::sync::LazyLock;
 
-/// Of one piece of code.
+/// Maximum number of commands in one piece of code.
 const COMMANDS_MAX: usize = 32;
 
-/// What takes a command, or a backtick; and what follows, to the end of the statement.
+/// A function that takes a command, or a backtick; and the text after it, to the end of the statement.
 static STARTS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let starters: Vec<String> = LISTS.starters.iter().map(|name| regex::escape(name)).collect();
     let starters = starters.join("|");
@@ -18,9 +18,9 @@ static STARTS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     .ok()
 });
 
-/// The commands, as a shell would be given them: without the signs of the language.
+/// Returns the commands, with the language's punctuation replaced by spaces.
 pub(super) fn commands_in(code: &str) -> impl Iterator<Item = String> {
-    // In JavaScript what stands in backticks are texts.
+    // In JavaScript backticks quote strings.
     let mut words = ["console.", "require(", "const ", "=>"].iter();
     let is_javascript = words.any(|word| code.contains(word));
     let found = STARTS.iter().flat_map(move |starts| starts.captures_iter(code));

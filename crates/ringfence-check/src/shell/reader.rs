@@ -1,5 +1,5 @@
-//! Reads a script into commands, in memory that grows with its length and on a stack of bounded depth.
-//! After an error reading goes on behind it. Why this is not a library: docs/adr/0008.
+//! Parses a script into commands, in memory that grows with its length and on a stack of bounded depth.
+//! After an error, parsing continues behind it. docs/adr/0008 says why this is not a library.
 
 use super::{
     syntax::{Command, Fault, Pipeline, Script},
@@ -8,12 +8,12 @@ use super::{
 use crate::lists::LISTS;
 use std::ops::Range;
 
-/// Of blocks and substitutions within each other; people stay below twenty.
+/// Maximum nesting of blocks and substitutions; scripts written by people stay below twenty.
 const DEPTH_MAX: u32 = 64;
 const FAULTS_MAX: usize = 20;
-/// Longer words are not reserved.
+/// Maximum length of a word that is compared with reserved words.
 const RESERVED_BYTES_MAX: usize = 512;
-/// Words that close or continue what another word opened.
+/// Words and signs that close or continue a construct.
 const CLOSING: [&str; 10] = ["then", "elif", "else", "fi", "do", "done", "esac", "}", ")", ";;"];
 const SIGNS: [&str; 6] = ["&&", "||", ";;&", ";;", ";&", "|&"];
 
@@ -23,14 +23,14 @@ pub(super) type Read<T> = Result<T, Fault>;
 pub(super) struct Reader<'a> {
     text: &'a str,
     pub(super) at: usize,
-    /// The text may go on after it, but not for what is read now.
+    /// End of the part that is read now; the text may be longer.
     pub(super) end: usize,
     depth: u32,
     pub(super) script: Script<'a>,
     pub(super) variables: Variables,
     shell: u32,
     shells: u32,
-    /// Here-documents that begin on the next line.
+    /// Here-documents that begin after the current line.
     pub(super) pending: Vec<PendingText>,
 }
 
@@ -40,15 +40,15 @@ pub(super) struct PendingText {
     pub(super) delimiter: String,
     /// The operator and the delimiter.
     pub(super) announced: Range<usize>,
-    /// The delimiter is quoted, so that nothing in the text is expanded.
+    /// True if the delimiter is quoted, so that nothing in the text is expanded.
     pub(super) literal: bool,
-    /// `<<-`
+    /// True for `<<-`.
     pub(super) strips_tabs: bool,
 }
 
-/// The whole script, and the variables that it sets. Never fails: what cannot be read is among the faults.
+/// Parses the script and collects the variables that it sets. Never fails: syntax errors are in [`Script::faults`].
 pub(super) fn read<'a>(text: &'a str, variables: &mut Variables) -> Script<'a> {
-    // A function may be written before what it needs: it has the last of all values.
+    // Twice, because a function may precede the variables it uses; the second pass begins with the first's last values.
     read_once(text, variables);
     read_once(text, variables)
 }
@@ -78,7 +78,7 @@ fn read_once<'a>(text: &'a str, variables: &mut Variables) -> Script<'a> {
         reader.skip_one(before);
     }
     let waiting = reader.pending.into_iter();
-    reader.script.endless.extend(waiting.map(|text| text.announced));
+    reader.script.unclosed.extend(waiting.map(|text| text.announced));
     *variables = reader.variables;
     reader.script
 }
@@ -104,7 +104,7 @@ impl<'a> Reader<'a> {
         &self.text.as_bytes()[self.at.min(self.end)..self.end]
     }
 
-    pub(super) fn looks_at(&self, text: &str) -> bool {
+    pub(super) fn is_at(&self, text: &str) -> bool {
         self.rest().starts_with(text.as_bytes())
     }
 
@@ -112,7 +112,7 @@ impl<'a> Reader<'a> {
         self.text.get(range).unwrap_or_default()
     }
 
-    /// From here on while a byte fits, without going there.
+    /// Returns the text from here on whose bytes fit, without consuming it.
     pub(super) fn run(&self, fits: impl Fn(u8) -> bool) -> &'a str {
         let rest = self.rest();
         let length = rest.iter().position(|byte| !fits(*byte));
@@ -120,14 +120,14 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn sign(&mut self, signs: &[&'static str]) -> Option<&'static str> {
-        let sign = signs.iter().find(|sign| self.looks_at(sign))?;
+        let sign = signs.iter().find(|sign| self.is_at(sign))?;
         self.at += sign.len();
         Some(sign)
     }
 
-    /// The sign at this place, or the character.
+    /// The operator at this position, or else the character.
     fn operator(&self) -> &'a str {
-        let sign = SIGNS.iter().find(|sign| self.looks_at(sign));
+        let sign = SIGNS.iter().find(|sign| self.is_at(sign));
         let length = sign.map_or(self.letter().len(), |sign| sign.len());
         self.slice(self.at..self.at + length)
     }
@@ -145,7 +145,7 @@ impl<'a> Reader<'a> {
         fault(self.at..(self.at + word.len().max(1)).min(self.end), what)
     }
 
-    /// After a fault: on with what follows the word or sign at which it is noticed.
+    /// Continues after the word or sign at which a fault is noticed.
     fn skip_one(&mut self, before: usize) {
         if self.at > before && self.byte() == Some(b'\n') {
             return;
@@ -173,7 +173,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Blanks, comments and ends of lines, with the here-documents that begin there.
+    /// Skips blanks, comments and line ends, and reads the here-documents that begin after them.
     pub(super) fn skip_lines(&mut self) -> Read<()> {
         loop {
             self.skip_blanks();
@@ -188,7 +188,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Letters up to a blank, a quote or a sign: a reserved word, perhaps.
+    /// The letters up to a blank or operator, perhaps a reserved word; empty if it is too long or has quoting or `$`.
     pub(super) fn peek_word(&self) -> &'a str {
         let rest = self.rest();
         let longest = &rest[..rest.len().min(RESERVED_BYTES_MAX)];
@@ -209,7 +209,7 @@ impl<'a> Reader<'a> {
         there
     }
 
-    /// Goes down one level, or refuses to.
+    /// Reads one level deeper; a fault if that is too deep.
     pub(super) fn within<T>(&mut self, read: impl FnOnce(&mut Self) -> Read<T>) -> Read<T> {
         if self.depth >= DEPTH_MAX {
             let what = format!("commands are nested more than {DEPTH_MAX} levels deep");
@@ -224,7 +224,7 @@ impl<'a> Reader<'a> {
         result
     }
 
-    /// Commands in a shell of their own, up to a sign.
+    /// Reads commands in a subshell, up to a closing sign; returns their range.
     pub(super) fn subshell(&mut self, close: &str, opened: usize) -> Read<Range<usize>> {
         let outer = self.shell;
         self.shells += 1;
@@ -240,7 +240,7 @@ impl<'a> Reader<'a> {
 
     pub(super) fn expect_sign(&mut self, sign: &str, opened: usize) -> Read<()> {
         self.skip_lines()?;
-        if self.looks_at(sign) {
+        if self.is_at(sign) {
             self.at += sign.len();
             return Ok(());
         }
@@ -250,7 +250,6 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// One of the words, which is consumed.
     pub(super) fn expect(&mut self, words: &[&'static str], opened: &Range<usize>) -> Read<&'static str> {
         self.skip_lines()?;
         if let Some(word) = words.iter().find(|word| self.take(word)) {
@@ -263,7 +262,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// At least one command, then one of the words.
+    /// Reads at least one command, then one of the words.
     pub(super) fn until(&mut self, words: &[&'static str], opened: &Range<usize>) -> Read<&'static str> {
         let is_empty = !self.list()?;
         // At the end of the text, the fault names what was opened.
@@ -273,7 +272,7 @@ impl<'a> Reader<'a> {
         self.expect(words, opened)
     }
 
-    /// Commands up to a word or sign that closes, or to the end; whether there are any.
+    /// Reads commands up to a closing word or sign, or to the end; returns true if there are any.
     pub(super) fn list(&mut self) -> Read<bool> {
         let mut is_any = false;
         loop {
@@ -351,20 +350,20 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn redirections_after(&mut self, start: usize) -> Read<()> {
-        let mut made = self.blank_command(start);
+        let mut command = self.empty_command(start);
         let texts = self.pending.len();
         self.skip_blanks();
-        while let Some(redirection) = self.redirection(made.redirections.len())? {
-            made.redirections.push(redirection);
+        while let Some(redirection) = self.redirection(command.redirections.len())? {
+            command.redirections.push(redirection);
             self.skip_blanks();
         }
-        if !made.redirections.is_empty() {
-            self.push(made, texts);
+        if !command.redirections.is_empty() {
+            self.push(command, texts);
         }
         Ok(())
     }
 
-    /// Puts a command into the list, and tells its here-documents where it is.
+    /// Adds a command to the list, and its index to its pending here-documents.
     pub(super) fn push(&mut self, command: Command<'a>, texts: usize) {
         let mut fields = command.words.iter().flat_map(|word| &word.fields);
         let name = fields.next();
@@ -378,7 +377,7 @@ impl<'a> Reader<'a> {
         self.script.commands.push(command);
     }
 
-    pub(super) fn blank_command(&self, start: usize) -> Command<'a> {
+    pub(super) fn empty_command(&self, start: usize) -> Command<'a> {
         Command {
             range: start..self.at,
             shell: self.shell,
@@ -387,7 +386,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A blank or a sign that is not part of a word.
+/// True for a blank or an operator character, which are not part of a word.
 pub(super) fn ends_word(byte: u8) -> bool {
     b" \t\r\n|&;()<>".contains(&byte)
 }

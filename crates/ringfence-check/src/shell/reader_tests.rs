@@ -1,4 +1,4 @@
-//! Scripts and the commands that are read of them.
+//! Scripts, and the commands they are parsed into.
 
 use super::{
     reader,
@@ -33,7 +33,7 @@ fn check(code: &str, expect: &[&str]) {
 
 #[rustfmt::skip]
 #[test]
-fn words_are_those_that_bash_sees() {
+fn words_are_expanded_as_in_bash() {
     check("r\\m -r'f' \"/\" # not this", &["rm|-rf|/"]);
     check("'r'm $'\\x72\\155' \"a\"b'c'", &["rm|rm|abc"]);
     check("{rm,-rf,/} {x} {a", &["{rm,-rf,/}|{x}|{a"]);
@@ -70,7 +70,7 @@ fn words_are_those_that_bash_sees() {
 
 #[rustfmt::skip]
 #[test]
-fn commands_are_found_wherever_they_stand() {
+fn commands_are_found_in_all_constructs() {
     check(
         "if a; then b; elif c; then d; else e; fi",
         &["a", "b", "c", "d", "e"],
@@ -106,7 +106,7 @@ fn commands_are_found_wherever_they_stand() {
 
 #[rustfmt::skip]
 #[test]
-fn what_bash_refuses_is_told() {
+fn scripts_refused_by_bash_have_faults() {
     for code in [
         "if a; then b", "while a; do b", "for i in a; do b", "case x in a) b", "{ a", "( a", "echo 'x", "echo \"x",
         "echo $(a", "echo `a", "echo ${x", "[[ a", "f() ", "fi", "done", "esac", "}", ")", "a | | b", "a &&", "a |",
@@ -119,7 +119,7 @@ fn what_bash_refuses_is_told() {
 
 #[rustfmt::skip]
 #[test]
-fn hostile_nesting_ends() {
+fn hostile_nesting_terminates() {
     for piece in [
         "(", "{ ", "$(", "\"$(", "`", "${x:-", "((", "$((", "<(", "if ", "case x in a) ", "f() ", "[[ ", "\"", "<<A ",
         "((\n", "a=(",

@@ -1,7 +1,7 @@
-//! A script with everything that is known of it, and the place for what is found.
+//! A script with the context in which rules check it, and the collection of findings.
 
 use super::{
-    call::{Call, Means, Started},
+    call::{Call, Source, Started},
     syntax::{Command, Script, ShellWord},
 };
 use crate::{
@@ -12,10 +12,10 @@ use crate::{
 use ringfence_types::Severity;
 use std::{collections::HashSet, ops::Range};
 
-/// How far back a `cd` is looked for.
+/// Number of commands in which an earlier `cd` is searched.
 const COMMANDS_BACK_MAX: usize = 50;
 
-/// Where the bytes of a text are in the code.
+/// Position of a script in the checked code: exactly at an offset, or somewhere within a range.
 #[derive(Clone, Debug)]
 pub(super) enum Origin {
     At(usize),
@@ -31,15 +31,14 @@ impl Origin {
     }
 }
 
-/// What is found of a whole request.
 #[derive(Default)]
 pub(super) struct Report {
     pub(super) checked: Checked,
-    told: HashSet<(usize, usize, &'static str)>,
+    reported: HashSet<(usize, usize, &'static str)>,
 }
 
-/// One text: the script, or one that it starts.
-pub(super) struct Scene<'s> {
+/// One script: the checked code, or a text that it runs.
+pub(super) struct ShellContext<'s> {
     pub(super) text: &'s str,
     pub(super) origin: &'s Origin,
     pub(super) script: &'s Script<'s>,
@@ -48,19 +47,19 @@ pub(super) struct Scene<'s> {
     pub(super) guard: Option<usize>,
 }
 
-/// Takes what is found at one place.
+/// Collects findings for one range of a script.
 pub(super) struct Reporter<'a> {
-    pub(super) scene: &'a Scene<'a>,
+    pub(super) context: &'a ShellContext<'a>,
     pub(super) range: &'a Range<usize>,
     report: &'a mut Report,
 }
 
 impl Reporter<'_> {
-    pub(super) fn tell(&mut self, rule: &'static Rule, what: impl Into<String>) {
-        self.tell_as(rule, rule.severity, what);
+    pub(super) fn report(&mut self, rule: &'static Rule, what: impl Into<String>) {
+        self.report_as(rule, rule.severity, what);
     }
 
-    pub(super) fn tell_as(&mut self, rule: &'static Rule, severity: Severity, what: impl Into<String>) {
+    pub(super) fn report_as(&mut self, rule: &'static Rule, severity: Severity, what: impl Into<String>) {
         self.add(self.finding(rule, what).with_severity(severity));
     }
 
@@ -69,63 +68,67 @@ impl Reporter<'_> {
     }
 
     pub(super) fn finding(&self, rule: &'static Rule, what: impl Into<String>) -> Finding {
-        Finding::new(rule, self.scene.origin.place(self.range), what)
+        Finding::new(rule, self.context.origin.place(self.range), what)
     }
 
-    pub(super) fn tell_call(&mut self, rule: &'static Rule, call: &Call, does: &str) {
-        self.tell(rule, self.what(call, does));
+    pub(super) fn report_call(&mut self, rule: &'static Rule, call: &Call, does: &str) {
+        self.report(rule, self.what(call, does));
     }
 
-    /// A call, and what it does.
+    /// The text of a finding: a call, and its effect.
     pub(super) fn what(&self, call: &Call, does: &str) -> String {
         format!("`{}` {does}", self.shown(call))
     }
 
-    /// A call with its arguments; as the script says it, where they are not known.
+    /// A call with its arguments, or the script's own text if an argument is not known.
     fn shown(&self, call: &Call) -> String {
-        match call.means == Means::Words && !call.texts().all(is_known) {
-            true => self.scene.said(self.range),
+        match call.source == Source::Words && !call.texts().all(is_known) {
+            true => self.context.snippet(self.range),
             false => call.shown(),
         }
     }
 }
 
 impl Report {
-    pub(super) fn at<'a>(&'a mut self, scene: &'a Scene<'_>, range: &'a Range<usize>) -> Reporter<'a> {
+    pub(super) fn at<'a>(
+        &'a mut self,
+        context: &'a ShellContext<'_>,
+        range: &'a Range<usize>,
+    ) -> Reporter<'a> {
         Reporter {
-            scene,
+            context,
             range,
             report: self,
         }
     }
 
-    /// Once for each place and rule.
+    /// Adds a finding, once for each range and rule.
     fn add(&mut self, finding: Finding) {
         let Range { start, end } = finding.range;
-        if self.told.insert((start, end, finding.rule.id)) {
+        if self.reported.insert((start, end, finding.rule.id)) {
             self.checked.findings.push(finding);
         }
     }
 
-    /// Whether one of the rules is reported for this place already.
-    pub(super) fn has(&self, scene: &Scene<'_>, range: &Range<usize>, of: &[&Rule]) -> bool {
-        let Range { start, end } = scene.origin.place(range);
-        of.iter().any(|rule| self.told.contains(&(start, end, rule.id)))
+    /// True if one of the rules is already reported for this range.
+    pub(super) fn has(&self, context: &ShellContext<'_>, range: &Range<usize>, of: &[&Rule]) -> bool {
+        let Range { start, end } = context.origin.place(range);
+        of.iter().any(|one| self.reported.contains(&(start, end, one.id)))
     }
 }
 
-impl<'s> Scene<'s> {
+impl<'s> ShellContext<'s> {
     pub(super) fn raw(&self, range: &Range<usize>) -> &'s str {
         self.text.get(range.clone()).unwrap_or_default()
     }
 
-    /// The same, as a finding shows it.
-    pub(super) fn said(&self, range: &Range<usize>) -> String {
+    /// The text of a range, as findings show it.
+    pub(super) fn snippet(&self, range: &Range<usize>) -> String {
         let words: Vec<&str> = self.raw(range).split_whitespace().collect();
         shown(&words.join(" "))
     }
 
-    /// Where a text that is run is: where it is written as it is, or else somewhere in the place.
+    /// Origin of a text that is run: its exact position if it is written out in the range, or else the range.
     pub(super) fn origin_of(&self, text: &str, within: &Range<usize>) -> Origin {
         match (self.origin, self.raw(within).rfind(text)) {
             (Origin::At(from), Some(at)) => Origin::At(from + within.start + at),
@@ -137,18 +140,18 @@ impl<'s> Scene<'s> {
         self.script.commands.get(index)
     }
 
-    /// Whether one of the commands starts a program of such a name.
+    /// True if one of the commands starts such a program.
     pub(super) fn starts(&self, commands: &Range<usize>, is: impl Fn(&Call) -> bool) -> bool {
         let started = self.started.get(commands.clone()).unwrap_or_default();
         started.iter().flat_map(|started| &started.calls).any(is)
     }
 
-    /// Whether a command in the word's substitutions starts a program of such a name.
+    /// True if a command in the word's substitutions starts such a program.
     pub(super) fn comes_from(&self, word: &ShellWord<'_>, is: impl Fn(&Call) -> bool) -> bool {
         word.outputs.iter().any(|commands| self.starts(commands, &is))
     }
 
-    /// The directory that a `cd` before it has gone to, in the same shell.
+    /// The directory of the last `cd` or `pushd` before the command, in the same subshell.
     pub(super) fn directory(&self, command: usize) -> Option<&'s str> {
         let shell = self.command(command)?.shell;
         let first = command.saturating_sub(COMMANDS_BACK_MAX);

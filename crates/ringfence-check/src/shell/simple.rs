@@ -1,4 +1,4 @@
-//! Reads simple commands: assignments, words, redirections, and the here-documents that begin on the next line.
+//! Reads simple commands: assignments, words, redirections, and the here-documents that follow the line.
 
 use super::{
     reader::{PendingText, Read, Reader},
@@ -20,44 +20,44 @@ static ASSIGNMENT: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"^([A-Za-z_][A-Za-z0-9_]*)(?:\[(?:[^\[\]]|\[[^\[\]]*\])*\])?\+?=").ok());
 
 impl<'a> Reader<'a> {
-    /// Assignments, words and redirections up to a sign or the end of the line.
+    /// Reads assignments, words and redirections up to an operator or the end of the line.
     pub(super) fn simple(&mut self) -> Read<()> {
         let start = self.at;
-        // Commands within its words come before it in the list.
-        let mut made = self.blank_command(start);
+        // Commands in substitutions of its words precede it in the list.
+        let mut command = self.empty_command(start);
         let texts = self.pending.len();
         loop {
             self.skip_blanks();
-            if let Some(redirection) = self.redirection(made.redirections.len())? {
-                made.redirections.push(redirection);
-            } else if made.words.is_empty()
+            if let Some(redirection) = self.redirection(command.redirections.len())? {
+                command.redirections.push(redirection);
+            } else if command.words.is_empty()
                 && let Some(assignment) = self.assignment()?
             {
-                made.assignments.push(assignment);
-            } else if self.byte() == Some(b'(') && made.words.len() == 1 && made.assignments.is_empty() {
-                let name = self.slice(made.words[0].range.clone());
+                command.assignments.push(assignment);
+            } else if self.is_at("(") && command.words.len() == 1 && command.assignments.is_empty() {
+                let name = self.slice(command.words[0].range.clone());
                 self.parameters()?;
                 return self.function_body(name, start);
-            } else if let Some(word) = self.argument(&mut made)? {
-                made.words.push(word);
+            } else if let Some(word) = self.argument(&mut command)? {
+                command.words.push(word);
             } else {
                 break;
             }
-            made.range.end = self.at;
+            command.range.end = self.at;
         }
-        if !made.range.is_empty() {
-            self.push(made, texts);
+        if !command.range.is_empty() {
+            self.push(command, texts);
         }
         Ok(())
     }
 
-    fn argument(&mut self, made: &mut Command<'a>) -> Read<Option<ShellWord<'a>>> {
-        let first = made.words.first().map(|word| self.slice(word.range.clone()));
+    fn argument(&mut self, command: &mut Command<'a>) -> Read<Option<ShellWord<'a>>> {
+        let first = command.words.first().map(|word| self.slice(word.range.clone()));
         let at = self.at;
         if first.is_some_and(|word| DECLARING.contains(&word))
             && let Some(assignment) = self.assignment()?
         {
-            made.assignments.push(assignment);
+            command.assignments.push(assignment);
             return Ok(Some(ShellWord {
                 range: at..self.at,
                 ..ShellWord::default()
@@ -66,7 +66,6 @@ impl<'a> Reader<'a> {
         self.word()
     }
 
-    /// None: it is something else.
     fn assignment(&mut self) -> Read<Option<Assignment<'a>>> {
         let start = self.at;
         let text = self.slice(start..self.end);
@@ -89,7 +88,7 @@ impl<'a> Reader<'a> {
         }))
     }
 
-    /// A variable's name, without going behind it.
+    /// The name of a variable, which is not consumed.
     pub(super) fn variable(&self) -> &'a str {
         match self.byte() {
             Some(b'0'..=b'9') => "",
@@ -97,7 +96,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// All its words in one.
+    /// Reads the words of an array into one word.
     fn array(&mut self) -> Read<ShellWord<'a>> {
         let opened = self.at;
         let mut all = ShellWord::default();
@@ -114,7 +113,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `[n]op word`
+    /// Reads a redirection, `[n]op word`, if there is one.
     pub(super) fn redirection(&mut self, index: usize) -> Read<Option<Redirection<'a>>> {
         let start = self.at;
         let text = self.slice(start..self.end);
@@ -129,7 +128,7 @@ impl<'a> Reader<'a> {
         self.at += sign.len();
         self.skip_blanks();
         let target_at = self.at;
-        let target = self.some_word()?;
+        let target = self.expect_word()?;
         if operator == "<<" || operator == "<<-" {
             let raw = self.slice(target_at..self.at);
             let is_quote = |letter: char| "'\"\\".contains(letter);
@@ -145,7 +144,7 @@ impl<'a> Reader<'a> {
         Ok(Some(Redirection { operator, target }))
     }
 
-    /// The texts that were announced on the line before.
+    /// Reads the here-documents announced on the line before.
     pub(super) fn here_documents(&mut self) -> Read<()> {
         for pending in std::mem::take(&mut self.pending) {
             let start = self.at;
@@ -157,7 +156,7 @@ impl<'a> Reader<'a> {
                     true => line.trim_start_matches('\t'),
                     false => line,
                 };
-                // To bash the carriage return belongs to the word where it is announced, too.
+                // bash takes a carriage return as part of the delimiter where the document is announced, too.
                 ended = text.strip_suffix('\r').unwrap_or(text) == pending.delimiter;
                 if ended {
                     stop = self.at;
@@ -165,11 +164,11 @@ impl<'a> Reader<'a> {
                 self.at = (self.at + line.len() + 1).min(self.end);
             }
             if !ended {
-                self.script.endless.push(pending.announced);
+                self.script.unclosed.push(pending.announced);
             }
             let target = match pending.literal {
                 true => ShellWord::quoted(start..stop, self.slice(start..stop)),
-                // bash looks into it only when it gets there.
+                // bash parses it only when it runs the command.
                 false => match self.part_of_text(start..stop) {
                     Err(fault) if fault.too_deep => return Err(fault),
                     Err(_) => ShellWord::quoted(start..stop, self.slice(start..stop)),

@@ -1,5 +1,5 @@
-//! What a shell script consists of, as far as rules ask for it: commands in the order of the text, each a list of
-//! words, and what joins them. Commands within commands (`$(…)`, bodies of loops) are in the same list.
+//! Syntax of a shell script, as far as the rules need it: a list of commands, each a list of words, and the pipelines,
+//! loops and functions that join them. Nested commands (`$(…)`, bodies of loops) are in the same list.
 
 use crate::unknown::UNKNOWN;
 use std::ops::Range;
@@ -10,16 +10,16 @@ pub(super) struct Script<'a> {
     pub(super) pipelines: Vec<Pipeline>,
     pub(super) functions: Vec<Function<'a>>,
     pub(super) faults: Vec<Fault>,
-    /// Commands in backticks that are written with backslashes, without these.
+    /// Scripts in backticks that contained escapes, with the escapes removed.
     pub(super) unescaped: Vec<(String, Range<usize>)>,
-    /// Places where execution goes one way or the other.
+    /// Number of branches, loops, `&&` and `||`.
     pub(super) decisions: u32,
     /// Bodies of loops, as ranges of commands.
     pub(super) loops: Vec<Range<usize>>,
-    /// The first carriage return at the end of a line outside of texts.
+    /// The first carriage return at a line end, outside quotes and here-documents.
     pub(super) carriage_return: Option<usize>,
-    /// Here-documents without an end, by the places of their operators.
-    pub(super) endless: Vec<Range<usize>>,
+    /// Unterminated here-documents, by the ranges of their operators and delimiters.
+    pub(super) unclosed: Vec<Range<usize>>,
 }
 
 /// A simple command, or the redirections of a compound one, without words.
@@ -29,14 +29,14 @@ pub(super) struct Command<'a> {
     pub(super) assignments: Vec<Assignment<'a>>,
     pub(super) words: Vec<ShellWord<'a>>,
     pub(super) redirections: Vec<Redirection<'a>>,
-    /// The subshell it is in; `cd` reaches as far.
+    /// The subshell it is in, to which the effect of `cd` is limited.
     pub(super) shell: u32,
-    /// `&` follows it, or what it is in.
+    /// True if `&` follows it, or a construct that it is in.
     pub(super) background: bool,
 }
 
 impl<'a> Command<'a> {
-    /// Here-documents and texts behind `<<<`.
+    /// Here-documents, and here-strings (`<<<`).
     pub(super) fn texts(&self) -> impl Iterator<Item = &Redirection<'a>> {
         let redirections = self.redirections.iter();
         redirections.filter(|redirection| redirection.is_text())
@@ -48,7 +48,7 @@ impl<'a> Command<'a> {
 pub(super) struct Assignment<'a> {
     pub(super) range: Range<usize>,
     pub(super) name: &'a str,
-    /// Of a list, all its words.
+    /// The value; for an array, all its words.
     pub(super) value: ShellWord<'a>,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Assignment<'a> {
 #[derive(Debug)]
 pub(super) struct Redirection<'a> {
     pub(super) operator: &'a str,
-    /// The file, or the text of `<<<` or of a here-document.
+    /// The file, or the text of a here-string or here-document.
     pub(super) target: ShellWord<'a>,
 }
 
@@ -65,7 +65,7 @@ impl Redirection<'_> {
         self.operator.contains('>')
     }
 
-    /// `<<`, `<<-`, `<<<`: the target is the input itself.
+    /// True for `<<`, `<<-`, `<<<`: the target is the input itself.
     pub(super) fn is_text(&self) -> bool {
         self.operator.starts_with("<<")
     }
@@ -75,19 +75,18 @@ impl Redirection<'_> {
 #[derive(Debug, Default)]
 pub(super) struct ShellWord<'a> {
     pub(super) range: Range<usize>,
-    /// What it becomes: no field, one, or several where a value is split at its blanks.
+    /// Its expansion: no field, one, or several where a value is split at blanks.
     pub(super) fields: Vec<String>,
-    /// `$(…)`, `<(…)` and `>(…)` in it, as ranges of commands.
+    /// Substitutions in it (`$(…)`, `` `…` ``, `<(…)`, `>(…)`), as ranges of commands.
     pub(super) outputs: Vec<Range<usize>>,
     pub(super) variables: Vec<&'a str>,
-    /// It has more than texts and variables that may be empty.
+    /// True if it has more than literal text and variables that may be empty.
     pub(super) is_mixed: bool,
-    /// What comes next belongs to the last field.
-    pub(super) goes_on: bool,
+    /// True if the next piece is appended to the last field.
+    pub(super) continues_field: bool,
 }
 
 impl ShellWord<'_> {
-    /// A text as it is written.
     pub(super) fn quoted(range: Range<usize>, text: &str) -> Self {
         Self {
             range,
@@ -96,30 +95,28 @@ impl ShellWord<'_> {
         }
     }
 
-    /// As one text, as in an assignment.
     pub(super) fn text(&self) -> String {
         self.fields.join(" ")
     }
 
     pub(super) fn add(&mut self, text: &str) {
-        match self.fields.last_mut().filter(|_| self.goes_on) {
+        match self.fields.last_mut().filter(|_| self.continues_field) {
             Some(field) => field.push_str(text),
             None => self.fields.push(text.to_owned()),
         }
-        self.goes_on = true;
+        self.continues_field = true;
     }
 
-    /// A value that is not quoted: each of its blanks ends a field.
+    /// Adds an unquoted value, which is split into fields at blanks.
     pub(super) fn add_split(&mut self, text: &str) {
         for (nth, piece) in text.split(char::is_whitespace).enumerate() {
-            self.goes_on &= nth == 0;
+            self.continues_field &= nth == 0;
             if !piece.is_empty() {
                 self.add(piece);
             }
         }
     }
 
-    /// Something that is known at run time only.
     pub(super) fn unknown(&mut self) {
         self.is_mixed = true;
         self.add(UNKNOWN.encode_utf8(&mut [0; 4]));
@@ -149,6 +146,6 @@ pub(super) struct Function<'a> {
 pub(super) struct Fault {
     pub(super) range: Range<usize>,
     pub(super) what: String,
-    /// Nested deeper than is read here; bash may accept it.
+    /// True if the nesting exceeds the limit of this parser; bash may accept it.
     pub(super) too_deep: bool,
 }

@@ -1,5 +1,4 @@
-//! What is done to processes, to the machine, and to what runs later, and what speaks to other hosts: a table from
-//! programs to rules.
+//! Rules for processes, the machine, scheduled jobs and the network, as a table from programs to rules.
 
 use super::{call::Call, rules, scene::Reporter};
 use crate::{
@@ -11,24 +10,23 @@ use ringfence_types::Severity::{Info, Warning};
 use serde::Deserialize;
 use std::sync::LazyLock;
 
-/// When a program does what its row says.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum When {
     Always,
-    /// With no arguments.
+    /// Without arguments.
     Alone,
     Given,
     /// With one of the options: letters and words.
     With(&'static str, Vec<&'static str>),
     Without(&'static str, Vec<&'static str>),
-    /// The first operands are one of these, in words.
+    /// The operands begin with the words of one of these.
     First(Vec<&'static str>),
-    /// One of the operands is one of these.
+    /// One of these is among the operands.
     Any(Vec<&'static str>),
     NotAny(Vec<&'static str>),
     More(usize),
-    /// An operand has a sign of equality.
+    /// An operand contains `=`.
     Assigns,
     KillsAll,
     KillsAllOfUser,
@@ -36,7 +34,7 @@ enum When {
     OpensHost,
 }
 
-/// The first row of a program that holds is told.
+/// A row of the table; the first that applies to a call is reported.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Row {
@@ -66,15 +64,15 @@ impl When {
             Self::More(count) => operands.len() > *count,
             Self::Assigns => operands.concat().contains('='),
             Self::KillsAll => kills_all(call),
-            // `pkill -u somebody`
+            // `pkill -u user`
             Self::KillsAllOfUser => call.has("u", &[]) && operands.len() < 2,
             Self::NamesHost => operands.iter().any(|text| names_host(text)),
-            Self::OpensHost => opens_host(call),
+            Self::OpensHost => has_host_access(call),
         }
     }
 }
 
-pub(super) fn look(out: &mut Reporter<'_>, call: &Call) {
+pub(super) fn check(out: &mut Reporter<'_>, call: &Call) {
     let mut rows = ROWS.iter().filter(|row| row.names.contains(&call.name.as_str()));
     let Some(row) = rows.find(|row| row.when.holds(call)) else {
         return;
@@ -86,7 +84,7 @@ pub(super) fn look(out: &mut Reporter<'_>, call: &Call) {
     });
 }
 
-/// `kill -9 -1`, `kill -s KILL -- -1`; but `kill -1 123` sends a signal to one process.
+/// True for `kill -9 -1`, `kill -s KILL -- -1`; but `kill -1 123` signals one process.
 fn kills_all(call: &Call) -> bool {
     let texts: Vec<&str> = call.texts().collect();
     let targets = match texts.as_slice() {
@@ -97,14 +95,14 @@ fn kills_all(call: &Call) -> bool {
     targets.contains(&"-1")
 }
 
-/// `host:path`, `rsync://host/path`
+/// True for `host:path`, `rsync://host/path`.
 fn names_host(text: &str) -> bool {
     let before = text.split_once(':').map(|(before, _)| before);
     before.is_some_and(|before| !before.is_empty() && !before.contains('/'))
 }
 
-/// A container that sees the host.
-fn opens_host(call: &Call) -> bool {
+/// True for a container with access to the host.
+fn has_host_access(call: &Call) -> bool {
     const OPENING: [&str; 4] = ["--privileged", "--pid=host", "/:", "--volume=/:"];
     call.texts()
         .any(|text| text.contains("docker.sock") || OPENING.iter().any(|start| text.starts_with(start)))
@@ -112,16 +110,16 @@ fn opens_host(call: &Call) -> bool {
 
 const HISTORY_SIZES: &[&str] = &["HISTFILE", "HISTSIZE", "HISTFILESIZE"];
 
-/// `LD_PRELOAD=…` and the like.
+/// Reports assignments such as `LD_PRELOAD=…`, and those that disable the shell history.
 pub(super) fn assigned(out: &mut Reporter<'_>, name: &str, value: &str) {
     let written = format!("`{name}={}`", shown(value));
     if HISTORY_SIZES.contains(&name) && matches!(value, "" | "/dev/null" | "0") {
-        out.tell(&rules::HISTORY, format!("{written} stops the history"));
+        out.report(&rules::HISTORY, format!("{written} stops the history"));
     }
     if value.is_empty() || !LISTS.loaders.contains(&name) {
         return;
     }
-    // Build scripts put their own libraries first; what is loaded is what the program asks for.
+    // Build scripts put their own libraries first; the program still chooses which libraries are loaded.
     let severity = match name {
         "LD_LIBRARY_PATH" | "GIT_SSH_COMMAND" => Info,
         "NODE_OPTIONS"
@@ -132,13 +130,13 @@ pub(super) fn assigned(out: &mut Reporter<'_>, name: &str, value: &str) {
         _ => Warning,
     };
     let what = format!("{written} decides what other programs load");
-    out.tell_as(&rules::LOADER, severity, what);
+    out.report_as(&rules::LOADER, severity, what);
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
-    fn programs_can_be_read() {
+    fn program_table_parses() {
         assert!(super::ROWS.len() > 40);
     }
 }

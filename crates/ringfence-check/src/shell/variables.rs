@@ -1,14 +1,14 @@
-//! Variables of a shell script, by the texts that they were set to.
+//! Values of the variables of a shell script.
 
 use crate::unknown::UNKNOWN;
 use std::collections::HashMap;
 
-/// Longer values are not followed.
+/// Maximum length of a variable's values; longer ones are unknown.
 const VALUE_BYTES_MAX: usize = 4096;
-/// Of all values that are put into words, together; what comes later is unknown.
+/// Maximum length of all values that are expanded, together; later ones are unknown.
 const EXPANDED_BYTES_MAX: usize = 1024 * 1024;
 
-/// Variables with the values that they have where the reader is. Those of a loop have several.
+/// Variables with their values at the position of the reader. A loop variable has several.
 #[derive(Debug)]
 pub(super) struct Variables {
     values: HashMap<String, Vec<String>>,
@@ -16,10 +16,10 @@ pub(super) struct Variables {
 }
 
 impl Default for Variables {
-    /// What is the same in every script.
+    /// Variables that are set in every script.
     fn default() -> Self {
         let shell = "/bin/bash";
-        // `$0` stays, so that a script that starts itself is known.
+        // `$0` is kept as it is, so that a script that starts itself is recognized.
         let known = [
             ("HOME", "~"),
             ("IFS", " \t\n"),
@@ -45,7 +45,6 @@ impl Variables {
         self.values.insert(name.to_owned(), values);
     }
 
-    /// None: it is not set.
     pub(super) fn get(&mut self, name: &str) -> Option<Vec<String>> {
         let values = self.values.get(name)?;
         self.expanded_bytes += values.iter().map(String::len).sum::<usize>();

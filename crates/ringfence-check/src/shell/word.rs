@@ -1,5 +1,5 @@
-//! Reads words as bash does: what quotes leave, and variables by the literal texts that they were set to. What only a
-//! run can tell is [`UNKNOWN`]; nothing is computed.
+//! Reads words as bash does: quotes are removed, and variables are replaced by the literal texts that they were set to.
+//! Parts that are only known at run time are [`UNKNOWN`]; nothing is computed.
 
 use super::{
     reader::{Read, Reader, ends_word, fault},
@@ -9,13 +9,13 @@ use crate::unknown::UNKNOWN;
 use regex::{Captures, Regex};
 use std::{borrow::Cow, ops::Range, sync::LazyLock};
 
-/// Where pieces of a word stand, which decides how they end and what quotes mean.
+/// Context of the pieces of a word, which decides how they end and how quotes are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Within {
     Word,
     /// `"…"`
     Quotes,
-    /// A here-document, or an arithmetic expression: up to the end of what may be read.
+    /// A here-document or an arithmetic expression, up to the end of the part that is read.
     Text,
     /// `${…}`; within double quotes a default may contain an apostrophe.
     Braces {
@@ -38,17 +38,16 @@ impl Within {
     }
 }
 
-/// What `${name…}` does with the value.
+/// Operation of `${name…}` on the value.
 enum Operation<'a> {
     Plain,
     /// `${name:-word}`, `${name:=word}`
     Default(ShellWord<'a>),
-    /// Something that is not followed.
+    /// Any other; its result is unknown.
     Other,
 }
 
 impl<'a> Reader<'a> {
-    /// None: no word begins here.
     pub(super) fn word(&mut self) -> Read<Option<ShellWord<'a>>> {
         let start = self.at;
         let mut word = ShellWord::default();
@@ -82,7 +81,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// What begins with a quote, `$` or a letter.
+    /// Reads a piece that begins with a quote, `$`, a backtick, a backslash or a letter.
     pub(super) fn piece(&mut self, byte: u8, within: Within, word: &mut ShellWord<'a>) -> Read<()> {
         match byte {
             b'$' => return self.dollar(within, word),
@@ -122,14 +121,14 @@ impl<'a> Reader<'a> {
         word.add(text);
     }
 
-    /// A quoted tilde is a file of this name.
+    /// Marks a quoted tilde at the beginning of a word as a file name.
     fn tilde(&self, word: &mut ShellWord<'a>) {
         if word.fields.is_empty() && self.byte_at(1) == Some(b'~') {
             word.add("./");
         }
     }
 
-    /// Consumes the byte that closes; none: the text has ended.
+    /// Consumes the closing byte; a fault if the text has ended.
     fn close(&mut self, opened: Range<usize>, otherwise: &str) -> Read<()> {
         if self.byte().is_none() {
             return Err(fault(opened, otherwise));
@@ -138,7 +137,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// `'…'`
+    /// Reads `'…'`.
     fn single(&mut self, word: &mut ShellWord<'a>) -> Read<()> {
         let opened = self.at;
         self.tilde(word);
@@ -148,18 +147,18 @@ impl<'a> Reader<'a> {
         self.close(opened..opened + 1, "the quote `'` is not closed")
     }
 
-    /// `"…"`
+    /// Reads `"…"`.
     fn double(&mut self, word: &mut ShellWord<'a>) -> Read<()> {
         let opened = self.at;
         self.tilde(word);
         self.at += 1;
-        // An empty one is a word, too.
+        // Empty quotes make an empty field.
         word.add("");
         self.pieces(Within::Quotes, word)?;
         self.close(opened..opened + 1, "the quote `\"` is not closed")
     }
 
-    /// The text of a here-document or of an arithmetic expression, with the commands in it.
+    /// Reads the text of a here-document or of an arithmetic expression, with the commands in it.
     pub(super) fn part_of_text(&mut self, range: Range<usize>) -> Read<ShellWord<'a>> {
         let (at, end) = (self.at, self.end);
         (self.at, self.end) = (range.start, range.end);
@@ -172,7 +171,6 @@ impl<'a> Reader<'a> {
         result.map(|()| word)
     }
 
-    /// What begins with `$`.
     fn dollar(&mut self, within: Within, word: &mut ShellWord<'a>) -> Read<()> {
         let opened = self.at;
         match self.byte_at(1) {
@@ -217,7 +215,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// A name, a position, or a sign.
+    /// The name of a parameter: a variable, a digit or a special sign.
     fn parameter(&self) -> &'a str {
         match self.byte() {
             Some(b'0'..=b'9' | b'@' | b'*' | b'#' | b'?' | b'-' | b'$' | b'!') => {
@@ -227,7 +225,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `${…}`
+    /// Reads `${…}`.
     fn expansion(&mut self, within: Within, word: &mut ShellWord<'a>) -> Read<()> {
         let opened = self.at;
         self.at += 2;
@@ -256,11 +254,10 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Adds the value of a variable, as far as the script says it.
     fn expand(&mut self, name: &'a str, operation: Operation<'a>, within: Within, word: &mut ShellWord<'a>) {
         let values = self.variables.get(name);
         let text = values.as_ref().map(|values| values.concat());
-        // A position may be given as an argument.
+        // A positional parameter may be given as an argument.
         let is_position = name.starts_with(|letter: char| letter.is_ascii_digit());
         let is_plain = matches!(&operation, Operation::Plain)
             || matches!(&operation, Operation::Default(word) if word.range.is_empty());
@@ -275,7 +272,7 @@ impl<'a> Reader<'a> {
             _ => vec![UNKNOWN.to_string()],
         };
         for (nth, value) in values.iter().enumerate() {
-            word.goes_on &= nth == 0;
+            word.continues_field &= nth == 0;
             match within.is_quoted() {
                 true => word.add(value),
                 false => word.add_split(value),
@@ -283,7 +280,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// How many bytes there are before one that no backslash stands before, or before the end.
+    /// Returns the number of bytes before the next unescaped `stop`, or before the end.
     fn length_to(&self, stop: u8) -> usize {
         let rest = self.rest();
         let mut length = 0;
@@ -293,7 +290,7 @@ impl<'a> Reader<'a> {
         length.min(rest.len())
     }
 
-    /// `` `…` ``
+    /// Reads `` `…` ``.
     fn backtick(&mut self, word: &mut ShellWord<'a>) -> Read<()> {
         let opened = self.at;
         self.at += 1;
@@ -310,12 +307,12 @@ impl<'a> Reader<'a> {
             return Ok(());
         }
         (self.at, self.end) = (start, stop);
-        // The end of what may be read closes it.
+        // The end of the part that is read closes the subshell.
         let inside = self.subshell("", start);
         (self.at, self.end) = (after, end);
         match inside {
             Err(fault) if fault.too_deep => return Err(fault),
-            // bash looks into it only when it gets there.
+            // bash parses it only when it runs the command.
             Err(_) => word.unknown(),
             Ok(inside) => word.output(inside),
         }

@@ -1,4 +1,4 @@
-//! From the words and objects by which columns are asked for to constraints; what cannot be meant is refused.
+//! Compiles the constraints of a question, a type name or an object per column; invalid ones are refused.
 
 use super::{
     constraint::{Bound, Constraint, Measure, Options},
@@ -10,32 +10,31 @@ use ringfence_types::nearest;
 use serde_json::{Map, Value};
 
 const COLUMNS_MAX: usize = 1000;
-/// Compiled patterns, together and each.
+/// Maximum size of all compiled patterns, and of each.
 const PATTERNS_BYTES_MAX: usize = 64 << 20;
 const PATTERN_BYTES_MAX: usize = 4 << 20;
 const OPTIONS_MAX: usize = 10_000;
-/// Of what an answer repeats.
+/// Maximum length of a text of the question that an answer repeats.
 const SHOWN_CHARS_MAX: usize = 200;
 
 const KEYS: [&str; 7] = ["type", "required", "min", "max", "pattern", "enum", "unique"];
 
-/// Columns with what is asked of them.
-pub(super) fn read(asked: &Map<String, Value>) -> Result<Vec<(String, Constraint)>, Unusable> {
-    if asked.len() > COLUMNS_MAX {
-        let many = asked.len();
+pub(super) fn read(columns: &Map<String, Value>) -> Result<Vec<(String, Constraint)>, Unusable> {
+    if columns.len() > COLUMNS_MAX {
+        let many = columns.len();
         let message = format!("there are constraints for {many} columns; {COLUMNS_MAX} are allowed.");
         return Err(Unusable::new(message, "Check the columns in parts."));
     }
-    let has_pattern = |asked: &&Value| asked.get("pattern").is_some();
-    let patterns = asked.values().filter(has_pattern).count();
-    let reading = |(column, asked): (&String, &Value)| {
+    let has_pattern = |value: &&Value| value.get("pattern").is_some();
+    let patterns = columns.values().filter(has_pattern).count();
+    let reading = |(column, value): (&String, &Value)| {
         let reading = Reading {
             column: cut(column, SHOWN_CHARS_MAX),
             pattern_bytes: (PATTERNS_BYTES_MAX / patterns.max(1)).min(PATTERN_BYTES_MAX),
         };
-        Ok((column.clone(), reading.constraint(asked)?))
+        Ok((column.clone(), reading.constraint(value)?))
     };
-    asked.iter().map(reading).collect()
+    columns.iter().map(reading).collect()
 }
 
 struct Reading {
@@ -48,15 +47,15 @@ impl Reading {
         Err(Unusable::new(format!("column `{}`: {what}.", self.column), hint))
     }
 
-    fn constraint(&self, asked: &Value) -> Result<Constraint, Unusable> {
+    fn constraint(&self, value: &Value) -> Result<Constraint, Unusable> {
         let empty = Map::new();
         let keys = KEYS.join(", ");
         let hint = format!("Send a type ({}), or an object with {keys}.", types());
-        let (word, members) = match asked {
-            Value::String(word) => (word.as_str(), &empty),
+        let (name, members) = match value {
+            Value::String(name) => (name.as_str(), &empty),
             Value::Object(members) => match members.get("type") {
                 None | Some(Value::Null) => ("string", members),
-                Some(Value::String(word)) => (word.as_str(), members),
+                Some(Value::String(name)) => (name.as_str(), members),
                 Some(_) => return self.refuse("`type` is not a word", format!("Types are {}.", types())),
             },
             _ => return self.refuse("a constraint is a word or an object", hint),
@@ -65,13 +64,13 @@ impl Reading {
             let what = format!("`{}` is not known", cut(unknown, SHOWN_CHARS_MAX));
             return self.refuse(&what, hint + &nearest::suggestion(unknown, KEYS));
         }
-        let Some(kind) = kinds::named(word) else {
-            let what = format!("the type `{}` is not known", cut(word, SHOWN_CHARS_MAX));
-            let near = nearest::suggestion(word, KINDS.iter().map(|kind| kind.word));
+        let Some(kind) = kinds::named(name) else {
+            let what = format!("the type `{}` is not known", cut(name, SHOWN_CHARS_MAX));
+            let near = nearest::suggestion(name, KINDS.iter().map(|kind| kind.name));
             return self.refuse(&what, format!("Types are {}.{near}", types()));
         };
         let given = |key: &str| members.get(key).filter(|value| !value.is_null());
-        let bound = |key: &str| given(key).map(|asked| self.bound(kind, key, asked)).transpose();
+        let bound = |key: &str| given(key).map(|value| self.bound(kind, key, value)).transpose();
         let (min, max) = (bound("min")?, bound("max")?);
         if let (Some(min), Some(max)) = (&min, &max)
             && min.at.compare(max.at).is_gt()
@@ -80,19 +79,19 @@ impl Reading {
         }
         Ok(Constraint {
             kind,
-            options: given("enum").map(|asked| self.options(kind, asked)).transpose()?,
-            is_required: self.truth("required", given("required"))?,
-            is_unique: self.truth("unique", given("unique"))?,
+            options: given("enum").map(|value| self.options(kind, value)).transpose()?,
+            is_required: self.boolean("required", given("required"))?,
+            is_unique: self.boolean("unique", given("unique"))?,
             min,
             max,
-            pattern: given("pattern").map(|asked| self.pattern(asked)).transpose()?,
+            pattern: given("pattern").map(|value| self.pattern(value)).transpose()?,
         })
     }
 
-    fn truth(&self, key: &str, asked: Option<&Value>) -> Result<bool, Unusable> {
-        match asked {
+    fn boolean(&self, key: &str, value: Option<&Value>) -> Result<bool, Unusable> {
+        match value {
             None => Ok(false),
-            Some(Value::Bool(truth)) => Ok(*truth),
+            Some(Value::Bool(boolean)) => Ok(*boolean),
             Some(_) => {
                 let what = format!("`{key}` is neither true nor false");
                 self.refuse(&what, "Send true or false.")
@@ -100,8 +99,8 @@ impl Reading {
         }
     }
 
-    fn pattern(&self, asked: &Value) -> Result<Regex, Unusable> {
-        let Value::String(pattern) = asked else {
+    fn pattern(&self, value: &Value) -> Result<Regex, Unusable> {
+        let Value::String(pattern) = value else {
             return self.refuse("`pattern` is not a text", "Send a regular expression.");
         };
         let built = RegexBuilder::new(pattern)
@@ -117,7 +116,7 @@ impl Reading {
         })
     }
 
-    fn bound(&self, kind: &ColumnType, key: &str, asked: &Value) -> Result<Bound, Unusable> {
+    fn bound(&self, kind: &ColumnType, key: &str, value: &Value) -> Result<Bound, Unusable> {
         let wanted = match kind.measured {
             Measured::Number => "a number",
             Measured::Length => "a length in characters",
@@ -127,15 +126,15 @@ impl Reading {
                 return self.refuse("its type has no `min` and `max`", hint);
             }
         };
-        let shown = word_of(asked);
-        match Measure::asked(kind, asked) {
+        let shown = text_of(value);
+        match Measure::of_bound(kind, value) {
             Some(at) => Ok(Bound { at, shown }),
             None => self.refuse(&format!("`{key}` is not {wanted}"), format!("Send {wanted}.")),
         }
     }
 
-    fn options(&self, kind: &ColumnType, asked: &Value) -> Result<Options, Unusable> {
-        let Value::Array(values) = asked else {
+    fn options(&self, kind: &ColumnType, value: &Value) -> Result<Options, Unusable> {
+        let Value::Array(values) = value else {
             return self.refuse("`enum` is not a list", "Send a list of values.");
         };
         if values.is_empty() || values.len() > OPTIONS_MAX {
@@ -147,17 +146,17 @@ impl Reading {
             let hint = "Send texts, numbers, true or false.";
             return self.refuse("`enum` has a value that no field can be", hint);
         }
-        let words = values.iter().map(word_of).collect::<Vec<String>>();
-        let shown = cut(&words.join(", "), SHOWN_CHARS_MAX);
+        let texts = values.iter().map(text_of).collect::<Vec<String>>();
+        let shown = cut(&texts.join(", "), SHOWN_CHARS_MAX);
         let mut numbers = Vec::new();
         if kind.measured == Measured::Number {
-            if let Some(word) = words.iter().find(|word| !kinds::is_float(word.as_bytes())) {
-                let what = format!("`enum` has `{}`, which is no number", cut(word, SHOWN_CHARS_MAX));
+            if let Some(text) = texts.iter().find(|text| !kinds::is_float(text.as_bytes())) {
+                let what = format!("`enum` has `{}`, which is no number", cut(text, SHOWN_CHARS_MAX));
                 return self.refuse(&what, "Send numbers, or leave out the type.");
             }
-            numbers.extend(words.iter().map(|word| Measure::number(word.as_bytes())));
+            numbers.extend(texts.iter().map(|text| Measure::number(text.as_bytes())));
         }
-        let texts = words.into_iter().map(String::into_bytes).collect();
+        let texts = texts.into_iter().map(String::into_bytes).collect();
         Ok(Options {
             texts,
             numbers,
@@ -167,10 +166,10 @@ impl Reading {
 }
 
 fn types() -> String {
-    KINDS.each_ref().map(|kind| kind.word).join(", ")
+    KINDS.each_ref().map(|kind| kind.name).join(", ")
 }
 
-fn word_of(value: &Value) -> String {
+fn text_of(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         value => value.to_string(),
@@ -183,13 +182,13 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_constraint_that_is_none_is_refused_and_says_why() {
-        let check = |asked: Value, named: &[&str]| {
-            let asked = json!({ "age": asked });
-            let unusable = read(asked.as_object().expect("an object")).expect_err("unusable");
-            let told = format!("{} {}", unusable.message, unusable.hint);
+    fn invalid_constraint_is_refused_with_a_reason() {
+        let check = |value: Value, named: &[&str]| {
+            let question = json!({ "age": value });
+            let unusable = read(question.as_object().expect("an object")).expect_err("unusable");
+            let text = format!("{} {}", unusable.message, unusable.hint);
             for named in ["column `age`"].iter().chain(named) {
-                assert!(told.contains(named), "{asked}: {told}");
+                assert!(text.contains(named), "{question}: {text}");
             }
         };
         check(json!("integr"), &["`integr`", "Did you mean `integer`?"]);
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn constraints_are_bounded() {
+    fn constraint_count_is_limited() {
         let many: Map<String, Value> = (0..=COLUMNS_MAX)
             .map(|at| (at.to_string(), json!("string")))
             .collect();

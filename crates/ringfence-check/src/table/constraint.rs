@@ -1,13 +1,11 @@
-//! What is asked of a column, from the word or the object that asks for it to a look at one field.
+//! The constraint of a column, and the check of one field against it.
 //!
-//! - An empty field is right unless the column is `required`; it does not count for `unique`.
-//! - Spaces around a field are no part of it, unless the type is `string`.
-//! - `min` and `max` belong to the number, to the length in characters of a `string`, `email` or `url`, and to the
-//!   moment of a `date` or `datetime` (one without a zone is UTC). Both are allowed values.
-//! - `pattern` has to match somewhere, as in JSON Schema: `^` and `$` hold it to the ends. No look-around, no
-//!   backreferences.
-//! - `enum` compares texts, or numbers if the type is one.
-//! - `unique` compares texts.
+//! - An empty field is valid unless the column is `required`; it does not count for `unique`.
+//! - Spaces around a field are ignored, unless the type is `string`.
+//! - `min` and `max` bound the value of a number, the length in characters of a `string`, `email` or `url`, and the
+//!   time of a `date` or `datetime` (UTC if it has no zone). Both bounds are inclusive.
+//! - `pattern` may match anywhere, as in JSON Schema; `^` and `$` anchor it. No look-around, no backreferences.
+//! - `enum` compares texts, and for numeric types also numbers; `unique` compares texts.
 
 use super::{
     dates::{self, Moment},
@@ -18,7 +16,7 @@ use regex::bytes::Regex;
 use serde_json::Value;
 use std::{cmp::Ordering, collections::HashSet};
 
-/// Of what an answer repeats.
+/// Maximum length of a pattern that an answer repeats.
 const EXPECTED_CHARS_MAX: usize = 200;
 
 #[derive(Debug)]
@@ -35,19 +33,19 @@ pub(super) struct Constraint {
 #[derive(Debug)]
 pub(super) struct Bound {
     pub(super) at: Measure,
-    /// As it is asked for, for answers.
+    /// The bound as the question gives it, for answers.
     pub(super) shown: String,
 }
 
 #[derive(Debug)]
 pub(super) struct Options {
     pub(super) texts: HashSet<Vec<u8>>,
-    /// The same, where the type is a number.
+    /// The options as numbers, if the type is a number.
     pub(super) numbers: Vec<Measure>,
     pub(super) shown: String,
 }
 
-/// What `min` and `max` are held against; numbers as exact as they can be had.
+/// A quantity that `min` and `max` bound; numbers are as exact as possible.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Measure {
     Whole(i128),
@@ -56,11 +54,11 @@ pub(super) enum Measure {
 }
 
 impl Measure {
-    /// Of a field that fits its type.
+    /// The measure of a field that fits its type.
     fn of(kind: &ColumnType, field: &[u8]) -> Option<Self> {
         match kind.measured {
             Measured::Number => Some(Self::number(field)),
-            // Bytes that begin a character.
+            // Counts the bytes that begin a character.
             Measured::Length => {
                 let length = field.iter().filter(|byte| (**byte & 0xc0) != 0x80).count();
                 Some(Self::Whole(length as i128))
@@ -70,7 +68,7 @@ impl Measure {
         }
     }
 
-    /// More digits than any bound has are as good as the largest.
+    /// A number that overflows a double counts as the largest one.
     pub(super) fn number(field: &[u8]) -> Self {
         let text = std::str::from_utf8(field).unwrap_or_default();
         let largest = if text.starts_with('-') { f64::MIN } else { f64::MAX };
@@ -85,8 +83,7 @@ impl Measure {
         moment.map(Self::Moment)
     }
 
-    /// A bound, as it is asked for.
-    pub(super) fn asked(kind: &ColumnType, value: &Value) -> Option<Self> {
+    pub(super) fn of_bound(kind: &ColumnType, value: &Value) -> Option<Self> {
         match kind.measured {
             Measured::Number => match value.as_number()?.as_i128() {
                 Some(whole) => Some(Self::Whole(whole)),
@@ -95,7 +92,7 @@ impl Measure {
             Measured::Length => value.as_u64().map(|length| Self::Whole(length.into())),
             Measured::Moment => {
                 let text = value.as_str()?.as_bytes();
-                // A day may bound times, too.
+                // A date may also bound datetimes.
                 let is_right = (kind.fits)(text) || dates::date(text).is_some();
                 is_right.then(|| Self::moment(text))?
             }
@@ -133,15 +130,15 @@ pub(super) enum FieldFault {
 }
 
 impl Constraint {
-    /// The field as it counts: without the spaces around it.
+    /// The value of a field: without the spaces around it, unless the type is `string`.
     pub(super) fn value<'f>(&self, field: &'f [u8]) -> &'f [u8] {
-        match self.kind.word {
+        match self.kind.name {
             "string" => field,
             _ => field.trim_ascii(),
         }
     }
 
-    /// Of a value, see [`Self::value`]; all but `unique`.
+    /// Checks a value (see [`Self::value`]) against everything but `unique`.
     pub(super) fn fault(&self, value: &[u8]) -> Option<FieldFault> {
         if value.is_empty() {
             return self.is_required.then_some(FieldFault::Missing);
@@ -162,11 +159,10 @@ impl Constraint {
         if pattern.is_some_and(|pattern| !pattern.is_match(value)) {
             return Some(FieldFault::Pattern);
         }
-        let is_option = self.options.as_ref().is_none_or(|options| options.have(value));
+        let is_option = self.options.as_ref().is_none_or(|all| all.contains(value));
         (!is_option).then_some(FieldFault::Option)
     }
 
-    /// What the field should be.
     pub(super) fn expected(&self, fault: FieldFault) -> String {
         match fault {
             FieldFault::Missing => "a value: the column is required".to_owned(),
@@ -196,7 +192,7 @@ impl Constraint {
 }
 
 impl Options {
-    fn have(&self, value: &[u8]) -> bool {
+    fn contains(&self, value: &[u8]) -> bool {
         let is_same = |number: &Measure| number.compare(Measure::number(value)).is_eq();
         self.texts.contains(value) || self.numbers.iter().any(is_same)
     }
@@ -210,26 +206,26 @@ mod tests {
     };
     use serde_json::json;
 
-    fn constraint(asked: Value) -> Constraint {
-        let asked = json!({ "c": asked });
-        let read = read(asked.as_object().expect("an object")).expect("usable");
+    fn constraint(value: Value) -> Constraint {
+        let question = json!({ "c": value });
+        let read = read(question.as_object().expect("an object")).expect("usable");
         read.into_iter().next().expect("one").1
     }
 
-    fn fault(asked: &Value, field: &str) -> Option<FieldFault> {
-        let constraint = constraint(asked.clone());
+    fn fault(constraint: &Value, field: &str) -> Option<FieldFault> {
+        let constraint = self::constraint(constraint.clone());
         constraint.fault(constraint.value(field.as_bytes()))
     }
 
     #[test]
     #[rustfmt::skip]
-    fn a_field_is_held_against_its_constraint() {
-        let check = |asked: Value, right: &[&str], wrong: &[(&str, FieldFault)]| {
+    fn field_is_checked_against_its_constraint() {
+        let check = |constraint: Value, right: &[&str], wrong: &[(&str, FieldFault)]| {
             for field in right {
-                assert_eq!(fault(&asked, field), None, "{asked} {field}");
+                assert_eq!(fault(&constraint, field), None, "{constraint} {field}");
             }
             for (field, expect) in wrong {
-                assert_eq!(fault(&asked, field), Some(*expect), "{asked} {field}");
+                assert_eq!(fault(&constraint, field), Some(*expect), "{constraint} {field}");
             }
         };
         check(json!("integer"), &["1", " 1 ", "", "  "], &[("x", FieldFault::ColumnType)]);
@@ -262,9 +258,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_expected_is_told_in_words() {
-        let check = |asked: Value, fault: FieldFault, expect: &str| {
-            assert_eq!(constraint(asked).expected(fault), expect);
+    fn expected_value_is_described_in_words() {
+        let check = |value: Value, fault: FieldFault, expect: &str| {
+            assert_eq!(constraint(value).expected(fault), expect);
         };
         check(
             json!({ "type": "integer", "min": 5 }),

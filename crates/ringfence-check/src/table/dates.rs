@@ -1,4 +1,4 @@
-//! Calendar dates and times of ISO 8601 and RFC 3339, as points on one line.
+//! Dates and times of ISO 8601 and RFC 3339, as points in time.
 
 use jiff::{
     SignedDuration,
@@ -7,12 +7,12 @@ use jiff::{
     tz::Offset,
 };
 
-/// In UTC, as which a time without a zone is taken, too.
+/// A point in time in UTC; a time without a zone is taken as UTC.
 pub(super) type Moment = DateTime;
 
 static PARSER: DateTimeParser = DateTimeParser::new();
 
-/// `2024-02-29`, if that day is in the calendar.
+/// Parses a date such as `2024-02-29`, if it is in the calendar.
 pub(super) fn date(text: &[u8]) -> Option<Moment> {
     let day = is_day(text).then(|| PARSER.parse_date(text).ok())??;
     Some(day.to_datetime(Time::midnight()))
@@ -22,7 +22,7 @@ fn is_day(text: &[u8]) -> bool {
     matches!(text, [_, _, _, _, b'-', _, _, b'-', _, _])
 }
 
-/// A date, `T` or a space, and a time: hours and minutes, perhaps seconds, a fraction of them, and a zone.
+/// Parses a date, `T` or a space, and a time: hours and minutes, optionally seconds, a fraction of them, and a zone.
 pub(super) fn datetime(text: &[u8]) -> Option<Moment> {
     let (day, clock) = text.split_at_checked(10)?;
     let is_clock = matches!(clock, [b'T' | b't' | b' ', _, _, b':', _, _, ..]) && !clock.contains(&b'[');
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_is_one_of_the_calendar() {
+    fn only_calendar_dates_are_accepted() {
         let check = |text: &str, expect: Option<i64>| {
             assert_eq!(
                 date(text.as_bytes()).map(|moment| seconds(moment).div_euclid(86_400)),
@@ -88,11 +88,11 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_a_moment() {
+    fn datetimes_are_parsed_to_utc() {
         let check = |text: &str, expect: Option<(i64, i32)>| {
-            let told = datetime(text.as_bytes());
-            let told = told.map(|moment| (seconds(moment), moment.subsec_nanosecond()));
-            assert_eq!(told, expect, "{text}");
+            let parsed = datetime(text.as_bytes());
+            let parsed = parsed.map(|moment| (seconds(moment), moment.subsec_nanosecond()));
+            assert_eq!(parsed, expect, "{text}");
         };
         check("1970-01-01T00:00:00Z", Some((0, 0)));
         check("1970-01-01 00:00", Some((0, 0)));
@@ -101,7 +101,7 @@ mod tests {
         check("1970-01-01T05:00:00+05", Some((0, 0)));
         check("1970-01-01T00:00:01.5z", Some((1, 500_000_000)));
         check("1970-01-01T00:00:01.123456789Z", Some((1, 123_456_789)));
-        // A leap second is the last of its minute.
+        // A leap second counts as the second before it.
         check("1998-12-31T23:59:60Z", Some((915_148_799, 0)));
         for text in [
             "1970-01-01",

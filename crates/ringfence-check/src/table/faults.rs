@@ -1,9 +1,8 @@
-//! What is wrong with a table, listed up to a limit and counted beyond it.
+//! Errors of a table, listed up to a limit and counted beyond it.
 
 use crate::unknown::cut;
 use ringfence_types::{CsvError, ISSUES_MAX};
 
-/// Of a field in an answer.
 const VALUE_CHARS_MAX: usize = 200;
 
 #[derive(Debug, Default)]
@@ -13,7 +12,7 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    /// One more. What it says is asked for only if there is room for it.
+    /// Counts an error, and builds and lists it if there is room.
     pub(super) fn add(&mut self, error: impl FnOnce() -> CsvError) {
         self.total += 1;
         if self.listed.len() < ISSUES_MAX {
@@ -21,7 +20,6 @@ impl Faults {
         }
     }
 
-    /// One of a whole row.
     pub(super) fn add_row(&mut self, row: u64, value: &[u8], expected: &str, message: &str) {
         self.add(|| CsvError {
             row,
@@ -35,12 +33,12 @@ impl Faults {
 
 /// A field, or its beginning.
 pub(super) fn shown(field: &[u8]) -> String {
-    // Bytes enough for the characters.
+    // Enough bytes for the characters.
     let beginning = field.get(..VALUE_CHARS_MAX * 4 + 4).unwrap_or(field);
     cut(&String::from_utf8_lossy(beginning), VALUE_CHARS_MAX)
 }
 
-/// The header is not counted.
+/// The name of a row in messages; row 0 is the header.
 pub(super) fn place(row: u64) -> String {
     match row {
         0 => "The header".to_owned(),
@@ -53,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_field_is_told_by_its_beginning() {
+    fn long_field_is_truncated() {
         assert_eq!(shown(b"abc"), "abc");
         assert_eq!(shown("ä".repeat(200).as_bytes()), "ä".repeat(200));
         assert_eq!(

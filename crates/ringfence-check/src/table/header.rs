@@ -1,4 +1,4 @@
-//! The first row, and what separates its fields.
+//! The header row, and the delimiter.
 
 use super::text::Text;
 use crate::{CsvQuestion, question::Unusable, unknown::cut};
@@ -9,14 +9,14 @@ const COLUMNS_MAX: usize = 10_000;
 const HEADER_BYTES_MAX: usize = 1 << 20;
 const NAME_CHARS_MAX: usize = 200;
 
-/// In the order in which they are believed.
+/// Delimiters that are detected; of equally good ones the first wins.
 const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
-/// Of the beginning that is looked at.
+/// Size of the beginning in which the delimiter is detected.
 const SAMPLE_BYTES: usize = 64 << 10;
 const SAMPLE_ROWS: usize = 20;
 
-/// A delimiter that is asked for.
-pub(super) fn given(delimiter: char) -> Result<u8, Unusable> {
+/// Checks a delimiter that the question or the table names.
+pub(super) fn checked(delimiter: char) -> Result<u8, Unusable> {
     match u8::try_from(delimiter) {
         Ok(byte) if byte.is_ascii() && !matches!(byte, b'"' | b'\r' | b'\n' | 0) => Ok(byte),
         _ => Err(Unusable::new(
@@ -26,16 +26,16 @@ pub(super) fn given(delimiter: char) -> Result<u8, Unusable> {
     }
 }
 
-/// The delimiter by which most of the wanted columns are there; of those, by which most of the first rows have as many
-/// fields as the header; of those, by which that has most.
-pub(super) fn found(text: &Text<'_>, asked: &CsvQuestion) -> u8 {
+/// Detects the delimiter: the one that gives most of the wanted columns; of equal ones, the one by which most of the
+/// first rows have as many fields as the header; of those, the one that gives the most columns.
+pub(super) fn detect(text: &Text<'_>, question: &CsvQuestion) -> u8 {
     let sample = text.bytes.get(..SAMPLE_BYTES).unwrap_or(&text.bytes);
-    let merit = |delimiter: &u8| Reverse(merit(sample, *delimiter, asked));
-    DELIMITERS.into_iter().min_by_key(merit).unwrap_or(b',')
+    let score = |delimiter: &u8| Reverse(score(sample, *delimiter, question));
+    DELIMITERS.into_iter().min_by_key(score).unwrap_or(b',')
 }
 
-/// Wanted columns, even rows, and columns.
-fn merit(sample: &[u8], delimiter: u8, asked: &CsvQuestion) -> [usize; 3] {
+/// Counts wanted columns, rows as long as the header, and columns; the latter two are 0 if there is only one column.
+fn score(sample: &[u8], delimiter: u8, question: &CsvQuestion) -> [usize; 3] {
     let mut builder = ReaderBuilder::new();
     builder.has_headers(false).flexible(true).delimiter(delimiter);
     let mut reader = builder.from_reader(sample);
@@ -45,10 +45,10 @@ fn merit(sample: &[u8], delimiter: u8, asked: &CsvQuestion) -> [usize; 3] {
     let Some(header) = rows.first() else {
         return [0; 3];
     };
-    let is_required = |name: &str| asked.required_headers.iter().any(|known| known == name);
+    let is_required = |name: &str| question.required_headers.iter().any(|known| known == name);
     let is_wanted = |name: &&[u8]| {
         let name = std::str::from_utf8(name.trim_ascii());
-        name.is_ok_and(|name| asked.type_constraints.contains_key(name) || is_required(name))
+        name.is_ok_and(|name| question.type_constraints.contains_key(name) || is_required(name))
     };
     let wanted = header.iter().take(COLUMNS_MAX).filter(is_wanted).count();
     let even_rows = rows.iter().filter(|row| row.len() == header.len()).count();
@@ -60,11 +60,11 @@ fn merit(sample: &[u8], delimiter: u8, asked: &CsvQuestion) -> [usize; 3] {
 
 #[derive(Debug, Default)]
 pub(super) struct Header {
-    /// As they stand there.
+    /// The names as they are in the table.
     pub(super) names: Vec<String>,
-    /// The first of each, without spaces around it.
+    /// The first position of each name, without spaces around it.
     positions: HashMap<String, usize>,
-    /// Those that an earlier one is like, each once for each time.
+    /// Repetitions of earlier names, sorted.
     pub(super) repeated: Vec<String>,
 }
 
@@ -109,24 +109,24 @@ mod tests {
     use super::{super::text, *};
 
     #[test]
-    fn a_delimiter_is_one_character_that_has_no_other_meaning() {
+    fn delimiter_is_one_ascii_character_without_another_meaning() {
         for delimiter in [',', ';', '\t', '|', ' ', '\u{1}'] {
-            assert_eq!(given(delimiter), Ok(delimiter as u8));
+            assert_eq!(checked(delimiter), Ok(delimiter as u8));
         }
         for delimiter in ['"', '\n', '\r', '\0', 'é', '→'] {
-            assert!(given(delimiter).is_err(), "{delimiter:?}");
+            assert!(checked(delimiter).is_err(), "{delimiter:?}");
         }
     }
 
     #[test]
-    fn the_delimiter_is_found_by_the_first_rows() {
+    fn delimiter_is_detected_from_the_first_rows() {
         let check = |table: &str, wanted: &[&str], expect: char| {
-            let asked = CsvQuestion {
+            let question = CsvQuestion {
                 required_headers: wanted.iter().map(|name| (*name).to_owned()).collect(),
                 ..CsvQuestion::default()
             };
             assert_eq!(
-                char::from(found(&text::of(table.as_bytes()), &asked)),
+                char::from(detect(&text::of(table.as_bytes()), &question)),
                 expect,
                 "{table}"
             );
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_compared_without_spaces_around_them() {
+    fn column_names_are_compared_without_surrounding_spaces() {
         let header = Header::of(&ByteRecord::from(vec![" a", "b ", "a", "", "b", "b"])).expect("a header");
         assert_eq!(header.position("b"), Some(1));
         assert_eq!(header.position("c"), None);

@@ -1,4 +1,4 @@
-//! The types that a column can have, and what a field has to look like to be of one.
+//! The types of columns, and the syntax of their fields.
 
 use super::dates;
 use regex::bytes::Regex;
@@ -6,21 +6,19 @@ use std::{net::Ipv6Addr, sync::LazyLock};
 
 #[derive(Debug)]
 pub(super) struct ColumnType {
-    /// As it is asked for.
-    pub(super) word: &'static str,
-    /// The name of Python or JSON Schema.
-    also: &'static str,
-    /// What a field of it should be.
+    pub(super) name: &'static str,
+    /// The name in Python or JSON Schema.
+    alias: &'static str,
     pub(super) expected: &'static str,
     pub(super) fits: fn(&[u8]) -> bool,
     pub(super) measured: Measured,
 }
 
-/// What `min` and `max` are of.
+/// The quantity that `min` and `max` bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Measured {
     Number,
-    /// In characters.
+    /// The length in characters.
     Length,
     Moment,
     Nothing,
@@ -30,42 +28,40 @@ pub(super) enum Measured {
 pub(super) static KINDS: [ColumnType; 9] = {
     use Measured::{Length, Moment, Nothing, Number};
     [
-        ColumnType { word: "string", also: "str", expected: "a text", fits: |_| true, measured: Length },
-        ColumnType { word: "integer", also: "int", expected: "an integer, as -12", fits: is_integer, measured: Number },
-        ColumnType { word: "float", also: "number", expected: "a number, as -1.5 or 2e10", fits: is_float, measured: Number },
-        ColumnType { word: "boolean", also: "bool", expected: "true, false, yes, no, 1 or 0", fits: is_boolean,
+        ColumnType { name: "string", alias: "str", expected: "a text", fits: |_| true, measured: Length },
+        ColumnType { name: "integer", alias: "int", expected: "an integer, as -12", fits: is_integer, measured: Number },
+        ColumnType { name: "float", alias: "number", expected: "a number, as -1.5 or 2e10", fits: is_float, measured: Number },
+        ColumnType { name: "boolean", alias: "bool", expected: "true, false, yes, no, 1 or 0", fits: is_boolean,
             measured: Nothing },
-        ColumnType { word: "date", also: "date", expected: "a date, as 2024-02-29",
+        ColumnType { name: "date", alias: "date", expected: "a date, as 2024-02-29",
             fits: |field| dates::date(field).is_some(), measured: Moment },
-        ColumnType { word: "datetime", also: "datetime", expected: "a date and time, as 2024-02-29T12:30:00Z",
+        ColumnType { name: "datetime", alias: "datetime", expected: "a date and time, as 2024-02-29T12:30:00Z",
             fits: |field| dates::datetime(field).is_some(), measured: Moment },
-        ColumnType { word: "email", also: "email", expected: "an email address, as name@example.com", fits: is_email,
+        ColumnType { name: "email", alias: "email", expected: "an email address, as name@example.com", fits: is_email,
             measured: Length },
-        ColumnType { word: "url", also: "url", expected: "a URL with http, https or ftp, as https://example.com/a",
+        ColumnType { name: "url", alias: "url", expected: "a URL with http, https or ftp, as https://example.com/a",
             fits: is_url, measured: Length },
-        ColumnType { word: "uuid", also: "uuid", expected: "a UUID, as 0190b1c2-7a4e-7cc3-8f00-1d2e3f405060",
+        ColumnType { name: "uuid", alias: "uuid", expected: "a UUID, as 0190b1c2-7a4e-7cc3-8f00-1d2e3f405060",
             fits: is_uuid, measured: Nothing },
     ]
 };
 
-pub(super) fn named(word: &str) -> Option<&'static ColumnType> {
-    KINDS.iter().find(|kind| kind.word == word || kind.also == word)
+pub(super) fn named(name: &str) -> Option<&'static ColumnType> {
+    KINDS.iter().find(|kind| kind.name == name || kind.alias == name)
 }
 
-/// A sign, and digits: as many as there are.
+/// True for an optional sign and any number of digits.
 fn is_integer(field: &[u8]) -> bool {
     let ([b'+' | b'-', digits @ ..] | digits) = field;
     !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
 }
 
-/// A sign, digits with a point before, between or after them, and an exponent. Neither infinite nor no number; nor one
-/// that no double holds.
+/// True for digits with an optional sign, point (anywhere) and exponent; not `inf`, `nan`, or what overflows a double.
 pub(super) fn is_float(field: &[u8]) -> bool {
     let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
     field.iter().all(is_part) && double(field).is_some()
 }
 
-/// The double of a number, if there is one.
 pub(super) fn double(field: &[u8]) -> Option<f64> {
     let number: f64 = std::str::from_utf8(field).ok()?.parse().ok()?;
     number.is_finite().then_some(number)
@@ -84,19 +80,19 @@ fn is_uuid(field: &[u8]) -> bool {
     field.len() == 36 && field.iter().enumerate().all(is_right)
 }
 
-/// Of a host's name, in all scripts.
+/// A label of a host name, in any script.
 const LABEL: &str = r"[\w\x80-\xff](?:[\w\x80-\xff-]{0,61}[\w\x80-\xff])?";
 const HOST_BYTES_MAX: usize = 253;
 const EMAIL_BYTES_MAX: usize = 254;
 const LOCAL_BYTES_MAX: usize = 64;
 
-/// Made of this crate's own patterns, which are right.
+/// Compiles one of this file's own patterns, which are valid.
 fn pattern(text: &str) -> Option<Regex> {
     Regex::new(&text.replace("LABEL", LABEL)).ok()
 }
 
-/// What mail is sent to in practice: a name of letters, digits, dots and a few marks, and a host with a dot. No quotes,
-/// no comments, no literal addresses. Letters of all scripts.
+/// True for email addresses as used in practice: a local part of letters (of any script), digits, dots and a few
+/// marks, and a host with a dot. Quoted local parts, comments and literal IP addresses are not accepted.
 fn is_email(field: &[u8]) -> bool {
     static EMAIL: LazyLock<Option<Regex>> = LazyLock::new(|| {
         pattern(
@@ -109,7 +105,7 @@ fn is_email(field: &[u8]) -> bool {
         && EMAIL.as_ref().is_some_and(|email| email.is_match(field))
 }
 
-/// With a scheme of the web, and a host: a name, or an address in brackets.
+/// True for a URL with the scheme `http`, `https` or `ftp`, and a host: a name, or an IPv6 address in brackets.
 fn is_url(field: &[u8]) -> bool {
     static URL: LazyLock<Option<Regex>> = LazyLock::new(|| {
         pattern(concat!(
@@ -118,7 +114,7 @@ fn is_url(field: &[u8]) -> bool {
         ))
     });
     let is_odd = |byte: &u8| byte.is_ascii_control() || b" \"<>\\^`{|}".contains(byte);
-    // Most have neither a port nor an address, and need no parts.
+    // Most URLs have neither a port nor an IPv6 address; the match alone is enough for them.
     let is_plain = |field: &&[u8]| !field.iter().any(|byte| matches!(byte, b':' | b'['));
     if field.len() <= HOST_BYTES_MAX && field.get("ftp://".len()..).as_ref().is_some_and(is_plain) {
         return URL.as_ref().is_some_and(|url| url.is_match(field)) && !field.iter().any(is_odd);
@@ -137,28 +133,28 @@ fn is_url(field: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn check(word: &str, good: &[&str], bad: &[&str]) {
-        let kind = named(word).unwrap();
+    fn check(name: &str, good: &[&str], bad: &[&str]) {
+        let kind = named(name).unwrap();
         for text in good {
-            assert!((kind.fits)(text.as_bytes()), "{word} {text}");
+            assert!((kind.fits)(text.as_bytes()), "{name} {text}");
         }
         for text in bad {
-            assert!(!(kind.fits)(text.as_bytes()), "{word} {text}");
+            assert!(!(kind.fits)(text.as_bytes()), "{name} {text}");
         }
     }
 
     #[test]
-    fn every_word_has_its_kind() {
+    fn every_type_name_resolves() {
         for kind in &KINDS {
-            assert_eq!(named(kind.word).unwrap().word, kind.word);
+            assert_eq!(named(kind.name).unwrap().name, kind.name);
         }
-        let others = ["str", "int", "number", "bool"].map(|word| named(word).unwrap().word);
+        let others = ["str", "int", "number", "bool"].map(|alias| named(alias).unwrap().name);
         assert_eq!(others, ["string", "integer", "float", "boolean"]);
         assert!(named("text").is_none() && named("").is_none());
     }
 
     #[test]
-    fn numbers() {
+    fn numbers_are_recognized() {
         let long = "9".repeat(50);
         check(
             "integer",
@@ -177,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn booleans() {
+    fn booleans_are_recognized() {
         check(
             "boolean",
             &["true", "FALSE", "Yes", "no", "1", "0"],
@@ -186,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn uuids() {
+    fn uuids_are_recognized() {
         let good = "0190b1c2-7a4e-7CC3-8f00-1d2e3f405060";
         let spaced = good.replace('-', " ");
         let plain = good.replace('-', "");
@@ -200,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn email_addresses() {
+    fn email_addresses_are_recognized() {
         let long = format!("{}@example.com", "a".repeat(65));
         check(
             "email",
@@ -235,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn urls() {
+    fn urls_are_recognized() {
         check(
             "url",
             &[

@@ -1,17 +1,15 @@
-//! What the parser forgives without a word: text after a closing quote, which it glues to the field, and a quote that
-//! is never closed, which swallows the rest of the table.
+//! Quoting errors that the CSV parser accepts silently: text after a closing quote, which it appends to the field, and
+//! an unclosed quote, which swallows the rest of the table.
 
-/// Something wrong with the quotes of a row.
+/// An error in the quotes of a row, with the index of the field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Misquoted {
-    /// In the field of this index.
     TextAfter(usize),
-    /// In the field of this index.
     NeverClosed(usize),
 }
 
-/// The bytes of one row, with its line end or without. Only rows that have a quote need be looked at.
-pub(super) fn look(row: &[u8], delimiter: u8) -> Option<Misquoted> {
+/// Checks the bytes of one row, with or without its line end. A row without a quote has no such errors.
+pub(super) fn check(row: &[u8], delimiter: u8) -> Option<Misquoted> {
     let mut state = State::Start;
     let mut field = 0;
     for &byte in row {
@@ -37,7 +35,7 @@ enum State {
     Start,
     Plain,
     Quoted,
-    /// After a quote inside of quotes: the end of them, or the first of two.
+    /// After a quote in a quoted field: the closing quote, or the first of a doubled one.
     Closed,
 }
 
@@ -48,7 +46,7 @@ mod tests {
     #[test]
     fn misused_quotes_are_found() {
         let check =
-            |row: &str, expect: Option<Misquoted>| assert_eq!(look(row.as_bytes(), b','), expect, "{row}");
+            |row: &str, want: Option<Misquoted>| assert_eq!(check(row.as_bytes(), b','), want, "{row}");
         check("a,b\n", None);
         check("\"a\",\"b\"\r\n", None);
         check("\"a,\"\"b\"\"\n\",c", None);

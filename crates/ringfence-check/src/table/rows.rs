@@ -1,4 +1,4 @@
-//! One row after the other, each in the same memory.
+//! Checks the rows one after the other, reusing the memory of a row.
 
 use super::{
     constraint::{Constraint, FieldFault},
@@ -16,15 +16,15 @@ use std::{
     io::{self, Read},
 };
 
-/// Of one row: what a quote that is never closed may swallow, and what fields may take.
+/// Maximum bytes read for one row; bounds what an unclosed quote may swallow and the memory of fields.
 const ROW_BYTES_MAX: usize = 16 << 20;
-/// Of a row that has others than the header.
+/// Maximum number of fields shown of a row with another number of fields than the header.
 const CELLS_SHOWN: usize = 200;
-/// What the parser is fed with.
+/// Size of the parser's buffer.
 const BUFFER_BYTES: usize = 64 << 10;
 
 pub(super) fn check(
-    asked: &CsvQuestion,
+    question: &CsvQuestion,
     constraints: Vec<(String, Constraint)>,
     text: &Text<'_>,
     delimiter: u8,
@@ -54,8 +54,8 @@ pub(super) fn check(
         let message = "The table is empty: it has no header.";
         table.faults.add_row(0, b"", "a header", message);
     }
-    // Before the rows: errors are in their order, also where not all are listed.
-    let missing_headers = missing(asked, header.as_ref());
+    // Before the rows, because errors are listed in the order of rows and the list may end early.
+    let missing_headers = missing(question, header.as_ref());
     table.add_missing(&missing_headers);
     let row_count = match &header {
         Some(header) => {
@@ -76,7 +76,7 @@ pub(super) fn check(
     })
 }
 
-/// Bytes of the table, and no more of them for one row than there may be.
+/// Reader of the table's bytes that fails if one row needs more than [`ROW_BYTES_MAX`].
 struct Feed<'a> {
     rest: &'a [u8],
     left: usize,
@@ -104,13 +104,13 @@ enum Next {
 }
 
 impl Table<'_> {
-    /// What is wrong with the row as such is noted.
+    /// Reads the next row, and adds the errors of the row as such.
     fn next(&mut self, row: u64, record: &mut ByteRecord) -> Next {
         let start = self.reader.position().byte();
         let (next, end) = match self.reader.read_byte_record(record) {
             Ok(false) => return Next::End,
             Ok(true) => (Next::Row, self.reader.position().byte()),
-            // The bytes are in memory, and rows may have any length but this.
+            // The only possible error: the bytes are in memory, and rows may have any number of fields.
             Err(_) => (Next::TooLong, u64::MAX),
         };
         self.reader.get_mut().left = ROW_BYTES_MAX;
@@ -139,7 +139,7 @@ impl Table<'_> {
         if !bytes.contains(&b'"') {
             return;
         }
-        let (expected, what) = match quotes::look(bytes, self.delimiter) {
+        let (expected, what) = match quotes::check(bytes, self.delimiter) {
             None => return,
             Some(Misquoted::TextAfter(field)) => (
                 "a delimiter or a line end after a closing quote, and quotes inside of quotes doubled",
@@ -195,7 +195,7 @@ impl Table<'_> {
     ) -> Result<u64, Unusable> {
         let placed = |(name, constraint): (String, Constraint)| Some((header.position(&name)?, constraint));
         let mut columns: Vec<(usize, Constraint)> = constraints.into_iter().filter_map(placed).collect();
-        // Errors of a row are told from left to right.
+        // Errors of a row are reported from left to right.
         columns.sort_by_key(|(position, _)| *position);
         let mut seen = Seen::default();
         for row in 1.. {
@@ -271,10 +271,11 @@ fn wrong_field(
     }
 }
 
-/// Columns that are asked for and not there: the required ones, and those with constraints.
-fn missing(asked: &CsvQuestion, header: Option<&Header>) -> Vec<String> {
+/// Columns of the question that are missing: required ones, and those with constraints.
+fn missing(question: &CsvQuestion, header: Option<&Header>) -> Vec<String> {
     let mut known = HashSet::new();
-    let wanted = asked.required_headers.iter().chain(asked.type_constraints.keys());
+    let constrained = question.type_constraints.keys();
+    let wanted = question.required_headers.iter().chain(constrained);
     let missing = wanted.filter(|name| {
         header.is_none_or(|header| header.position(name).is_none()) && known.insert(name.as_str())
     });

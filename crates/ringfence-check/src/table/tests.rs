@@ -1,4 +1,4 @@
-//! Tables, good and bad.
+//! Valid and invalid tables.
 
 use super::*;
 use crate::{Answer, processor_time::processor_time};
@@ -6,11 +6,11 @@ use ringfence_types::ISSUES_MAX;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-fn check(asked: &CsvQuestion, body: &[u8]) -> Answer {
-    super::check(asked, body).map_or_else(Answer::from, Answer::Csv)
+fn check(question: &CsvQuestion, body: &[u8]) -> Answer {
+    super::check(question, body).map_or_else(Answer::from, Answer::Csv)
 }
 
-fn question(required: &[&str], constraints: Value) -> CsvQuestion {
+fn question_of(required: &[&str], constraints: Value) -> CsvQuestion {
     CsvQuestion {
         required_headers: required.iter().map(|name| (*name).to_owned()).collect(),
         type_constraints: constraints.as_object().cloned().expect("an object"),
@@ -18,8 +18,8 @@ fn question(required: &[&str], constraints: Value) -> CsvQuestion {
     }
 }
 
-fn report_of(asked: &CsvQuestion, body: &[u8]) -> CsvReport {
-    match check(asked, body) {
+fn report_of(question: &CsvQuestion, body: &[u8]) -> CsvReport {
+    match check(question, body) {
         Answer::Csv(report) => {
             let is_counted = report.errors.len() as u64 == report.errors_total.min(ISSUES_MAX as u64);
             assert!(is_counted, "{report:?}");
@@ -33,10 +33,10 @@ fn report_of(asked: &CsvQuestion, body: &[u8]) -> CsvReport {
 }
 
 fn report(constraints: Value, body: &str) -> CsvReport {
-    report_of(&question(&[], constraints), body.as_bytes())
+    report_of(&question_of(&[], constraints), body.as_bytes())
 }
 
-/// Row, column and value of each error.
+/// The row, column and value of each error.
 fn places(report: &CsvReport) -> Vec<(u64, &str, &str)> {
     report
         .errors
@@ -46,7 +46,7 @@ fn places(report: &CsvReport) -> Vec<(u64, &str, &str)> {
 }
 
 #[test]
-fn a_table_that_is_right_is_counted() {
+fn rows_and_columns_of_a_valid_table_are_counted() {
     let check = |body: &str, rows: u64, headers: &[&str]| {
         let report = report(json!({}), body);
         assert!(report.valid, "{body:?}: {report:?}");
@@ -73,7 +73,7 @@ fn a_table_that_is_right_is_counted() {
 }
 
 #[test]
-fn utf_16_with_a_mark_is_read() {
+fn utf_16_with_a_byte_order_mark_is_read() {
     let text = "id,name\n1,Zoë\nx,🦀\n";
     let little: Vec<u8> = [0xfeff]
         .into_iter()
@@ -86,18 +86,19 @@ fn utf_16_with_a_mark_is_read() {
         .flat_map(u16::to_be_bytes)
         .collect();
     for body in [little, big] {
-        let report = report_of(&question(&["name"], json!({"id": "integer"})), &body);
+        let report = report_of(&question_of(&["name"], json!({"id": "integer"})), &body);
         assert_eq!(report.headers, ["id", "name"]);
         assert_eq!(places(&report), [(2, "id", "x")]);
     }
     let unmarked: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
-    let report = report_of(&question(&[], json!({})), &unmarked);
+    let report = report_of(&question_of(&[], json!({})), &unmarked);
     assert!(report.errors[0].message.contains("UTF-16 without"), "{report:?}");
 }
 
 #[test]
-fn a_row_that_is_not_utf_8_is_told_with_its_byte() {
-    let report = report_of(&question(&[], json!({})), b"a,b\n1,2\n3,caf\xe9\n4,5\n\xff,6\n");
+fn row_that_is_not_utf_8_is_reported_with_its_byte() {
+    let question = question_of(&[], json!({}));
+    let report = report_of(&question, b"a,b\n1,2\n3,caf\xe9\n4,5\n\xff,6\n");
     assert_eq!(report.row_count, 4);
     let rows: Vec<(u64, bool)> = report
         .errors
@@ -108,9 +109,9 @@ fn a_row_that_is_not_utf_8_is_told_with_its_byte() {
 }
 
 #[test]
-fn a_table_without_a_header_is_empty() {
+fn table_without_a_header_is_reported_as_empty() {
     for body in ["", "\n", "\r\n\r\n", "\u{feff}"] {
-        let report = report_of(&question(&["a"], json!({"b": "integer"})), body.as_bytes());
+        let report = report_of(&question_of(&["a"], json!({"b": "integer"})), body.as_bytes());
         let expect = [(0, "-", ""), (0, "a", ""), (0, "b", "")];
         assert_eq!(places(&report), expect, "{body:?}");
         assert_eq!(report.missing_headers, ["a", "b"]);
@@ -118,9 +119,9 @@ fn a_table_without_a_header_is_empty() {
 }
 
 #[test]
-fn headers_that_are_missing_or_repeated_are_told() {
+fn missing_and_repeated_headers_are_reported() {
     let report = report_of(
-        &question(&["a", "c", "c"], json!({"d": "integer", "b": "string"})),
+        &question_of(&["a", "c", "c"], json!({"d": "integer", "b": "string"})),
         b"a,b,a, b\n1,2,3,4\n",
     );
     assert_eq!(report.missing_headers, ["c", "d"]);
@@ -132,23 +133,23 @@ fn headers_that_are_missing_or_repeated_are_told() {
 }
 
 #[test]
-fn a_column_that_is_missing_is_told_once() {
-    let report = report_of(&question(&["c"], json!({})), b"a,b\n1,2\n");
+fn missing_column_is_reported_once() {
+    let report = report_of(&question_of(&["c"], json!({})), b"a,b\n1,2\n");
     assert_eq!(places(&report), [(0, "c", "")]);
     assert_eq!(report.errors[0].message, "The column `c` is missing.");
     assert_eq!(
         (report.missing_headers, report.errors_total),
         (vec!["c".to_owned()], 1)
     );
-    // Also where more rows are wrong than are listed.
+    // Also if more rows have errors than are listed.
     let body = "a\nx\n".to_owned() + &"1,2\n".repeat(ISSUES_MAX);
-    let report = report_of(&question(&["c"], json!({"a": "integer"})), body.as_bytes());
+    let report = report_of(&question_of(&["c"], json!({"a": "integer"})), body.as_bytes());
     assert_eq!(places(&report)[..2], [(0, "c", ""), (1, "a", "x")]);
     assert_eq!(report.errors_total, ISSUES_MAX as u64 + 2);
 }
 
 #[test]
-fn a_line_that_names_the_delimiter_is_neither_header_nor_row() {
+fn separator_line_is_neither_header_nor_row() {
     for body in [
         "sep=;\na;b\n1,5;2\nx;3\n",
         "sep=;\r\na;b\r\n1,5;2\r\nx;3\r\n",
@@ -156,7 +157,7 @@ fn a_line_that_names_the_delimiter_is_neither_header_nor_row() {
         "sep=^\na^b\n1,5^2\nx^3\n",
     ] {
         let report = report_of(
-            &question(&["b"], json!({"b": {"type": "integer", "max": 2}})),
+            &question_of(&["b"], json!({"b": {"type": "integer", "max": 2}})),
             body.as_bytes(),
         );
         assert_eq!(
@@ -166,18 +167,18 @@ fn a_line_that_names_the_delimiter_is_neither_header_nor_row() {
         );
         assert_eq!(places(&report), [(2, "b", "3")], "{body:?}");
     }
-    let asked = CsvQuestion {
+    let question = CsvQuestion {
         delimiter: Some(','),
         ..CsvQuestion::default()
     };
-    assert_eq!(report_of(&asked, b"sep=;\na,b;c\n1,2\n").headers, ["a", "b;c"]);
-    let asked = CsvQuestion {
+    assert_eq!(report_of(&question, b"sep=;\na,b;c\n1,2\n").headers, ["a", "b;c"]);
+    let question = CsvQuestion {
         delimiter: Some('='),
         ..CsvQuestion::default()
     };
-    assert_eq!(report_of(&asked, b"sep=;\n1=2\n").headers, ["sep", ";"]);
+    assert_eq!(report_of(&question, b"sep=;\n1=2\n").headers, ["sep", ";"]);
     assert_eq!(report(json!({}), "sep=x\n1\n").headers, ["sep=x"]);
-    let broken = report_of(&question(&[], json!({})), b"sep=;\na;b\n\xff;2\n");
+    let broken = report_of(&question_of(&[], json!({})), b"sep=;\na;b\n\xff;2\n");
     assert!(
         broken.errors[0]
             .message
@@ -186,11 +187,11 @@ fn a_line_that_names_the_delimiter_is_neither_header_nor_row() {
     );
 }
 
-/// Whoever asks hands over the bytes of the file.
+/// The caller passes the bytes of the file, in any encoding.
 #[test]
-fn bytes_of_any_encoding_are_answered() {
-    let asked = crate::Question::Csv(question(&["name"], json!({})));
-    let answer = |body: &[u8]| match crate::answer(&asked, body) {
+fn bytes_of_any_encoding_get_a_report() {
+    let question = crate::Question::Csv(question_of(&["name"], json!({})));
+    let answer = |body: &[u8]| match crate::answer(&question, body) {
         Answer::Csv(report) => report,
         other => panic!("{other:?}"),
     };
@@ -206,7 +207,7 @@ fn bytes_of_any_encoding_are_answered() {
 }
 
 #[test]
-fn fields_are_held_against_what_is_asked_of_their_column() {
+fn fields_are_checked_against_the_constraints_of_their_column() {
     let constraints = json!({
         "id": {"type": "integer", "required": true, "unique": true},
         "mail": "email",
@@ -235,7 +236,7 @@ fn fields_are_held_against_what_is_asked_of_their_column() {
 }
 
 #[test]
-fn ragged_rows_are_told_once_each() {
+fn ragged_rows_are_reported_once_each() {
     let report = report(json!({"a": "integer"}), "a,b\n1\n1,2,3\nx,2\n1,2\n");
     assert_eq!(report.row_count, 4);
     assert_eq!(places(&report), [(1, "-", "1"), (2, "-", "1,2,3"), (3, "a", "x")]);
@@ -247,7 +248,7 @@ fn ragged_rows_are_told_once_each() {
         report.errors[1].message,
         "Data row 2 has 3 fields; the header has 2."
     );
-    // A repetition is one whatever else is wrong with the row.
+    // A repetition counts in a ragged row, too.
     let report = self::report(json!({"a": {"unique": true}}), "a,b\n1,2,3\n1,2\n1\n");
     assert_eq!(
         places(&report),
@@ -256,32 +257,32 @@ fn ragged_rows_are_told_once_each() {
 }
 
 #[test]
-fn quotes_that_are_misused_are_told_with_their_row() {
+fn misused_quotes_are_reported_with_their_row() {
     let found = report(json!({}), "a,b\n\"1\",2\n\"3\"x,4\n5,\"6\n7,8\n9,10\n");
     assert_eq!(found.row_count, 3);
-    let told: Vec<(u64, bool)> = found
+    let errors: Vec<(u64, bool)> = found
         .errors
         .iter()
         .map(|error| (error.row, error.message.contains("never closed")))
         .collect();
-    assert_eq!(told, [(2, false), (3, true)], "{found:?}");
+    assert_eq!(errors, [(2, false), (3, true)], "{found:?}");
     let header = report(json!({}), "a,\"b\n1,2\n");
     assert_eq!((header.row_count, header.errors[0].row), (0, 0), "{header:?}");
 }
 
 #[test]
-fn a_delimiter_may_be_given() {
-    let asked = CsvQuestion {
+fn given_delimiter_is_used() {
+    let question = CsvQuestion {
         delimiter: Some('|'),
-        ..question(&["b"], json!({}))
+        ..question_of(&["b"], json!({}))
     };
-    let report = report_of(&asked, b"a|b\n1,2|3\n");
+    let report = report_of(&question, b"a|b\n1,2|3\n");
     assert!(report.valid, "{report:?}");
-    let asked = CsvQuestion {
+    let question = CsvQuestion {
         delimiter: Some('"'),
         ..CsvQuestion::default()
     };
-    assert!(matches!(check(&asked, b"a"), Answer::Refused { .. }));
+    assert!(matches!(check(&question, b"a"), Answer::Refused { .. }));
 }
 
 #[test]
@@ -296,7 +297,7 @@ fn errors_are_capped_and_counted() {
 }
 
 #[test]
-fn long_fields_are_told_by_their_beginning() {
+fn long_fields_are_truncated_in_reports() {
     let body = format!("a\n{}\n", "ä".repeat(100_000));
     let report = report(json!({"a": "integer"}), &body);
     assert_eq!(report.errors[0].value, format!("{}…", "ä".repeat(200)));
@@ -304,37 +305,37 @@ fn long_fields_are_told_by_their_beginning() {
 }
 
 #[test]
-fn a_question_that_is_wrong_is_refused() {
-    let check_refused = |asked: &CsvQuestion, body: &[u8], named: &str| match check(asked, body) {
+fn invalid_question_is_refused() {
+    let check_refused = |question: &CsvQuestion, body: &[u8], named: &str| match check(question, body) {
         Answer::Refused { message, hint } => {
             assert!(message.contains(named) && !hint.is_empty(), "{message} {hint}");
         }
         other => panic!("{other:?}"),
     };
-    check_refused(&question(&[], json!({"a": "nothing"})), b"a\n", "`nothing`");
+    check_refused(&question_of(&[], json!({"a": "nothing"})), b"a\n", "`nothing`");
     let wide = ",".repeat(20_000);
-    check_refused(&question(&[], json!({})), wide.as_bytes(), "20001 columns");
+    check_refused(&question_of(&[], json!({})), wide.as_bytes(), "20001 columns");
     let long = format!("{}\n1\n", "a".repeat(2 << 20));
-    check_refused(&question(&[], json!({})), long.as_bytes(), "header is longer");
+    check_refused(&question_of(&[], json!({})), long.as_bytes(), "header is longer");
 }
 
 #[test]
-fn a_row_that_does_not_end_is_given_up() {
+fn row_over_the_size_limit_ends_the_check() {
     let mut body = b"a,b\n1,2\n3,\"".to_vec();
     body.resize(20 << 20, b'x');
-    let report = report_of(&question(&[], json!({})), &body);
+    let report = report_of(&question_of(&[], json!({})), &body);
     assert_eq!(report.row_count, 2);
-    let told: Vec<&str> = report
+    let expected: Vec<&str> = report
         .errors
         .iter()
         .map(|error| error.expected.as_str())
         .collect();
-    assert_eq!(told, ["a closing quote", "a shorter row"], "{report:?}");
+    assert_eq!(expected, ["a closing quote", "a shorter row"], "{report:?}");
 }
 
 #[test]
-fn hostile_tables_end() {
-    let asked = question(
+fn hostile_tables_end_in_time() {
+    let question = question_of(
         &["a"],
         json!({
             "a": {"type": "string", "pattern": "^(a+)+$", "unique": true},
@@ -348,7 +349,7 @@ fn hostile_tables_end() {
         for start in ["", header] {
             let body = format!("{start}{}", piece.repeat(1 << 20));
             let begun = processor_time();
-            let answer = check(&asked, body.as_bytes());
+            let answer = check(&question, body.as_bytes());
             assert!(matches!(answer, Answer::Csv(_) | Answer::Refused { .. }));
             let took = processor_time() - begun;
             assert!(took.as_secs() < 60, "{piece:?} {took:?}");
@@ -379,13 +380,13 @@ fn typed_table(bytes: usize) -> (CsvQuestion, String) {
         "mail": "email",
         "site": "url"
     });
-    (question(&["id", "name"], constraints), body)
+    (question_of(&["id", "name"], constraints), body)
 }
 
 #[test]
-fn a_typed_table_is_valid_to_its_last_row() {
-    let (asked, body) = typed_table(1 << 20);
-    let report = report_of(&asked, body.as_bytes());
+fn typed_table_is_valid_to_its_last_row() {
+    let (question, body) = typed_table(1 << 20);
+    let report = report_of(&question, body.as_bytes());
     assert!(report.valid, "{:?}", report.errors.first());
     assert_eq!(report.row_count as usize, body.lines().count() - 1);
 }

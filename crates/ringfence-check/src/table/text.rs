@@ -1,12 +1,12 @@
-//! From bytes to the bytes of a table in UTF-8, or in what comes nearest to it.
+//! Converts the bytes of a table to UTF-8, as far as possible.
 
 use std::borrow::Cow;
 
-/// A table's text, without its byte-order mark. Not every row has to be UTF-8.
+/// The text of a table, without its byte-order mark. Rows may be invalid UTF-8.
 #[derive(Debug)]
 pub(super) struct Text<'a> {
     pub(super) bytes: Cow<'a, [u8]>,
-    /// Bytes that are no table: a byte-order mark, a line that names the delimiter.
+    /// Bytes removed from the beginning: a UTF-8 byte-order mark, and a line that names the delimiter.
     pub(super) before: usize,
 }
 
@@ -21,7 +21,7 @@ pub(super) fn of(body: &[u8]) -> Text<'_> {
 }
 
 impl Text<'_> {
-    /// `sep=;`, the first line of what Excel writes for other countries: it is not the header, and no row.
+    /// Removes a first line `sep=;`, no header or row, and returns its delimiter. Excel writes it in some locales.
     pub(super) fn take_separator(&mut self) -> Option<char> {
         let (line, rest) = self.bytes.split_at_checked(5)?;
         let (word, sign) = (line.get(..4)?, *line.last()?);
@@ -39,8 +39,7 @@ impl Text<'_> {
     }
 }
 
-/// A half of a pair without the other, and an odd byte at the end, become a byte that is in no UTF-8, and so an error
-/// of the row in which they stand.
+/// Decodes UTF-16. An unpaired surrogate or odd last byte becomes a byte invalid in UTF-8, and so an error of its row.
 fn utf16(body: &[u8], unit: fn([u8; 2]) -> u16) -> Vec<u8> {
     const BROKEN: u8 = 0xff;
     let (pairs, odd) = body.as_chunks::<2>();
@@ -60,11 +59,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_say_how_a_table_is_written() {
+    fn byte_order_mark_selects_the_encoding() {
         let check = |body: &[u8], expect: &[u8], is_utf8: bool| {
             let bytes = of(body).bytes;
-            let told = (&*bytes, std::str::from_utf8(&bytes).is_ok());
-            assert_eq!(told, (expect, is_utf8), "{body:?}");
+            let decoded = (&*bytes, std::str::from_utf8(&bytes).is_ok());
+            assert_eq!(decoded, (expect, is_utf8), "{body:?}");
         };
         check(b"a,b", b"a,b", true);
         check(b"\xef\xbb\xbfa", b"a", true);
@@ -77,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_names_the_delimiter_is_taken_away() {
+    fn separator_line_is_removed() {
         let check = |body: &[u8], delimiter: Option<char>, rest: &[u8]| {
             let mut text = of(body);
             assert_eq!(text.take_separator(), delimiter, "{body:?}");

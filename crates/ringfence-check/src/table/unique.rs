@@ -1,12 +1,11 @@
-//! Values that must differ, without keeping them: a keyed hash of each.
+//! Values of `unique` columns; only a keyed hash of each is kept.
 
 use crate::{keyed_hash::Keys, question::Unusable};
 use std::collections::HashSet;
 
-/// Of all columns together: about 150 MB.
+/// Maximum number of values in all columns together, which take about 150 MB.
 const VALUES_MAX: usize = 4_000_000;
 
-/// What has been seen of all columns.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     keys: Keys,
@@ -14,7 +13,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Whether it is the first of this value in the column.
+    /// Adds a value; returns true if it is new in its column.
     pub(super) fn is_new(&mut self, column: usize, value: &[u8]) -> Result<bool, Unusable> {
         let hash = self.keys.hash(&(column, value));
         if self.values.len() >= VALUES_MAX && !self.values.contains(&hash) {
@@ -32,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_new_once_in_each_column() {
+    fn value_is_new_once_per_column() {
         let mut seen = Seen::default();
         let mut is_new = |column, value: &str| seen.is_new(column, value.as_bytes()).expect("room");
         assert!(is_new(0, "a"));

@@ -1,18 +1,16 @@
-//! The beginning of a value: an answer repeats what is wrong, and is not as long as what is wrong.
+//! Excerpts of values: an answer repeats a wrong value, but only its beginning if it is long.
 
 use serde::Serialize;
 use serde_json::Value;
 
-/// Of the JSON text of a value in an answer; a longer one is told as the beginning of that text.
+/// Maximum length of the JSON text of a value in an answer; of a longer one the answer has the beginning, as a string.
 pub(super) const VALUE_BYTES_MAX: usize = 1024;
-/// Of a value inside a sentence.
+/// Maximum length of a value inside a sentence.
 pub(super) const WORD_BYTES_MAX: usize = 80;
-/// Of the name of a member.
 pub(super) const NAME_BYTES_MAX: usize = 200;
-/// Of a sentence.
 pub(super) const MESSAGE_BYTES_MAX: usize = 600;
 
-/// A value, with its text if it is one: itself, or its beginning as text.
+/// Returns a value, or its beginning as a string if it is long; `text` is its text if it is a string.
 pub(super) fn of(value: &impl Serialize, text: Option<&str>) -> Value {
     if let Some(text) = text {
         return Value::String(cut(text, VALUE_BYTES_MAX));
@@ -24,10 +22,10 @@ pub(super) fn of(value: &impl Serialize, text: Option<&str>) -> Value {
     }
 }
 
-/// The beginning of the JSON text of a value, with an ellipsis if there is more.
+/// Returns the beginning of the JSON text of a value, with an ellipsis if there is more.
 pub(super) fn beginning(value: &impl Serialize, bytes_max: usize) -> String {
     let mut buffer = vec![0; bytes_max];
-    // Takes no more than it may.
+    // The writer fails at the end of the buffer.
     let mut rest = buffer.as_mut_slice();
     let ended = serde_json::to_writer(&mut rest, value).is_ok();
     let taken = bytes_max - rest.len();
@@ -39,7 +37,6 @@ pub(super) fn beginning(value: &impl Serialize, bytes_max: usize) -> String {
     }
 }
 
-/// A text, or its beginning with an ellipsis.
 pub(super) fn cut(text: &str, bytes_max: usize) -> String {
     if text.len() <= bytes_max {
         return text.to_owned();
@@ -54,7 +51,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_short_stays_itself_and_what_is_long_becomes_its_beginning() {
+    fn short_values_are_kept_and_long_ones_truncated() {
         let of_value = |value: Value| of(&value, value.as_str());
         assert_eq!(of_value(json!({"a": [1, "b"]})), json!({"a": [1, "b"]}));
         assert_eq!(
@@ -69,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_cut_between_characters() {
+    fn text_is_cut_between_characters() {
         assert_eq!(cut("äöü", 6), "äöü");
         assert_eq!(cut("äöü", 5), "äö…");
         assert_eq!(cut("äöü", 0), "…");

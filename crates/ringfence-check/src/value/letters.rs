@@ -1,14 +1,13 @@
-//! A `]` or `}` that closes nothing is a letter in a pattern: ECMA-262 says so of patterns without the flag `u` (Annex
-//! B), and the drafts up to 7 know no such flag. Their metaschemas' format "regex" is checked as if it were set, and
-//! refuses published schemas: SARIF's has `^[a-zA-Z]{2}-[a-zA-Z]{2}]?$`.
+//! Escapes each `]` or `}` of a pattern that closes nothing. ECMA-262 takes it as a literal in patterns without the
+//! flag `u` (Annex B), which drafts up to 7 do not know. The validator checks the metaschemas' format "regex" as if it
+//! were set, and so refuses published schemas: SARIF's has `^[a-zA-Z]{2}-[a-zA-Z]{2}]?$`.
 
 use jsonschema::Draft;
 use regex::{Captures, Regex};
 use serde_json::Value;
 use std::{borrow::Cow, sync::LazyLock};
 
-/// The schema with these letters escaped. None: there are none, or it is of a newer draft, whose patterns have the
-/// flag.
+/// Returns the schema with these escaped; `None` if there are none, or for a newer draft, whose patterns have the flag.
 pub(super) fn escaped(schema: &Value) -> Option<Value> {
     let draft = Draft::default().detect(schema);
     if !matches!(draft, Draft::Draft4 | Draft::Draft6 | Draft::Draft7) {
@@ -18,7 +17,7 @@ pub(super) fn escaped(schema: &Value) -> Option<Value> {
     (escaped != *schema).then_some(escaped)
 }
 
-/// As deep a recursion as the schema, which is bounded.
+/// Recurses as deep as the schema, whose depth is bounded.
 fn in_schema(schema: &Value) -> Value {
     match schema {
         Value::Object(members) => {
@@ -37,14 +36,14 @@ fn in_keyword(keyword: &str, value: &Value) -> Value {
             let each = |(name, schema): (&String, &Value)| (in_pattern(name).into_owned(), in_schema(schema));
             schemas.iter().map(each).collect()
         }
-        // What stands there is data.
+        // Their values are data, not schemas.
         ("enum" | "const" | "default" | "examples", value) => value.clone(),
         (_, value) => in_schema(value),
     }
 }
 
 fn in_pattern(pattern: &str) -> Cow<'_, str> {
-    /// An escape, a class, a count, or what closes neither.
+    /// An escape, a class, a quantifier in braces, or a closing bracket of neither.
     static TOKENS: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"(?s)\\.|\[(?:\\.|[^\]\\])*\]|\{[^\\\[\]{}]*\}|[\]}]").ok());
     let escaped = |token: &Captures<'_>| match &token[0] {
@@ -63,7 +62,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_closes_something_is_left_as_it_is() {
+    fn only_unmatched_closing_brackets_are_escaped() {
         let check = |pattern: &str, expect: &str| assert_eq!(in_pattern(pattern), expect, "{pattern}");
         check(r"a]", r"a\]");
         check(r"]}", r"\]\}");
@@ -92,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn only_patterns_of_the_older_drafts_are_looked_at() {
+    fn only_patterns_of_drafts_4_to_7_are_escaped() {
         let draft = "http://json-schema.org/draft-07/schema#";
         let schema = json!({
             "$schema": draft,

@@ -1,9 +1,8 @@
-//! JSON against a JSON Schema, and the schemas that everybody has.
+//! Validates JSON against a JSON Schema, and holds the built-in schemas.
 //!
-//! What the validator is given is bounded before ([`BODY_BYTES_MAX`], [`schema`]) and metered while it works
-//! ([`meter`]). Beyond what a schema says, two things are told of every text, because readers differ in what they make
-//! of them: a name that stands twice in one object, and an integer that 64 bits do not hold as it is written. `format`
-//! is asserted for the formats that the drafts name, and says nothing for others.
+//! The validator's input is bounded ([`BODY_BYTES_MAX`], [`schema`]), its work metered ([`meter`]). With any schema,
+//! duplicate names in objects and numbers that 64 bits do not hold as written ([`numbers`]) are errors, as readers
+//! differ on them. `format` is asserted for the formats that the drafts name, and ignored for others.
 
 mod excerpt;
 mod letters;
@@ -15,17 +14,17 @@ mod schema;
 mod tree;
 
 use crate::{JsonQuestion, question::Unusable, verdict::Lines};
-use meter::{Extent, Spent};
+use meter::{Exceeded, Extent};
 use node::Item;
 use ringfence_types::{JsonError, JsonReport};
 use serde_json::Value;
 
-/// Of a text that is checked.
+/// Maximum length of a text that is checked.
 const BODY_BYTES_MAX: usize = 16 << 20;
-/// Levels of arrays and objects: what serde_json follows before it refuses.
+/// Maximum nesting of arrays and objects; serde_json refuses deeper ones.
 const DEPTH_MAX: usize = 127;
 
-/// The schemas that are always there: name and JSON text, in alphabetical order.
+/// The built-in schemas: names and JSON texts, in alphabetical order.
 pub fn schemas() -> &'static [(&'static str, &'static str)] {
     &[
         ("config", include_str!("schemas/config.json")),
@@ -34,35 +33,33 @@ pub fn schemas() -> &'static [(&'static str, &'static str)] {
     ]
 }
 
-/// Whether this schema can be used; if not, why not.
-///
-/// Not for a stranger's schema outside a worker.
+/// Checks if a schema can be used. An untrusted schema must only be checked in a worker.
 ///
 /// # Errors
 ///
-/// A sentence that names what is wrong, and one that says what to do.
+/// A sentence that names the problem, and one that says what to do.
 pub fn check_schema(schema: &Value) -> Result<(), String> {
     let compiled = schema::survey(schema)
         .and_then(|survey| survey.on_stack(|| schema::compile(schema, survey).map(drop)));
     compiled.map_err(|unusable| format!("{} {}", unusable.message, unusable.hint))
 }
 
-/// What a body is, held against a schema. A body that is no JSON is a body with one error.
-pub(crate) fn check(asked: &JsonQuestion, body: &[u8]) -> Result<JsonReport, Unusable> {
+/// Validates a body against a schema. A body that is not JSON gives a report of one error.
+pub(crate) fn check(question: &JsonQuestion, body: &[u8]) -> Result<JsonReport, Unusable> {
     if body.len() > BODY_BYTES_MAX {
         let message = format!("the JSON is larger than {} MiB.", BODY_BYTES_MAX >> 20);
         return Err(Unusable::new(message, "Check it in parts."));
     }
-    let survey = schema::survey(&asked.schema)?;
+    let survey = schema::survey(&question.schema)?;
     survey.on_stack(|| {
-        let validator = schema::compile(&asked.schema, survey)?;
+        let validator = schema::compile(&question.schema, survey)?;
         let text = match read_utf8(body) {
             Ok(text) => text,
-            Err(what) => return Ok(unreadable(asked, "syntax", what)),
+            Err(what) => return Ok(unreadable(question, "syntax", what)),
         };
         let document = match tree::read(text) {
             Ok(document) => document,
-            Err(error) => return Ok(unvalued(asked, &error)),
+            Err(error) => return Ok(unparsed(question, &error)),
         };
         let extent = Extent {
             bytes: text.len(),
@@ -71,27 +68,27 @@ pub(crate) fn check(asked: &JsonQuestion, body: &[u8]) -> Result<JsonReport, Unu
         };
         let context = report::Context {
             document: &document,
-            schema: &asked.schema,
+            schema: &question.schema,
         };
         let validate = || {
             let errors: Vec<_> = validator.iter_errors(Item(&document.tree)).collect();
-            report::report(&asked.name, &context, &errors)
+            report::report(&question.name, &context, &errors)
         };
-        meter::run(extent, validate).map_err(too_much)
+        meter::run(extent, validate).map_err(refusal)
     })
 }
 
-fn too_much(spent: Spent) -> Unusable {
-    match spent {
-        Spent::Steps => Unusable::new(
+fn refusal(exceeded: Exceeded) -> Unusable {
+    match exceeded {
+        Exceeded::Steps => Unusable::new(
             "the schema and the JSON together need too many steps.",
             "Check the JSON in parts, or use a schema whose alternatives do not multiply.",
         ),
-        Spent::Errors => Unusable::new(
+        Exceeded::Errors => Unusable::new(
             "there are more errors than can be kept, with those of alternatives.",
             "Check the JSON in parts; the schema may be another one's.",
         ),
-        Spent::Stack => Unusable::new(
+        Exceeded::Stack => Unusable::new(
             "the schema's references and the JSON together are nested too deeply.",
             "Use a schema whose references do not form long chains.",
         ),
@@ -113,10 +110,10 @@ fn read_utf8(body: &[u8]) -> Result<&str, String> {
     }
 }
 
-/// What keeps a text from having a value.
-fn unvalued(asked: &JsonQuestion, error: &serde_json::Error) -> JsonReport {
-    let told = error.to_string();
-    let (keyword, what) = match told.split(' ').next() {
+/// The report of a text that is not JSON, is nested too deeply, or has a number larger than any double.
+fn unparsed(question: &JsonQuestion, error: &serde_json::Error) -> JsonReport {
+    let reason = error.to_string();
+    let (keyword, what) = match reason.split(' ').next() {
         Some("number") => ("number", "A number is larger than any double".to_owned()),
         Some("recursion") => (
             "syntax",
@@ -124,14 +121,14 @@ fn unvalued(asked: &JsonQuestion, error: &serde_json::Error) -> JsonReport {
         ),
         _ => ("syntax", "The text is not JSON".to_owned()),
     };
-    unreadable(asked, keyword, format!("{what}: {told}."))
+    unreadable(question, keyword, format!("{what}: {reason}."))
 }
 
-/// No value came of the text: one error, at its root.
-fn unreadable(asked: &JsonQuestion, keyword: &str, message: String) -> JsonReport {
+/// A report of one error at the root, for a text without a value.
+fn unreadable(question: &JsonQuestion, keyword: &str, message: String) -> JsonReport {
     JsonReport {
         valid: false,
-        schema: asked.name.clone(),
+        schema: question.name.clone(),
         errors: vec![JsonError {
             path: String::new(),
             message,

@@ -1,5 +1,5 @@
-//! Our tree, as the validator sees it. Every look at it is metered; an error keeps nothing of a value, because it is
-//! found again by its path.
+//! The document tree as the validator's nodes. Every access is metered; an error keeps no value but the beginning of a
+//! text, because the value is found again by its path.
 
 use super::{
     excerpt, meter,
@@ -35,17 +35,17 @@ impl Json for Metered {
         key.to_owned()
     }
 
-    fn with_string_node<T>(buffer: &mut Tree<'static>, name: &str, ask: impl FnOnce(Item<'_>) -> T) -> T {
+    fn with_string_node<T>(buffer: &mut Tree<'static>, name: &str, visit: impl FnOnce(Item<'_>) -> T) -> T {
         *buffer = Tree::Text(Cow::Owned(name.to_owned()));
-        ask(Item(buffer))
+        visit(Item(buffer))
     }
 }
 
-/// A look at a long text takes as long as many looks at a number.
+/// Bytes of a text that count as one more step when it is accessed.
 const BYTES_PER_STEP: u64 = 64;
 
 impl<'a> Item<'a> {
-    fn look(self) -> &'a Tree<'a> {
+    fn access(self) -> &'a Tree<'a> {
         meter::step();
         self.0
     }
@@ -57,14 +57,14 @@ impl<'a> Node<'a, Metered> for Item<'a> {
     type Number = &'a Number;
 
     fn as_object(&self) -> Option<&'a Members<'a>> {
-        match self.look() {
+        match self.access() {
             Tree::Object(members) => Some(members),
             _ => None,
         }
     }
 
     fn as_array(&self) -> Option<&'a [Tree<'a>]> {
-        match self.look() {
+        match self.access() {
             Tree::Array(items) => Some(items),
             _ => None,
         }
@@ -77,25 +77,25 @@ impl<'a> Node<'a, Metered> for Item<'a> {
     }
 
     fn as_number(&self) -> Option<&'a Number> {
-        match self.look() {
+        match self.access() {
             Tree::Number(number) => Some(number),
             _ => None,
         }
     }
 
     fn as_boolean(&self) -> Option<bool> {
-        match self.look() {
+        match self.access() {
             Tree::Boolean(truth) => Some(*truth),
             _ => None,
         }
     }
 
     fn is_null(&self) -> bool {
-        matches!(self.look(), Tree::Null)
+        matches!(self.access(), Tree::Null)
     }
 
     fn json_type(&self) -> JsonType {
-        match self.look() {
+        match self.access() {
             Tree::Null => JsonType::Null,
             Tree::Boolean(_) => JsonType::Boolean,
             Tree::Number(_) => JsonType::Number,
@@ -105,9 +105,9 @@ impl<'a> Node<'a, Metered> for Item<'a> {
         }
     }
 
-    /// As JSON Schema sees it: 1 is 1.0.
+    /// Equality of JSON Schema: 1 is equal to 1.0.
     fn equals_value(&self, expected: &Value) -> bool {
-        match (self.look(), expected) {
+        match (self.access(), expected) {
             (Tree::Null, Value::Null) => true,
             (Tree::Boolean(one), Value::Bool(other)) => one == other,
             (Tree::Number(one), Value::Number(other)) => cmp::equal_numbers(one, other),
@@ -125,7 +125,7 @@ impl<'a> Node<'a, Metered> for Item<'a> {
         }
     }
 
-    /// Asked for by errors alone, of which each keeps what it is given; a name is found by no path.
+    /// Called only for errors, each of which keeps the result. Texts are included, as the name of a member has no path.
     fn to_value(&self) -> Cow<'a, Value> {
         meter::error();
         Cow::Owned(match self.0 {
@@ -135,7 +135,7 @@ impl<'a> Node<'a, Metered> for Item<'a> {
     }
 
     fn identity(&self) -> Option<NodeIdentity> {
-        Some(NodeIdentity::new(std::ptr::from_ref(self.look()) as usize))
+        Some(NodeIdentity::new(std::ptr::from_ref(self.access()) as usize))
     }
 }
 
@@ -178,7 +178,7 @@ impl<'a> Array<'a, Metered> for &'a [Tree<'a>] {
         self.iter().map(element)
     }
 
-    /// By keyed hashes of 128 bits, so that values that share one cannot be chosen.
+    /// Compares keyed hashes of 128 bits, for which colliding values cannot be chosen.
     fn is_unique(&self) -> bool {
         let keys = Keys::default();
         let mut hashes: Vec<[u64; 2]> = self.iter().map(|item| keys.hash(item)).collect();
@@ -187,7 +187,7 @@ impl<'a> Array<'a, Metered> for &'a [Tree<'a>] {
     }
 }
 
-/// Values that are equal for JSON Schema hash alike.
+/// Values that are equal in JSON Schema have equal hashes.
 impl Hash for Tree<'_> {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         meter::step();
@@ -202,7 +202,7 @@ impl Hash for Tree<'_> {
     }
 }
 
-/// An integer that is written as a fraction hashes as an integer.
+/// An integer written as a fraction hashes as an integer.
 fn hash_number(number: &Number, hasher: &mut impl Hasher) {
     /// 2^64.
     const INTEGERS_END: f64 = 18_446_744_073_709_551_616.0;
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_equal_as_json_schema_says() {
+    fn equality_follows_json_schema() {
         let check = |text: &str, expect: bool| assert_eq!(unique(text), expect, "{text}");
         check("[]", true);
         check("[1, 2, 1.0]", false);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_compared_with_that_of_a_schema() {
+    fn value_is_compared_with_a_schema_value() {
         let check = |text: &str, expected: Value, expect: bool| {
             let document = read(text).expect(text);
             assert_eq!(Item(&document.tree).equals_value(&expected), expect, "{text}");

@@ -1,12 +1,11 @@
-//! What a JSON parser does not tell: which numbers it rounds. The result has no meaning for text that is not JSON.
+//! Finds the numbers that a JSON parser rounds silently. The result has no meaning for text that is not JSON.
 
 use regex::Regex;
 use std::sync::LazyLock;
 
-/// Numbers that would become other ones, in their order, each behind how many numbers come before it.
+/// Returns the numbers that would change, in order, each with the number of numbers before it.
 pub(super) fn rounded(text: &str) -> Vec<(usize, &str)> {
-    /// A string, which may look like a number inside, or a number. A string that does not end goes up to the end of
-    /// the text, which keeps the search linear.
+    /// A string, which may contain digits, or a number. An unterminated string takes the rest: the search is linear.
     static TOKENS: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r#"(?s)"(?:[^"\\]|\\.)*"?|[-0-9][-+.0-9eE]*"#).ok());
     let tokens = TOKENS.iter().flat_map(|tokens| tokens.find_iter(text));
@@ -15,11 +14,11 @@ pub(super) fn rounded(text: &str) -> Vec<(usize, &str)> {
     numbers.filter(|(_, digits)| !is_kept(digits)).collect()
 }
 
-/// So many digits fit into 64 bits, whatever they are.
+/// Length up to which any integer fits into 64 bits.
 const DIGITS_SAFE: usize = 18;
 
-/// Whether a number is the same in 64 bits. Decimal fractions are taken as usual, as the nearest double; an
-/// integer has to stay itself, and what is not zero must not become zero.
+/// True if 64 bits hold a number. A decimal fraction may become the nearest double, as usual; an integer must be held
+/// exactly, and a number other than zero must not become zero.
 fn is_kept(number: &str) -> bool {
     if !number.contains(['.', 'e', 'E']) {
         let fits =
@@ -38,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_that_would_become_others_are_found() {
+    fn inexact_numbers_are_found() {
         let check = |text: &str, expect: &[&str]| {
             let digits: Vec<&str> = rounded(text).into_iter().map(|(_, digits)| digits).collect();
             assert_eq!(digits, expect, "{text}");
@@ -59,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ordinal_counts_the_numbers_before() {
+    fn ordinal_counts_the_numbers_before() {
         let found = rounded(r#"{"a": 1, "2": [3, 18446744073709551617]}"#);
         assert_eq!(found[0].0, 2);
     }

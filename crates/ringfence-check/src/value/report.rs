@@ -1,5 +1,4 @@
-//! From what a validator finds to what a caller is told: in the order of the paths, each with what was expected and
-//! what is there, both bounded.
+//! Turns the validator's errors into a report, in the order of their paths, with bounded expected and actual values.
 
 use super::{
     excerpt,
@@ -10,10 +9,9 @@ use ringfence_types::{ISSUES_MAX, JsonError, JsonReport};
 use serde_json::Value;
 use std::cmp::Ordering;
 
-/// Of the listed errors, together; paths and values are bounded, but there may be many long ones.
+/// Maximum length of all listed errors together: each is bounded, but there may be many long ones.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
-/// What is known when errors are told.
 pub(super) struct Context<'a> {
     pub(super) document: &'a Document<'a>,
     pub(super) schema: &'a Value,
@@ -26,7 +24,6 @@ impl Context<'_> {
     }
 }
 
-/// One thing that is wrong: with the text, or with its value.
 enum Fault<'a> {
     Text(&'a Flaw<'a>),
     Value(&'a ValidationError<'a>),
@@ -47,11 +44,11 @@ pub(super) fn report(name: &str, context: &Context<'_>, errors: &[ValidationErro
     let mut faults: Vec<Fault<'_>> = flaws.chain(errors.iter().map(Fault::Value)).collect();
     faults.sort_by(|one, other| in_order(one.path(), other.path()));
     let mut bytes = 0;
-    let told = faults.iter().take(ISSUES_MAX).map(|fault| match fault {
+    let listed = faults.iter().take(ISSUES_MAX).map(|fault| match fault {
         Fault::Text(flaw) => of_flaw(context, flaw),
         Fault::Value(error) => of_error(context, error),
     });
-    let errors = told.take_while(|error| {
+    let errors = listed.take_while(|error| {
         bytes += error.path.len() + error.message.len() + 2 * excerpt::VALUE_BYTES_MAX;
         bytes <= ANSWER_BYTES_MAX
     });
@@ -63,7 +60,7 @@ pub(super) fn report(name: &str, context: &Context<'_>, errors: &[ValidationErro
     }
 }
 
-/// The second item comes before the tenth.
+/// Compares two paths segment by segment; numbers by their value.
 fn in_order(one: &str, other: &str) -> Ordering {
     let is_number = |segment: &str| !segment.is_empty() && segment.bytes().all(|byte| byte.is_ascii_digit());
     let segments = |one: &str, other: &str| match is_number(one) && is_number(other) {
@@ -72,7 +69,7 @@ fn in_order(one: &str, other: &str) -> Ordering {
     };
     let pairs = one.split('/').zip(other.split('/'));
     let mut orderings = pairs.map(|(one, other)| segments(one, other));
-    // Of two of which one begins the other, the shorter is first.
+    // If one path begins with the other, the shorter comes first.
     let by_length = || one.split('/').count().cmp(&other.split('/').count());
     let first = orderings.find(|ordering| ordering.is_ne());
     first.unwrap_or_else(by_length)
@@ -105,7 +102,7 @@ fn of_flaw(context: &Context<'_>, flaw: &Flaw<'_>) -> JsonError {
 fn of_error(context: &Context<'_>, error: &ValidationError<'_>) -> JsonError {
     let path = error.instance_path().as_str();
     let actual = match error.kind() {
-        // What is wrong is a name, which no path leads to.
+        // The wrong value is a name, which has no path.
         ValidationErrorKind::PropertyNames { error } => error.instance().clone().into_owned(),
         _ => context.tree(error).excerpt(),
     };
@@ -119,7 +116,7 @@ fn of_error(context: &Context<'_>, error: &ValidationError<'_>) -> JsonError {
     }
 }
 
-/// Alternatives that are told in one message.
+/// Maximum number of alternatives explained in one message.
 const ALTERNATIVES_MAX: usize = 4;
 
 fn message(context: &Context<'_>, error: &ValidationError<'_>) -> String {
@@ -141,7 +138,7 @@ fn message(context: &Context<'_>, error: &ValidationError<'_>) -> String {
     message
 }
 
-/// As the validator says it, with the beginning of the value.
+/// The validator's message, with the beginning of the value.
 fn sentence(context: &Context<'_>, error: &ValidationError<'_>) -> String {
     let shown = excerpt::beginning(context.tree(error), excerpt::WORD_BYTES_MAX);
     error.masked_with(shown).to_string()
@@ -164,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_in_the_order_of_a_reader() {
+    fn paths_are_in_natural_order() {
         let mut paths = ["/a/10", "/a/2/b", "", "/b", "/a/2", "/a", "/a/x", "/1", "/a-b"];
         paths.sort_by(|one, other| in_order(one, other));
         assert_eq!(

@@ -1,5 +1,4 @@
-//! From a stranger's schema to a validator: nothing is fetched, nothing backtracks, and what it cannot be made of is
-//! told in a sentence.
+//! Compiles an untrusted schema into a validator, or a sentence that refuses it: no fetching, no backtracking patterns.
 
 use super::{DEPTH_MAX, excerpt, letters, node::Metered};
 use crate::question::Unusable;
@@ -9,51 +8,51 @@ use jsonschema::{
 use serde_json::Value;
 use std::error::Error;
 
-/// Of the texts and names of a schema, with some for each value.
+/// Maximum length of the texts and names of a schema, with [`VALUE_BYTES`] for each value.
 const SCHEMA_BYTES_MAX: usize = 1 << 20;
 const VALUE_BYTES: usize = 2;
-/// Compiled patterns of one schema, together and each.
+/// Maximum size of all compiled patterns of one schema, and of each.
 const PATTERNS_BYTES_MAX: usize = 64 << 20;
 const PATTERN_BYTES_MAX: usize = 4 << 20;
 const PATTERNS_MAX: usize = 2000;
-/// Keywords by which one schema leads to others that look at the same value. A chain of them is as deep a recursion.
+/// Maximum number of links: keywords that apply another schema to the same value. The validator recurses along them.
 const LINKS_MAX: usize = 12_000;
 
-/// So many links fit onto any thread's stack beside what else is there.
+/// Number of links that fit onto any thread's stack.
 const LINKS_FEW: usize = 200;
-/// Of stack, for each of more links, and for what is metered and the rest.
+/// Stack for each link, if there are more, and for the metered work and the rest.
 const LINK_BYTES: usize = 16 << 10;
 const BASE_BYTES: usize = 8 << 20;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Survey {
     patterns: usize,
-    /// The longest chain is no longer.
+    /// Number of links, which bounds the length of a chain.
     links: usize,
-    /// Bytes of the longest path into it.
+    /// Length in bytes of the longest path into the schema.
     pub(super) longest_path: usize,
 }
 
-/// The validator of a schema: by draft 2020-12, or by the one that its `$schema` names.
+/// Compiles a schema, by draft 2020-12 or the one that its `$schema` names.
 pub(super) fn compile(schema: &Value, survey: Survey) -> Result<Validator<Metered>, Unusable> {
     let each = (PATTERNS_BYTES_MAX / survey.patterns.max(1)).min(PATTERN_BYTES_MAX);
     let engine = PatternOptions::regex().size_limit(each).dfa_size_limit(each);
     let options = jsonschema::options_for::<Metered>()
-        .with_retriever(Nowhere)
+        .with_retriever(NoRetrieval)
         .with_pattern_options(engine)
         .should_validate_formats(true);
     let error = match options.clone().build(schema) {
         Ok(validator) => return Ok(validator),
         Err(error) => error,
     };
-    // Not by the kind of the error: below `items` the metaschema tells a pattern as an alternative that fails.
+    // For an error of any kind: below `items` the metaschema reports a pattern as a failed alternative.
     match letters::escaped(schema) {
         Some(schema) => options.build(&schema).map_err(|error| refusal(&error)),
         None => Err(refusal(&error)),
     }
 }
 
-/// A schema of tolerable size is looked through without recursion, for it may have been made by a program.
+/// Measures a schema and checks its limits, without recursion, because an untrusted schema may be nested deeply.
 pub(super) fn survey(schema: &Value) -> Result<Survey, Unusable> {
     let mut open = vec![(schema, 0_usize, 0_usize)];
     let mut bytes = 0_usize;
@@ -119,21 +118,21 @@ impl Survey {
         Ok(self)
     }
 
-    /// Does what recurses as deep as the longest chain, which is followed by one recursion per link, without a look at
-    /// the value that could be metered.
-    pub(super) fn on_stack<T>(self, act: impl FnOnce() -> T) -> T {
+    /// Runs work that recurses along the longest chain of links, on a stack that is large enough: the validator follows
+    /// links without an access to the value that could be metered.
+    pub(super) fn on_stack<T>(self, work: impl FnOnce() -> T) -> T {
         match self.links {
-            ..=LINKS_FEW => act(),
-            // Not a thread: a worker may start none.
-            links => stacker::grow(BASE_BYTES + links * LINK_BYTES, act),
+            ..=LINKS_FEW => work(),
+            // Not a thread: a worker may not start any.
+            links => stacker::grow(BASE_BYTES + links * LINK_BYTES, work),
         }
     }
 }
 
-/// Where a reference leads that is not within the schema. The published drafts themselves are known without it.
-struct Nowhere;
+/// Refuses every reference outside the schema. The validator knows the published drafts without it.
+struct NoRetrieval;
 
-impl Retrieve for Nowhere {
+impl Retrieve for NoRetrieval {
     fn retrieve(&self, _: &Uri<String>) -> Result<Value, Box<dyn Error + Send + Sync>> {
         Err("nothing is fetched".into())
     }
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_within_the_schema_is_refused_and_named() {
+    fn external_references_are_refused_and_named() {
         let check = |reference: &str, named: &str| {
             for schema in [
                 json!({ "$ref": reference }),
@@ -204,8 +203,8 @@ mod tests {
                 json!({ "$schema": "http://json-schema.org/draft-07/schema#", "allOf": [{ "$ref": reference }] }),
                 json!({ "$dynamicRef": reference }),
             ] {
-                let told = refused(&schema);
-                assert!(told.contains(named), "{schema}: {told}");
+                let message = refused(&schema);
+                assert!(message.contains(named), "{schema}: {message}");
             }
         };
         check("http://example.com/a.json", "http://example.com/a.json");
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_does_not_open_what_lies_beside_it() {
+    fn relative_reference_under_an_id_is_not_fetched() {
         let schema = json!({
             "$id": "file:///etc/schema.json",
             "properties": { "a": { "$ref": "passwd" } }
@@ -233,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn references_within_the_schema_are_followed() {
+    fn internal_references_are_followed() {
         for schema in [
             json!({ "$defs": { "a": { "type": "string" } }, "$ref": "#/$defs/a" }),
             json!({ "$defs": { "a": { "$anchor": "x", "type": "string" } }, "$ref": "#x" }),
@@ -251,10 +250,10 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_that_is_none_is_refused_with_its_place() {
+    fn invalid_schema_is_refused_with_its_path() {
         let check = |schema: Value, named: &str| {
-            let told = refused(&schema);
-            assert!(told.contains(named), "{schema}: {told}");
+            let message = refused(&schema);
+            assert!(message.contains(named), "{schema}: {message}");
         };
         check(json!({ "type": "strin" }), "`/type`");
         check(
@@ -288,8 +287,8 @@ mod tests {
                 json!({ "pattern": pattern }),
                 json!({ "patternProperties": { pattern: true } }),
             ] {
-                let told = refused(&schema);
-                assert!(told.contains("linear time"), "{schema}: {told}");
+                let message = refused(&schema);
+                assert!(message.contains("linear time"), "{schema}: {message}");
             }
         }
         for pattern in ["^(a+)+$", r"^\w{1,64}$", r"^\d{3}-\d{4}$", r"\p{Letter}", "a/b"] {
@@ -298,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_is_bounded() {
+    fn schema_size_is_limited() {
         let nested = |levels: usize| (0..levels).fold(json!({}), |inner, _| json!({ "not": inner }));
         assert_eq!(refused(&nested(100)), "");
         assert!(refused(&nested(DEPTH_MAX + 1)).contains("deeper"));
@@ -311,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn every_draft_is_read_by_its_own_rules() {
+    fn each_draft_is_compiled_by_its_own_rules() {
         let exclusive =
             |uri: &str, value: Value| json!({ "$schema": uri, "minimum": 1, "exclusiveMinimum": value });
         for (uri, value) in [

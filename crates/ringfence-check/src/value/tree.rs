@@ -1,5 +1,5 @@
-//! A JSON text as a tree: small for hostile texts too (an empty object takes 24 bytes), and with a note of every name
-//! that stands twice in one object and every number that was rounded.
+//! A JSON text as a tree, which is small even for hostile texts (an empty object takes 24 bytes), and its flaws:
+//! duplicate names in an object, and numbers that were rounded.
 
 use super::{excerpt, numbers};
 use jsonschema::paths::{Location, LocationSegment};
@@ -11,7 +11,7 @@ use serde::{
 use serde_json::{Number, Value};
 use std::{borrow::Cow, fmt, iter::Peekable, vec::IntoIter};
 
-/// A value; texts without escapes are those of the body.
+/// A value; texts without escapes are borrowed from the body.
 #[derive(Debug, Default)]
 pub(super) enum Tree<'a> {
     #[default]
@@ -25,7 +25,7 @@ pub(super) enum Tree<'a> {
 
 pub(super) type Member<'a> = (Cow<'a, str>, Tree<'a>);
 
-/// Of an object; in the order of their names, each name once.
+/// The members of an object, sorted by name, each name once.
 #[derive(Debug, Default)]
 pub(super) struct Members<'a>(pub(super) Box<[Member<'a>]>);
 
@@ -37,7 +37,6 @@ impl<'a> Members<'a> {
 }
 
 impl<'a> Tree<'a> {
-    /// The value that a JSON Pointer leads to.
     pub(super) fn at(&self, pointer: &str) -> Option<&Self> {
         let mut segments = pointer.split('/').skip(1);
         segments.try_fold(self, |tree, segment| match tree {
@@ -74,21 +73,21 @@ impl Serialize for Tree<'_> {
     }
 }
 
-/// What is wrong with a text whatever a schema says.
+/// An error of the text itself, with any schema.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Flaw<'a> {
     pub(super) path: Location,
-    /// As a number is written that would become another one. None: an earlier member of the object has this name.
+    /// The digits of a number that is rounded; `None` for a member with the name of an earlier one.
     pub(super) rounded: Option<&'a str>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Document<'a> {
     pub(super) tree: Tree<'a>,
-    /// The first of them.
+    /// The first flaws, up to a limit.
     pub(super) flaws: Vec<Flaw<'a>>,
     pub(super) flaws_total: u64,
-    /// The bytes of the longest JSON Pointer into it.
+    /// Length in bytes of the longest JSON Pointer into the document.
     pub(super) longest_path: usize,
 }
 
@@ -110,14 +109,14 @@ pub(super) fn read(text: &str) -> Result<Document<'_>, serde_json::Error> {
     })
 }
 
-/// Of the paths of all flaws that are kept.
+/// Length of the paths of kept flaws from which on no more are kept.
 const PATHS_BYTES_MAX: usize = 1 << 20;
 
 struct Reading<'a> {
     path: Vec<LocationSegment<'a>>,
     path_bytes: usize,
     numbers: usize,
-    /// Those that are still to come, each behind how many numbers come before it.
+    /// Rounded numbers that are still to come, each with the number of numbers before it.
     rounded: Peekable<IntoIter<(usize, &'a str)>>,
     document: Document<'a>,
     kept_bytes: usize,
@@ -144,7 +143,7 @@ impl<'a> Reading<'a> {
         self.numbers += 1;
     }
 
-    /// What is read below a segment, which takes so many bytes.
+    /// Reads a value below a path segment of this length.
     fn below<T>(
         &mut self,
         segment: LocationSegment<'a>,
@@ -229,7 +228,7 @@ impl<'a> Visitor<'a> for Reader<'_, 'a> {
             let value = reading.below(LocationSegment::Property(name.clone()), name.len(), read)?;
             members.push((name, value));
         }
-        // Of two with one name the last stays, as with most readers.
+        // Of members with the same name the last is kept, as most readers do.
         members.reverse();
         members.sort_by(|one, other| one.0.cmp(&other.0));
         members.dedup_by(|earlier, last| {
@@ -253,10 +252,10 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_read_as_it_is_written() {
+    fn json_text_is_read_with_the_last_of_duplicate_members() {
         let check = |text: &str, expect: &str| {
-            let told = serde_json::to_string(&document(text).tree).expect("JSON");
-            assert_eq!(told, expect, "{text}");
+            let written = serde_json::to_string(&document(text).tree).expect("JSON");
+            assert_eq!(written, expect, "{text}");
         };
         check("null", "null");
         check(" [1, -2, 1.50, true, \"a\\u00e9\"] ", r#"[1,-2,1.5,true,"aé"]"#);
@@ -266,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_stand_twice_are_told_with_their_path() {
+    fn duplicate_names_are_reported_with_their_path() {
         let check = |text: &str, expect: &[&str]| {
             let document = document(text);
             let paths: Vec<&str> = document.flaws.iter().map(|flaw| flaw.path.as_str()).collect();
@@ -284,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rounded_number_is_told_with_its_path() {
+    fn rounded_number_is_reported_with_its_path() {
         let text = r#"{"a": [1, 18446744073709551617], "b": 18446744073709551617, "c": 3}"#;
         let document = document(text);
         let paths: Vec<&str> = document.flaws.iter().map(|flaw| flaw.path.as_str()).collect();
@@ -292,16 +291,16 @@ mod tests {
     }
 
     #[test]
-    fn a_pointer_leads_to_its_value() {
+    fn json_pointer_resolves_to_its_value() {
         let document = document(r#"{"a/b": [{"~": 7}]}"#);
-        let told = document.tree.at("/a~1b/0/~0").map(serde_json::to_string);
-        assert_eq!(told.expect("there").expect("JSON"), "7");
+        let value = document.tree.at("/a~1b/0/~0").map(serde_json::to_string);
+        assert_eq!(value.expect("there").expect("JSON"), "7");
         assert!(document.tree.at("/a~1b/1").is_none());
         assert!(document.tree.at("").is_some());
     }
 
     #[test]
-    fn the_longest_path_is_measured() {
+    fn longest_path_is_measured() {
         let check = |text: &str, expect: usize| assert_eq!(document(text).longest_path, expect, "{text}");
         check("1", 0);
         check("[]", 0);
@@ -309,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn flaws_are_counted_beyond_those_that_are_kept() {
+    fn flaws_are_counted_beyond_the_kept_ones() {
         let object = format!("{{{}}}", vec!["\"a\":0"; 5001].join(","));
         let document = document(&object);
         assert_eq!((document.flaws.len(), document.flaws_total), (ISSUES_MAX, 5000));

@@ -1,6 +1,6 @@
-//! Node.js is the judge. The programs are those that come with npm.
+//! Compares syntax findings with Node.js, on the programs of npm and on generated ones.
 
-use super::{assert_sound, broken, has, is_required, print, texts, validation};
+use super::{assert_sound, broken, is_installed, is_required, print, texts, validation};
 use ringfence_types::{Issue, Language, Severity};
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,8 @@ use std::{
 
 const FILES_MAX: usize = 1500;
 
-/// One process for all: a list of texts in, a list of verdicts out. A program is sound as a script or as a module.
+/// Judges all programs in one process: reads a list of texts, writes a list of verdicts. A program is valid as a
+/// script or as a module.
 const JUDGE: &str = "
 const vm = require('vm'), {wrap} = require('module');
 const accepts = (make) => { try { make(); return true } catch { return false } };
@@ -36,7 +37,7 @@ fn accepted(codes: &[&str]) -> Vec<bool> {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// `node_modules` beside the program `npm`.
+/// Programs in the `node_modules` directory of `npm`.
 fn programs() -> Option<Vec<(PathBuf, String)>> {
     let found = Command::new("sh")
         .args(["-c", "readlink -f \"$(command -v npm)\""])
@@ -49,18 +50,18 @@ fn programs() -> Option<Vec<(PathBuf, String)>> {
 }
 
 fn programs_or_skip() -> Option<Vec<(PathBuf, String)>> {
-    if !has("node") {
+    if !is_installed("node") {
         return None;
     }
     let programs = programs();
     if programs.is_none() {
         assert!(!is_required("npm"), "RINGFENCE_REQUIRE asks for npm");
-        eprintln!("skipped: there is no npm on this machine, whose programs could be read");
+        eprintln!("skipped: npm is not installed");
     }
     programs
 }
 
-/// What is found of programs that Node.js accepts.
+/// Findings in programs that Node.js accepts.
 #[derive(Default)]
 struct Tally {
     judged: usize,
@@ -96,7 +97,7 @@ impl Tally {
 }
 
 #[test]
-fn no_program_that_node_accepts_is_called_broken() {
+fn programs_accepted_by_node_have_no_syntax_error() {
     let Some(programs) = programs_or_skip() else {
         return;
     };
@@ -133,9 +134,9 @@ fn no_program_that_node_accepts_is_called_broken() {
     );
 }
 
-/// Programs with one sign taken away: what Node.js refuses then is called broken here, or at least not read whole.
+/// Removes one sign from programs; at least 95 % of those that Node.js then refuses have a syntax error here, too.
 #[test]
-fn programs_that_were_broken_on_purpose_are_called_broken() {
+fn programs_broken_on_purpose_have_a_syntax_error() {
     let Some(programs) = programs_or_skip() else {
         return;
     };
@@ -151,19 +152,19 @@ fn programs_that_were_broken_on_purpose_are_called_broken() {
         }
     }
     let all: Vec<&str> = codes.iter().map(String::as_str).collect();
-    let (mut refused, mut told) = (0_u32, 0_u32);
+    let (mut refused, mut reported) = (0_u32, 0_u32);
     for (code, sound) in codes.iter().zip(accepted(&all)) {
         let found = validation(Language::Node, code);
         match sound {
             true => assert_sound(code, &found),
             false => {
                 refused += 1;
-                told += u32::from(broken(&found).is_some());
+                reported += u32::from(broken(&found).is_some());
             }
         }
     }
-    eprintln!("javascript: {told} of {refused} broken programs are called broken");
-    assert!(told * 100 >= refused * 95, "{told} of {refused}");
+    eprintln!("javascript: {reported} of {refused} broken programs have a syntax error");
+    assert!(reported * 100 >= refused * 95, "{reported} of {refused}");
 }
 
 const STATEMENTS: &[&str] = &[
@@ -233,17 +234,17 @@ const PLACES: &[(&str, &str)] = &[
 
 const EVERY: usize = 8;
 
-/// Statements, beside each other and in each of some places: what is called broken is what Node.js refuses.
+/// Checks statements alone and in pairs, in several contexts: exactly those that Node.js refuses have a syntax error.
 #[test]
-fn small_programs_are_judged_as_node_judges_them() {
-    if !has("node") {
+fn small_programs_are_accepted_as_by_node() {
+    if !is_installed("node") {
         return;
     }
     let mut codes = Vec::new();
     for (before, after) in PLACES {
         for (at, first) in STATEMENTS.iter().enumerate() {
             codes.push(format!("{before} {first} {after}"));
-            // Each pair in some of the places.
+            // A part of the pairs, different ones for each statement and context.
             let seconds = STATEMENTS.iter().skip((codes.len() + at) % EVERY).step_by(EVERY);
             codes.extend(seconds.map(|second| format!("{before} {first} {second} {after}")));
         }
@@ -265,8 +266,9 @@ fn small_programs_are_judged_as_node_judges_them() {
     assert!(differences.is_empty(), "{differences:#?}");
 }
 
-/// What is not told: the parser does not see that this `var` meets the other `a`. What is told though Node.js is silent: it forgets
-/// that a static block is strict; the parser takes the function for one that `let` declares anew.
+/// True for known differences. Not reported: the parser does not see that this `var` conflicts with the other `a`.
+/// Reported though Node.js accepts it: Node.js does not treat a static block as strict, and the parser takes the
+/// function for a redeclaration by `let`.
 fn is_known_to_differ(code: &str, found: Option<&Issue>) -> bool {
     match found {
         None => code.contains("catch (a) { var a; }"),

@@ -1,5 +1,5 @@
-//! What is on this machine is read: scripts that bash accepts and modules that Node.js accepts are not called broken, whatever else
-//! is found of them; scripts that were broken on purpose are.
+//! Checks code found on this machine: scripts that bash accepts and modules that Node.js accepts have no syntax error,
+//! with any other findings; scripts broken on purpose have one.
 #![expect(
     clippy::disallowed_methods,
     clippy::unwrap_used,
@@ -22,21 +22,21 @@ use std::{
     process::Command,
 };
 
-/// What is found of code, as the worker is asked.
+/// Returns the validation of code, as the worker does.
 fn validation(language: Language, code: &str) -> Validation {
     let question = Question::Code(CodeQuestion::of(language, Rules::unrestricted()));
     match ringfence_check::answer(&question, code.as_bytes()) {
-        Answer::Code(told) => told.validation,
+        Answer::Code(answer) => answer.validation,
         other => panic!("{other:?}"),
     }
 }
 
-/// Findings that say that the code is broken.
+/// Returns the first syntax error.
 fn broken(found: &Validation) -> Option<&Issue> {
     found.issues.iter().find(|issue| issue.rule.ends_with(".syntax"))
 }
 
-/// Fails if something that its judge accepts is called broken.
+/// Asserts that code accepted by its own interpreter has no syntax error.
 #[track_caller]
 fn assert_sound(name: &str, found: &Validation) {
     let broken = broken(found);
@@ -47,21 +47,21 @@ fn print(name: &str, issue: &Issue) {
     eprintln!("{name}:{}: {} {}", issue.line, issue.rule, issue.message);
 }
 
-/// Is the program there. If not, says so, and fails where it is asked for.
-fn has(program: &str) -> bool {
+/// Returns true if a program is installed; prints that the test is skipped if not, and panics if it is required.
+fn is_installed(program: &str) -> bool {
     let there = Command::new(program)
         .arg("--version")
         .output()
         .is_ok_and(|output| output.status.success());
     if !there {
         assert!(!is_required(program), "RINGFENCE_REQUIRE asks for {program}");
-        eprintln!("skipped: there is no {program} on this machine to judge what is broken");
+        eprintln!("skipped: {program} is not installed");
     }
     there
 }
 
-/// Files below directories with one of the endings, in order, as texts.
-fn texts(roots: &[PathBuf], endings: &[&str], most: usize) -> Vec<(PathBuf, String)> {
+/// Returns the text files below directories with one of the extensions, sorted by path, up to a limit.
+fn texts(roots: &[PathBuf], extensions: &[&str], files_max: usize) -> Vec<(PathBuf, String)> {
     let mut waiting: Vec<PathBuf> = roots.to_vec();
     let mut files = Vec::new();
     while let Some(directory) = waiting.pop() {
@@ -71,23 +71,25 @@ fn texts(roots: &[PathBuf], endings: &[&str], most: usize) -> Vec<(PathBuf, Stri
         for entry in entries.flatten() {
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() => waiting.push(entry.path()),
-                Ok(kind) if kind.is_file() && has_ending(&entry.path(), endings) => files.push(entry.path()),
+                Ok(kind) if kind.is_file() && has_extension(&entry.path(), extensions) => {
+                    files.push(entry.path())
+                }
                 _ => {}
             }
         }
     }
     files.sort();
     let read = |path: PathBuf| fs::read_to_string(&path).ok().map(|text| (path, text));
-    files.into_iter().filter_map(read).take(most).collect()
+    files.into_iter().filter_map(read).take(files_max).collect()
 }
 
-/// Does the operator of this run ask for a capability.
+/// True if `RINGFENCE_REQUIRE` names a capability.
 fn is_required(capability: &str) -> bool {
     let required = std::env::var("RINGFENCE_REQUIRE").unwrap_or_default();
     required.split(',').any(|word| word.trim() == capability)
 }
 
-fn has_ending(path: &Path, endings: &[&str]) -> bool {
+fn has_extension(path: &Path, extensions: &[&str]) -> bool {
     path.extension()
-        .is_some_and(|ending| endings.iter().any(|known| ending == *known))
+        .is_some_and(|extension| extensions.iter().any(|known| extension == *known))
 }

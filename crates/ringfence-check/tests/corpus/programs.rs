@@ -1,4 +1,4 @@
-//! Programs in files: ordinary ones give no warning, hostile ones an error or a warning, by the rule that their first line names.
+//! Programs in files: ordinary ones give no warning; hostile ones give the findings that their line `expect:` names.
 
 use super::validation;
 use ringfence_types::{Language, Severity};
@@ -48,7 +48,7 @@ fn ordinary_programs_give_no_warning() {
 }
 
 #[test]
-fn hostile_programs_are_told_by_the_rule_that_they_name() {
+fn hostile_programs_match_their_expected_rules() {
     let mut count = 0;
     for directory in ["javascript/hostile", "shell/hostile"] {
         for (path, code) in files(directory) {

@@ -1,11 +1,11 @@
-//! False alarms and broken fixes, measured on code that is known to be good: the interpreter's own standard library. What the
-//! interpreter compiles is accepted and what it refuses is refused, nothing of it is changed by auto-fix, and how often each
-//! rule holds is pinned in `tests/corpus/`. `RINGFENCE_BLESS=1` pins anew; `RINGFENCE_REQUIRE=corpus` makes it a failure when
-//! the interpreter at hand is not one of those that are pinned.
+//! False positives and broken fixes, measured on code known to be good: the interpreter's own standard library. A
+//! module is accepted if and only if the interpreter compiles it, auto-fix changes only the modules in [`LACKING`],
+//! and the hits of each rule are pinned in `tests/corpus/`. `RINGFENCE_BLESS=1` writes the pinned file; with
+//! `RINGFENCE_REQUIRE=corpus` the test fails if python3 is missing or its library is not a pinned one.
 #![expect(
     clippy::disallowed_methods,
     clippy::unwrap_used,
-    reason = "a test asks the interpreter, and the environment for what it must not leave out; what fails is the test"
+    reason = "a test runs the interpreter, reads its environment, and fails by panicking"
 )]
 
 use ringfence_check::{Answer, CodeAnswer, CodeQuestion, Question, answer};
@@ -20,19 +20,19 @@ use std::{
     time::Instant,
 };
 
-/// Modules about which the parser and the interpreter disagree, and why.
+/// Modules on which the parser and the interpreter disagree, with the reasons.
 const EXCEPTIONS: &[(&str, &str)] = &[
     (
         "test/tokenizedata/bad_coding.py",
-        "it names an encoding that is none; what is checked is text, whatever it says of itself",
+        "it declares an unknown encoding; the code that is checked is UTF-8 text in any case",
     ),
     (
         "test/tokenizedata/bad_coding2.py",
-        "it names another encoding than its byte order mark; what is checked is text, whatever it says of itself",
+        "it declares another encoding than its byte-order mark; the code that is checked is UTF-8 text in any case",
     ),
 ];
 
-/// Modules that truly lack an import: whoever gets to that line has a NameError. What is added to them, and where it is missing.
+/// Modules that really lack an import, so that a run of the line raises NameError: path, added statement and place.
 const LACKING: &[(&str, &str, &str)] = &[
     (
         "distutils/tests/test_versionpredicate.py",
@@ -51,8 +51,9 @@ const LACKING: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// What the interpreter says about its own library. `compile` and not `ast.parse`, because what cannot be compiled cannot run.
-const ASK: &str = r#"
+/// Compiles the interpreter's own library. `compile` and not `ast.parse`, because code that does not compile does not
+/// run.
+const COMPILE_LIBRARY: &str = r#"
 import json, os, sys, sysconfig, warnings
 warnings.simplefilter("ignore")
 root = sysconfig.get_path("stdlib")
@@ -96,16 +97,16 @@ impl Module {
     }
 }
 
-/// What was found of all modules.
+/// Results for all modules.
 #[derive(Default)]
 struct Found {
     modules: usize,
     lines: u64,
     not_text: BTreeSet<String>,
-    /// Accepted, and the interpreter refuses it; or refused, and the interpreter accepts it; with who says what.
+    /// Modules accepted here and refused by the interpreter, or the reverse, with both verdicts.
     disputed: BTreeMap<String, String>,
     changed: Vec<String>,
-    /// Of modules that are no tests.
+    /// Number of modules that are not tests, whose lines and hits are pinned.
     pinned_modules: usize,
     pinned_lines: u64,
     hits: BTreeMap<String, u64>,
@@ -129,12 +130,12 @@ impl Found {
     fn read(&mut self, library: &Library, module: &Module) {
         let code = std::fs::read(library.root.join(&module.path)).unwrap();
         self.modules += 1;
-        let Answer::Code(told) = answer(&question(library), &code) else {
+        let Answer::Code(answer) = answer(&question(library), &code) else {
             assert!(std::str::from_utf8(&code).is_err(), "{} is text", module.path);
             self.not_text.insert(module.path.clone());
             return;
         };
-        let CodeAnswer { validation, patches } = *told;
+        let CodeAnswer { validation, patches } = *answer;
         self.lines += u64::from(validation.analysis.line_count);
         let error = validation
             .issues
@@ -187,23 +188,25 @@ fn question(library: &Library) -> Question {
 }
 
 fn library() -> Option<Library> {
-    let asked = Command::new("python3").args(["-I", "-c", ASK]).output();
-    match asked {
-        Ok(told) if told.status.success() => Some(serde_json::from_slice(&told.stdout).unwrap()),
-        Ok(told) => panic!(
-            "python3 cannot say what it has: {}",
-            String::from_utf8_lossy(&told.stderr)
+    let output = Command::new("python3")
+        .args(["-I", "-c", COMPILE_LIBRARY])
+        .output();
+    match output {
+        Ok(output) if output.status.success() => Some(serde_json::from_slice(&output.stdout).unwrap()),
+        Ok(output) => panic!(
+            "python3 cannot compile its library: {}",
+            String::from_utf8_lossy(&output.stderr)
         ),
         Err(problem) => {
-            left_out(&format!("there is no python3: {problem}"));
+            skip(&format!("there is no python3: {problem}"));
             None
         }
     }
 }
 
-/// Loudly, or a failure where it is required.
-fn left_out(what: &str) {
-    eprintln!("LEFT OUT: {what}");
+/// Prints that a part is skipped; panics if it is required.
+fn skip(what: &str) {
+    eprintln!("SKIPPED: {what}");
     let required = std::env::var("RINGFENCE_REQUIRE").unwrap_or_default();
     assert!(
         !required.split(',').any(|name| name == "corpus"),
@@ -211,7 +214,7 @@ fn left_out(what: &str) {
     );
 }
 
-/// Every module, on as many processors as there are, each with the stack of a worker.
+/// Checks every module, in one thread per processor, each with the stack of a worker.
 fn read_all(library: &Library) -> Found {
     let next = AtomicUsize::new(0);
     let read = || {
@@ -238,7 +241,7 @@ fn read_all(library: &Library) -> Found {
 }
 
 #[test]
-fn the_standard_library_is_read_as_the_interpreter_reads_it_and_never_changed() {
+fn standard_library_is_accepted_as_by_the_interpreter_and_unchanged() {
     let Some(library) = library() else { return };
     let started = Instant::now();
     let found = read_all(&library);
@@ -250,7 +253,7 @@ fn the_standard_library_is_read_as_the_interpreter_reads_it_and_never_changed() 
         found.not_text.len(),
         found.hits.values().sum::<u64>()
     );
-    // A distribution may leave the tests out, but not the library.
+    // A distribution may omit the tests, but not the library.
     assert!(
         found.pinned_modules > 300 && found.pinned_lines > 100_000,
         "{} modules",
@@ -264,7 +267,7 @@ fn the_standard_library_is_read_as_the_interpreter_reads_it_and_never_changed() 
         let there = library.modules.iter().any(|module| module.path == *name);
         assert!(
             !there || found.disputed.contains_key(*name),
-            "{name} is no exception any more: {reason}"
+            "{name} is no longer an exception: {reason}"
         );
     }
     compare(&library, &found);
@@ -281,11 +284,11 @@ fn compare(library: &Library, found: &Found) {
     let same_library = pinned.lines().take(4).eq(new.lines().take(4));
     if !same_library {
         let has: Vec<&str> = pinned.lines().skip(1).take(3).collect();
-        return left_out(&format!(
+        return skip(&format!(
             "hits of rules are not pinned for python {major}.{minor}.{patch} with {} modules and {} lines (pinned: {has:?}); \
              only what holds for all versions was checked",
             found.pinned_modules, found.pinned_lines
         ));
     }
-    assert_eq!(pinned, new, "RINGFENCE_BLESS=1 pins anew");
+    assert_eq!(pinned, new, "RINGFENCE_BLESS=1 writes the new file");
 }

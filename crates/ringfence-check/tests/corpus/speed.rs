@@ -1,15 +1,15 @@
-//! How much processor time reading takes: held against a bound where the compiler optimises, and in proportion to the
-//! text in every build.
+//! Processor time of checks: below a bound in optimised builds, and in proportion to the length of the text in every
+//! build.
 
 use super::{processor_time::processor_time, validation};
 use ringfence_types::Language;
 use std::time::Duration;
 
 const ROUNDS: usize = 7;
-/// Ten times the text takes at most so many times as long.
+/// Maximum growth of the time for ten times the text.
 const GROWTH_MAX: u32 = 20;
 
-/// Functions as people write them, about a dozen lines each.
+/// Typical functions of about a dozen lines each.
 fn javascript(lines: usize) -> String {
     let one = |n: usize| {
         format!(
@@ -32,12 +32,13 @@ fn shell(lines: usize) -> String {
     (0..lines.div_ceil(13)).map(one).collect()
 }
 
-/// The best of some rounds: others use the caches, too, which is why the bounds are wide; the bench has the figures.
+/// The shortest of several rounds. The bounds are wide because other processes share the caches; the benchmark has
+/// exact figures.
 fn best(language: Language, code: &str) -> Duration {
     let once = || {
         let started = processor_time();
         let found = validation(language, code);
-        // A text that no rule has seen takes no time.
+        // A text refused as unparsed would be fast, but has a finding.
         assert!(found.issues.is_empty(), "{:?}", found.issues);
         processor_time() - started
     };
@@ -45,7 +46,7 @@ fn best(language: Language, code: &str) -> Duration {
 }
 
 #[test]
-fn scripts_are_read_in_a_moment() {
+fn scripts_are_read_within_the_time_bound() {
     for (language, make) in [
         (Language::Node, javascript as fn(usize) -> String),
         (Language::Typescript, javascript),

@@ -1,8 +1,9 @@
-//! Programs that are put together from pieces: names of modules where no import is missing, and uses of names that are.
+//! Programs composed of pieces: mentions of module names that need no import, and uses of names whose import is
+//! missing.
 
 use proptest::{prelude::*, sample};
 
-/// Names of which everybody knows the import, beside those that are used below.
+/// Names with a well-known import, besides those in [`USES`].
 const NAMES: &[&str] = &[
     "Any",
     "Optional",
@@ -19,7 +20,7 @@ const NAMES: &[&str] = &[
     "glob",
 ];
 
-/// Places in which `NAME` is no name without a meaning. `N` is a number of its own, so that pieces do not meet.
+/// Pieces in which `NAME` needs no import. `N` is replaced by the number of the piece, so that pieces do not conflict.
 const MENTIONS: &[&str] = &[
     "sN = 'NAME.dumps(1)'",
     "sN = \"\"\"\nimport NAME\nNAME.loads()\n\"\"\"",
@@ -66,7 +67,7 @@ const MENTIONS: &[&str] = &[
     "def zN():\n    NAME: NAME\n    print('never evaluated')\nzN()",
 ];
 
-/// Uses of names without their imports, with what they are: each prints the same every time.
+/// Names, and uses of them without their import; each prints the same in every run.
 const USES: &[(&str, &str)] = &[
     ("json", "print(json.dumps({'a': [1, 2]}))"),
     ("math", "print(math.sqrt(2), f'{math.pi:.3f}')"),
@@ -147,7 +148,7 @@ const USES: &[(&str, &str)] = &[
     ("logging", "print(logging.getLevelName(20))"),
 ];
 
-/// What stands before a program.
+/// Beginnings of programs.
 const HEADS: &[&str] = &[
     "",
     "",
@@ -165,16 +166,16 @@ const HEADS: &[&str] = &[
     "x0 = 1; ",
 ];
 
-/// A program, and the names whose imports it misses.
+/// A program, and the names whose imports are missing.
 #[derive(Clone, Debug)]
-pub struct LackingProgram {
+pub struct IncompleteProgram {
     pub code: String,
     pub missing: Vec<&'static str>,
 }
 
-/// A piece with its own number and name.
+/// Fills in the number and the name of a piece.
 fn filled(piece: &str, name: &str, number: usize) -> String {
-    // The name is put in last, so that no letter of it is taken for a placeholder.
+    // The name is inserted last, so that no letter of it is taken for a placeholder.
     let mut filled = String::new();
     let mut rest = piece;
     while let Some(at) = rest.find("NAME") {
@@ -218,8 +219,8 @@ pub fn mentioning() -> impl Strategy<Value = String> {
     })
 }
 
-/// Programs that use a name without having it there, and bind it somewhere else.
-pub fn settled() -> impl Strategy<Value = (String, &'static str)> {
+/// Programs that use a name in one scope and bind it in another.
+pub fn bound_elsewhere() -> impl Strategy<Value = (String, &'static str)> {
     let binds = |piece: &&str| {
         let binding = ["def", "lambda", "for NAME", "class CN"];
         binding.iter().any(|word| piece.contains(word))
@@ -241,7 +242,7 @@ pub fn settled() -> impl Strategy<Value = (String, &'static str)> {
     })
 }
 
-/// Where a use stands.
+/// The code around a use.
 #[derive(Clone, Copy, Debug)]
 enum Around {
     Module,
@@ -284,8 +285,8 @@ fn placed(used: &str, around: Around, number: usize) -> String {
     }
 }
 
-/// Programs that miss imports.
-pub fn lacking() -> impl Strategy<Value = LackingProgram> {
+/// Programs with missing imports.
+pub fn missing_imports() -> impl Strategy<Value = IncompleteProgram> {
     let used = proptest::collection::vec((sample::select(USES), sample::select(AROUND)), 1..4);
     let mentioned = proptest::collection::vec(mention(), 0..4);
     (
@@ -314,7 +315,7 @@ pub fn lacking() -> impl Strategy<Value = LackingProgram> {
             let turns = usize::try_from(order % 7).unwrap_or(0) % pieces.len();
             pieces.rotate_left(turns);
             let mut code = pieces.concat();
-            // After a semicolon only a simple statement can stand.
+            // Only a simple statement can follow a semicolon.
             let head = match head.strip_suffix("; ") {
                 Some(_) => format!("{head}print(0)\n"),
                 None => head.to_owned(),
@@ -323,6 +324,6 @@ pub fn lacking() -> impl Strategy<Value = LackingProgram> {
             if windows {
                 code = code.replace('\n', "\r\n");
             }
-            LackingProgram { code, missing }
+            IncompleteProgram { code, missing }
         })
 }

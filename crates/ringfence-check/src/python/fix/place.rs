@@ -1,14 +1,14 @@
-//! Where imports are put into a text, and the proof that nothing else of it changed.
+//! Inserts imports into code, and verifies that no other code changes.
 
 use ruff_python_ast::{ModModule, Stmt, token::TokenKind};
 use ruff_python_parser::{Parsed, parse_module};
 use ruff_text_size::Ranged;
 
-/// The interpreter looks for an encoding in so many lines.
+/// Number of lines in which the interpreter looks for an encoding.
 const CODING_LINES: usize = 2;
 
-/// The code with the statements, each on its own line: after what must stand first (a byte order mark, `#!`, the
-/// encoding, the docstring, `from __future__`). None: they cannot be put there without changing something else.
+/// Returns the code with the statements, each on its own line if possible, after the parts that must come first (a byte
+/// order mark, `#!`, the encoding, the docstring, `from __future__`); `None` if that would change other code.
 pub(super) fn insert(code: &str, parsed: &Parsed<ModModule>, statements: &[&str]) -> Option<String> {
     let first = first_movable(parsed.suite());
     let (offset, ends) = match first.checked_sub(1).and_then(|last| parsed.suite().get(last)) {
@@ -26,17 +26,17 @@ pub(super) fn insert(code: &str, parsed: &Parsed<ModModule>, statements: &[&str]
     changes_nothing_else(code, parsed.suite(), &fixed, first, statements).then_some(fixed)
 }
 
-/// What separates what is inserted from what is there.
+/// Separators around the inserted statements.
 enum Ends {
-    /// A line end after each statement: it is put at the beginning of a line.
+    /// A line end after each statement, at the beginning of a line.
     After,
-    /// A line end before all of them, too: what stands before shares its line with what follows.
+    /// A line end also before all of them, between two statements on one line.
     Around,
-    /// The line cannot be broken there.
+    /// Semicolons, where the line cannot be broken.
     Semicolons,
 }
 
-/// How many statements must stay first: the docstring, and directives to the compiler.
+/// Returns the number of statements that must stay first: the docstring, and directives to the compiler.
 fn first_movable(body: &[Stmt]) -> usize {
     let documents =
         |statement: &Stmt| matches!(statement, Stmt::Expr(text) if text.value.is_string_literal_expr());
@@ -48,7 +48,7 @@ fn first_movable(body: &[Stmt]) -> usize {
     docstring + body.iter().skip(docstring).take_while(directs).count()
 }
 
-/// Behind `#!`, a line that names an encoding, and a first paragraph of comments that an empty line ends.
+/// Returns the offset after `#!`, an encoding line, and a first paragraph of comments that ends with an empty line.
 fn after_header(code: &str) -> usize {
     let start = code.len() - code.trim_start_matches('\u{feff}').len();
     let (mut end, mut offset, mut is_heading) = (start, start, true);
@@ -70,7 +70,7 @@ fn after_header(code: &str) -> usize {
     end
 }
 
-/// Behind the line of a statement, or between two statements on one line.
+/// Returns the offset after the line of a statement, or between two statements on one line.
 fn after_statement(
     code: &str,
     parsed: &Parsed<ModModule>,
@@ -93,7 +93,7 @@ fn after_statement(
     Some((offset, ends))
 }
 
-/// As the first line ends, so do all that are added.
+/// Returns the line end of the first line, which the added lines use too.
 fn line_end_of(code: &str) -> &'static str {
     match code.find(['\n', '\r']).and_then(|at| code.get(at..)) {
         Some(rest) if rest.starts_with("\r\n") => "\r\n",
@@ -102,7 +102,7 @@ fn line_end_of(code: &str) -> &'static str {
     }
 }
 
-/// Read again, the code is what it was, but for the statements.
+/// True if the fixed code, parsed again, is the original code plus the statements.
 fn changes_nothing_else(code: &str, before: &[Stmt], fixed: &str, first: usize, statements: &[&str]) -> bool {
     let Ok(parsed) = parse_module(fixed) else {
         return false;
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn imports_stand_after_what_must_be_first() {
+    fn imports_follow_the_parts_that_must_be_first() {
         for (code, expected) in [
             ("x", "@x"),
             ("\n\nx\n", "@\n\nx\n"),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn statements_that_share_a_line_are_parted() {
+    fn statements_on_one_line_are_split() {
         assert_eq!(inserted("'doc'; x"), "'doc'; \nimport a\nimport b\nx");
         assert_eq!(
             inserted("from __future__ import a; print(1)\n"),
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_read_the_same_is_dropped() {
+    fn fix_that_changes_other_code_is_dropped() {
         let code = "x = 1\n";
         let before = parse_module(code).unwrap();
         let same = |fixed: &str| changes_nothing_else(code, before.suite(), fixed, 0, &["import a"]);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_high_tree_needs_no_stack() {
+    fn insertion_into_a_high_tree_needs_no_stack() {
         let code = format!("x = {}\n", vec!["1"; 9000].join(" + "));
         assert_eq!(inserted(&code), format!("import a\nimport b\n{code}"));
     }

@@ -1,4 +1,4 @@
-//! What is added, where, and what keeps it from being added.
+//! Tests of the added imports, and of the conditions that prevent them.
 
 use super::*;
 use ringfence_types::Profile;
@@ -7,39 +7,38 @@ use ruff_python_parser::parse_module;
 fn question(profile: Profile) -> CodeQuestion {
     CodeQuestion {
         auto_fix: true,
-        ..crate::python::tests::asked(profile)
+        ..crate::python::tests::question(profile)
     }
 }
 
-fn missing(code: &str, asked: &CodeQuestion) -> Missing {
+fn missing(code: &str, question: &CodeQuestion) -> Missing {
     let parsed = parse_module(code).unwrap();
     let names = Names::of(parsed.syntax());
-    look(code, &parsed, &names, asked)
+    find_missing(code, &parsed, &names, question)
 }
 
-/// What is added, and for which names there is a finding.
-fn found(code: &str, asked: &CodeQuestion) -> (Vec<String>, Vec<String>) {
-    let missing = missing(code, asked);
+/// Returns the added imports and the names with a finding.
+fn found(code: &str, question: &CodeQuestion) -> (Vec<String>, Vec<String>) {
+    let missing = missing(code, question);
     let patches = missing.fix.map(|fix| fix.patches).unwrap_or_default();
-    let told = missing.findings.iter();
+    let findings = missing.findings.iter();
     (
         patches.into_iter().map(|patch| patch.statement).collect(),
-        told.map(|finding| code[finding.range.clone()].to_owned())
-            .collect(),
+        findings.map(|one| code[one.range.clone()].to_owned()).collect(),
     )
 }
 
 #[test]
-fn imports_are_added_and_names_told_as_the_table_says() {
+fn imports_are_added_and_names_reported_as_in_the_table() {
     for (_, code, expect) in crate::python::tests::cases(include_str!("tests.txt")) {
-        let (added, told) = found(&code, &question(Profile::Unrestricted));
-        let found = format!("{} | {}", added.join("; "), told.join("; "));
+        let (added, reported) = found(&code, &question(Profile::Unrestricted));
+        let found = format!("{} | {}", added.join("; "), reported.join("; "));
         assert_eq!(found.trim(), expect, "{code}");
     }
 }
 
 #[test]
-fn what_somebody_may_catch_is_left_alone_and_told() {
+fn name_whose_error_may_be_caught_is_reported_and_not_imported() {
     for caught in [
         "",
         " Exception",
@@ -59,9 +58,9 @@ fn what_somebody_may_catch_is_left_alone_and_told() {
             "print(np.zeros(1))",
         ] {
             let code = format!("{start}z = []\ntry:\n    {body}\nexcept{caught}:\n    print('none')\n");
-            let (added, told) = found(&code, &question(Profile::Unrestricted));
+            let (added, reported) = found(&code, &question(Profile::Unrestricted));
             assert_eq!(added, <[String; 0]>::default(), "{code}");
-            assert!(!told.is_empty(), "{code}");
+            assert!(!reported.is_empty(), "{code}");
         }
     }
     for caught in [
@@ -77,26 +76,26 @@ fn what_somebody_may_catch_is_left_alone_and_told() {
             "import socket, urllib.error\nfrom subprocess import CalledProcessError\nclass Mine(Exception): pass\n\
              try:\n    json.dumps({{}})\nexcept{caught}:\n    print('none')\n"
         );
-        let (added, told) = found(&code, &question(Profile::Unrestricted));
+        let (added, reported) = found(&code, &question(Profile::Unrestricted));
         assert_eq!(
-            (added, told),
+            (added, reported),
             (vec!["import json".to_owned()], Vec::new()),
             "{code}"
         );
     }
-    let told = missing(
+    let reported = missing(
         "try:\n    np.zeros(3)\nexcept Exception:\n    pass",
         &question(Profile::Unrestricted),
     );
-    assert!(told.fix.is_none());
+    assert!(reported.fix.is_none());
     assert_eq!(
-        told.findings[0].hint.as_deref(),
+        reported.findings[0].hint.as_deref(),
         Some("Add `import numpy as np`.")
     );
 }
 
 #[test]
-fn a_package_is_not_added_where_the_program_may_do_without_it() {
+fn package_is_not_added_where_the_program_may_work_without_it() {
     for code in [
         "USE_PLOT = False\nif USE_PLOT: plt.plot()",
         "x = 1\ny = x or np.zeros(1)",
@@ -139,9 +138,9 @@ fn a_package_is_not_added_where_the_program_may_do_without_it() {
         "if 0:\n    class A(np.ndarray): pass",
         "if 0:\n    def f(): return np.zeros(3)\n    f()",
     ] {
-        let (added, told) = found(code, &question(Profile::Unrestricted));
+        let (added, reported) = found(code, &question(Profile::Unrestricted));
         assert_eq!(added, <[String; 0]>::default(), "{code}");
-        assert_eq!(told.len(), 1, "{code}");
+        assert_eq!(reported.len(), 1, "{code}");
         let hint = missing(code, &question(Profile::Unrestricted)).findings[0]
             .hint
             .clone();
@@ -150,7 +149,7 @@ fn a_package_is_not_added_where_the_program_may_do_without_it() {
 }
 
 #[test]
-fn a_package_is_added_where_the_program_fails_without_it() {
+fn package_is_added_where_the_program_fails_without_it() {
     for code in [
         "np.zeros(1)",
         "x = np.zeros(1) or 1",
@@ -171,14 +170,14 @@ fn a_package_is_added_where_the_program_fails_without_it() {
         "if 0: np.zeros(1)\nnp.ones(1)",
         "if __name__ == '__main__':\n    np.zeros(1)",
     ] {
-        let (added, told) = found(code, &question(Profile::Unrestricted));
+        let (added, reported) = found(code, &question(Profile::Unrestricted));
         assert_eq!(added, ["import numpy as np"], "{code}");
-        assert!(told.is_empty(), "{code}");
+        assert!(reported.is_empty(), "{code}");
     }
 }
 
 #[test]
-fn imports_that_the_profile_does_not_have_are_named_and_not_added() {
+fn imports_outside_the_profile_are_suggested_and_not_added() {
     for (profile, code, statements, names) in [
         (
             Profile::Basic,
@@ -213,9 +212,9 @@ fn imports_that_the_profile_does_not_have_are_named_and_not_added() {
             &[],
         ),
     ] {
-        let (added, told) = found(code, &question(profile));
+        let (added, reported) = found(code, &question(profile));
         assert_eq!(
-            (added.as_slice(), told.as_slice()),
+            (added.as_slice(), reported.as_slice()),
             (
                 &statements.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>()[..],
                 &names.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>()[..]
@@ -223,29 +222,27 @@ fn imports_that_the_profile_does_not_have_are_named_and_not_added() {
             "{code}"
         );
     }
-    let told = missing("os.getcwd()", &question(Profile::Basic)).findings;
-    assert!(
-        told[0].hint.as_deref().unwrap().contains("profile does not have"),
-        "{told:?}"
-    );
+    let missing = missing("os.getcwd()", &question(Profile::Basic));
+    let hint = missing.findings[0].hint.as_deref().unwrap();
+    assert!(hint.contains("profile does not have"), "{hint}");
 }
 
 #[test]
-fn without_the_fix_the_finding_names_the_import() {
-    let mut asked = question(Profile::Unrestricted);
-    asked.auto_fix = false;
+fn hint_names_the_import_if_fixes_are_off() {
+    let mut question = question(Profile::Unrestricted);
+    question.auto_fix = false;
     let missing = missing(
         "json.dumps(1)\ndef f(): return re.split, re.match, nothing",
-        &asked,
+        &question,
     );
     assert!(missing.fix.is_none());
-    let told: Vec<_> = missing
+    let reported: Vec<_> = missing
         .findings
         .iter()
         .map(|finding| (finding.what.as_str(), finding.severity, finding.hint.as_deref()))
         .collect();
     assert_eq!(
-        told,
+        reported,
         [
             (
                 "`json` is not defined",
@@ -263,19 +260,19 @@ fn without_the_fix_the_finding_names_the_import() {
 }
 
 #[test]
-fn the_operators_names_are_added_and_local_modules_are_not() {
-    let mut asked = question(Profile::Unrestricted);
-    asked
+fn operators_imports_are_added_and_local_modules_are_not() {
+    let mut question = question(Profile::Unrestricted);
+    question
         .known_imports
         .insert("acme".to_owned(), "from acme.core import acme".to_owned());
-    asked.local_modules.insert("random".to_owned());
-    let (added, told) = found("acme(1)\nrandom.randint(1, 2)\n", &asked);
+    question.local_modules.insert("random".to_owned());
+    let (added, reported) = found("acme(1)\nrandom.randint(1, 2)\n", &question);
     assert_eq!(added, ["from acme.core import acme"]);
-    assert_eq!(told, ["random"]);
+    assert_eq!(reported, ["random"]);
 }
 
 #[test]
-fn deep_code_is_read_without_a_stack() {
+fn deep_code_is_read_without_recursion() {
     let read = || {
         let sum = format!("print({})\n", vec!["json.x"; 3000].join(" + "));
         let chain = format!("json{}\n", ".a()".repeat(1000));
@@ -293,10 +290,10 @@ fn deep_code_is_read_without_a_stack() {
 }
 
 #[test]
-fn a_call_of_a_session_may_use_names_of_those_before() {
-    let mut asked = question(Profile::Unrestricted);
-    asked.is_fragment = true;
-    let checked = crate::python::check("table.head()\njson.dumps(total)\n", &asked);
+fn session_call_may_use_names_of_earlier_calls() {
+    let mut question = question(Profile::Unrestricted);
+    question.is_fragment = true;
+    let checked = crate::python::check("table.head()\njson.dumps(total)\n", &question);
     assert!(checked.findings.is_empty(), "{:?}", checked.findings);
     let statements: Vec<String> = checked
         .fix

@@ -1,9 +1,8 @@
-//! One walk over a module: which scopes there are, what is bound and what is read in each. Meanwhile it asks what the
-//! compiler refuses.
+//! One walk over a module that collects its scopes, the names bound and read in each, and the errors of the compiler.
 
 use super::{
-    Binding, Circumstances, Declared, Kind, MODULE, NameRead, Names, Resolution, Runs, Scope, ScopeKind,
-    Star, Watch,
+    Binding, Catcher, Declared, Kind, MODULE, Mode, NameRead, Names, ReadContext, Resolution, Scope,
+    ScopeKind, Star,
 };
 use crate::{
     lists::LISTS,
@@ -29,7 +28,7 @@ pub(super) struct Binder<'a> {
     pub(super) future_annotations: bool,
     pub(super) refused: RefCell<Vec<Finding>>,
     checker: SemanticSyntaxChecker,
-    /// By `nonlocal`, from the scope where it stands.
+    /// Bindings by `nonlocal`, with the scope of the statement.
     nonlocals: Vec<(usize, &'a str, Kind<'a>)>,
     may_have_ended: bool,
 }
@@ -37,11 +36,11 @@ pub(super) struct Binder<'a> {
 #[derive(Clone, Copy, Default)]
 pub(super) struct Position {
     pub(super) scope: usize,
-    /// Loops around, in the same scope.
+    /// Number of enclosing loops in the same scope.
     pub(super) loops: u32,
-    around: Circumstances,
-    /// What is bound may not be, even where it runs.
-    unsure: bool,
+    context: ReadContext,
+    /// A binding may not take place, even if the scope runs.
+    uncertain: bool,
     end: u32,
 }
 
@@ -66,7 +65,7 @@ impl<'a> Binder<'a> {
         (binder.names, binder.refused.into_inner())
     }
 
-    /// Enters a scope; gives the position outside.
+    /// Enters a scope and returns the position outside.
     fn enter(&mut self, kind: ScopeKind, body: &'a [Stmt]) -> Position {
         let mut declared = Declarations(HashMap::new());
         declared.visit_body(body);
@@ -78,7 +77,7 @@ impl<'a> Binder<'a> {
         let inside = Position {
             scope: self.names.scopes.len() - 1,
             loops: 0,
-            unsure: false,
+            uncertain: false,
             ..self.at
         };
         std::mem::replace(&mut self.at, inside)
@@ -94,11 +93,11 @@ impl<'a> Binder<'a> {
         self.compile(|checker, context| checker.visit_expr(expr, context));
     }
 
-    /// What may be left out.
+    /// Walks code that may not run.
     fn conditional(&mut self, walk: impl FnOnce(&mut Self)) {
         let around = self.at;
-        self.at.around.conditional = true;
-        self.at.unsure = true;
+        self.at.context.conditional = true;
+        self.at.uncertain = true;
         walk(self);
         self.at = around;
     }
@@ -109,18 +108,18 @@ impl<'a> Binder<'a> {
         }
     }
 
-    fn watch(&mut self, watch: Watch<'a>) {
-        self.names.watches.push((watch, self.at.around.watch));
-        self.at.around.watch = self.names.watches.len();
+    fn add_catcher(&mut self, catcher: Catcher<'a>) {
+        self.names.catchers.push((catcher, self.at.context.catcher));
+        self.at.context.catcher = self.names.catchers.len();
     }
 
     fn bind_name(&mut self, name: &'a str, kind: Kind<'a>) {
-        let sure = Some(self.at.end).filter(|_| !self.at.unsure);
-        self.bind_in(self.at.scope, name, kind, sure);
+        let from = Some(self.at.end).filter(|_| !self.at.uncertain);
+        self.bind_in(self.at.scope, name, kind, from);
     }
 
-    /// By a statement of that scope. None: in a function around it, which is known at the end.
-    fn bind_in(&mut self, scope: usize, name: &'a str, kind: Kind<'a>, sure: Option<u32>) -> Option<usize> {
+    /// Binds a name by a statement of a scope; `None` for a `nonlocal` name, whose binding is found after the walk.
+    fn bind_in(&mut self, scope: usize, name: &'a str, kind: Kind<'a>, from: Option<u32>) -> Option<usize> {
         let scope = match self.names.scopes[scope].declared.get(name) {
             Some((Declared::Global, _)) => MODULE,
             Some((Declared::Nonlocal, _)) => {
@@ -129,20 +128,20 @@ impl<'a> Binder<'a> {
             }
             None => scope,
         };
-        Some(self.bind_at(scope, name, kind, sure))
+        Some(self.bind_at(scope, name, kind, from))
     }
 
-    fn bind_at(&mut self, scope: usize, name: &'a str, kind: Kind<'a>, sure: Option<u32>) -> usize {
+    fn bind_at(&mut self, scope: usize, name: &'a str, kind: Kind<'a>, from: Option<u32>) -> usize {
         let next = self.names.bindings.len();
         let id = *self.names.index.entry((scope, name)).or_insert(next);
         if id == next {
             self.names.bindings.push(Binding {
                 scope,
-                sure,
+                certain_from: from,
                 ..Binding::default()
             });
         }
-        self.names.bindings[id].join(kind, sure);
+        self.names.bindings[id].join(kind, from);
         id
     }
 
@@ -153,7 +152,7 @@ impl<'a> Binder<'a> {
     }
 
     fn mention(&mut self, name: &str) {
-        self.names.binds_by_text |= LISTS.namespaces.contains(&name);
+        self.names.has_dynamic_bindings |= LISTS.namespaces.contains(&name);
         self.may_have_ended |= LISTS.ending.contains(&name);
     }
 
@@ -164,26 +163,26 @@ impl<'a> Binder<'a> {
             ExprContext::Del => self.delete(word),
             ExprContext::Invalid => {}
             ExprContext::Load => {
-                let at = Circumstances {
-                    conditional: self.at.around.conditional || self.may_have_ended,
-                    ..self.at.around
+                let context = ReadContext {
+                    conditional: self.at.context.conditional || self.may_have_ended,
+                    ..self.at.context
                 };
                 self.names.reads.push(NameRead {
                     name: word,
                     range: name.range,
                     scope: self.at.scope,
                     whole,
-                    at,
+                    context,
                     resolution: Resolution::Unresolved,
-                    otherwise: None,
+                    fallback: None,
                 });
-                self.names.expects_name_errors |= word == "NameError";
+                self.names.reads_name_error |= word == "NameError";
                 self.mention(word);
             }
         }
     }
 
-    /// From the innermost part outwards: `a`, `a.b`, `a.b()`.
+    /// Walks a spine from the innermost part outwards: `a`, `a.b`, `a.b()`.
     fn spine(&mut self, expr: &'a Expr) {
         for part in spine_of(expr).iter().copied() {
             match part {
@@ -204,7 +203,7 @@ impl<'a> Binder<'a> {
         }
     }
 
-    /// `target = value`, by which a name may be followed to what it is.
+    /// Binds the names of `target = value` to their values, so that a name can be followed to its value.
     fn assign(&mut self, target: &'a Expr, value: &'a Expr) {
         let elements = |expr: &'a Expr| match expr {
             Expr::Tuple(tuple) => Some(tuple.elts.as_slice()),
@@ -230,9 +229,9 @@ impl<'a> Binder<'a> {
 
     fn decorators(&mut self, decorators: &'a [ast::Decorator]) {
         for decorator in decorators {
-            self.at.around.decorates = decorator.expression.is_name_expr();
+            self.at.context.is_decorator = decorator.expression.is_name_expr();
             self.visit_expr(&decorator.expression);
-            self.at.around.decorates = false;
+            self.at.context.is_decorator = false;
         }
     }
 
@@ -248,11 +247,11 @@ impl<'a> Binder<'a> {
         }
         let kind = ScopeKind::Function(function.is_async);
         self.enter(kind, &function.body);
-        self.at.around.conditional = true;
+        self.at.context.conditional = true;
         self.parameters(&function.parameters);
         self.visit_body(&function.body);
         self.at = outside;
-        // The body runs when it is called, and it cannot be called before it is bound.
+        // The body runs when the function is called, which is not possible before it is bound.
         if let (Some(first), []) = (function.body.first(), function.decorator_list.as_slice()) {
             self.at.end = first.start().to_u32();
         }
@@ -296,7 +295,7 @@ impl<'a> Binder<'a> {
             self.defaults(parameters);
         }
         let outside = self.enter(ScopeKind::Lambda, &[]);
-        self.at.around.conditional = true;
+        self.at.context.conditional = true;
         if let Some(parameters) = &lambda.parameters {
             self.parameters(parameters);
         }
@@ -304,14 +303,14 @@ impl<'a> Binder<'a> {
         self.at = outside;
     }
 
-    /// The first iterator is evaluated outside.
-    fn comprehension(&mut self, of: &'a [Comprehension], elements: [Option<&'a Expr>; 2], runs: Runs) {
+    /// Walks a comprehension. The first iterator is evaluated outside.
+    fn comprehension(&mut self, of: &'a [Comprehension], elements: [Option<&'a Expr>; 2], mode: Mode) {
         self.exprs(of.iter().take(1).map(|generator| &generator.iter));
-        let runs = match of.iter().any(|generator| generator.is_async) {
-            true if runs == Runs::Now => Runs::Async,
-            _ => runs,
+        let mode = match of.iter().any(|generator| generator.is_async) {
+            true if mode == Mode::Sync => Mode::Async,
+            _ => mode,
         };
-        let outside = self.enter(ScopeKind::Comprehension(runs), &[]);
+        let outside = self.enter(ScopeKind::Comprehension(mode), &[]);
         self.conditional(|binder| {
             for (at, generator) in of.iter().enumerate() {
                 binder.visit_expr(&generator.target);
@@ -323,14 +322,14 @@ impl<'a> Binder<'a> {
         self.at = outside;
     }
 
-    /// The first is evaluated, the others may be.
+    /// Walks expressions of which only the first is certainly evaluated.
     fn first_of(&mut self, exprs: impl IntoIterator<Item = &'a Expr>) {
         let mut exprs = exprs.into_iter();
         self.exprs(exprs.next());
         self.conditional(|binder| binder.exprs(exprs));
     }
 
-    /// `(x := value)` binds in the function around the comprehension.
+    /// Walks `(x := value)`, which binds in the scope around the comprehension.
     fn named(&mut self, named: &'a ast::ExprNamed) {
         self.visit_expr(&named.value);
         let Expr::Name(target) = named.target.as_ref() else {
@@ -379,7 +378,7 @@ impl<'a> Binder<'a> {
             stmt,
             Stmt::If(_) | Stmt::For(_) | Stmt::While(_) | Stmt::Match(_) | Stmt::With(_) | Stmt::Try(_)
         );
-        self.at.unsure |= is_compound;
+        self.at.uncertain |= is_compound;
         match stmt {
             Stmt::If(branch) => {
                 self.visit_expr(&branch.test);
@@ -410,7 +409,7 @@ impl<'a> Binder<'a> {
                 for item in &with.items {
                     self.visit_with_item(item);
                     if let Expr::Call(manager) = &item.context_expr {
-                        self.watch(watch_of(manager));
+                        self.add_catcher(catcher_of(manager));
                     }
                 }
                 self.visit_body(&with.body);
@@ -434,12 +433,12 @@ impl<'a> Binder<'a> {
                 Some(Expr::Tuple(several)) => several.elts.as_slice(),
                 one => one.map(std::slice::from_ref).unwrap_or_default(),
             };
-            self.at.around.conditional = true;
-            self.watch(Watch::Handler(types));
+            self.at.context.conditional = true;
+            self.add_catcher(Catcher::Handler(types));
         }
         let ends = |last: &Stmt| matches!(last, Stmt::Return(_) | Stmt::Break(_) | Stmt::Continue(_));
         if attempt.finalbody.iter().any(ends) {
-            self.watch(Watch::Return);
+            self.add_catcher(Catcher::Return);
         }
         self.visit_body(&attempt.body);
         self.at = outside;
@@ -454,14 +453,14 @@ impl<'a> Binder<'a> {
 
     fn annotated(&mut self, assign: &'a ast::StmtAnnAssign) {
         self.exprs(assign.value.as_deref());
-        let around = self.at.around;
-        self.at.around.never |= matches!(self.names.scopes[self.at.scope].kind, ScopeKind::Function(_));
+        let around = self.at.context;
+        self.at.context.skipped |= matches!(self.names.scopes[self.at.scope].kind, ScopeKind::Function(_));
         self.visit_annotation(&assign.annotation);
-        self.at.around = around;
+        self.at.context = around;
         match &assign.value {
             Some(value) => self.assign(&assign.target, value),
             None => {
-                self.at.unsure = true;
+                self.at.uncertain = true;
                 self.visit_expr(&assign.target);
             }
         }
@@ -470,7 +469,7 @@ impl<'a> Binder<'a> {
     fn import(&mut self, alias: &'a Alias) {
         let module = alias.name.as_str();
         let root = module.split('.').next().unwrap_or(module);
-        self.names.binds_by_text |= matches!(root, "builtins" | "__main__");
+        self.names.has_dynamic_bindings |= matches!(root, "builtins" | "__main__");
         match &alias.asname {
             Some(name) => self.bind_name(name.as_str(), Kind::Import(module, None)),
             None => self.bind_name(root, Kind::Import(root, None)),
@@ -479,7 +478,7 @@ impl<'a> Binder<'a> {
 
     fn import_from(&mut self, import: &'a ast::StmtImportFrom) {
         let module = import.module.as_deref().unwrap_or_default();
-        self.names.binds_by_text |= matches!(module, "builtins" | "__main__");
+        self.names.has_dynamic_bindings |= matches!(module, "builtins" | "__main__");
         let end = import.end().to_u32();
         for alias in &import.names {
             let name = alias.name.as_str();
@@ -487,7 +486,7 @@ impl<'a> Binder<'a> {
             let bound = alias.asname.as_ref().unwrap_or(&alias.name).as_str();
             match (name, import.level) {
                 ("*", 0) => self.names.stars.push(Star { module, end }),
-                ("*", _) => self.names.binds_by_text = true,
+                ("*", _) => self.names.has_dynamic_bindings = true,
                 (_, 0) => self.bind_name(bound, Kind::Import(module, Some(name))),
                 _ => self.bind_name(bound, Kind::Other),
             }
@@ -504,11 +503,11 @@ impl<'a> Visitor<'a> for Binder<'a> {
         self.at = around;
     }
 
-    /// Since Python 3.14 annotations are evaluated when somebody asks for them.
+    /// Since Python 3.14 annotations are evaluated when they are first read.
     fn visit_annotation(&mut self, expr: &'a Expr) {
         let around = self.at;
-        self.at.around.never |= self.future_annotations;
-        self.at.around.conditional = true;
+        self.at.context.skipped |= self.future_annotations;
+        self.at.context.conditional = true;
         self.visit_expr(expr);
         self.at = around;
     }
@@ -529,12 +528,12 @@ impl<'a> Visitor<'a> for Binder<'a> {
                 self.visit_expr(&compare.left);
                 self.first_of(&compare.comparators);
             }
-            Expr::ListComp(of) => self.comprehension(&of.generators, [Some(&of.elt), None], Runs::Now),
-            Expr::SetComp(of) => self.comprehension(&of.generators, [Some(&of.elt), None], Runs::Now),
-            Expr::Generator(of) => self.comprehension(&of.generators, [Some(&of.elt), None], Runs::Later),
+            Expr::ListComp(of) => self.comprehension(&of.generators, [Some(&of.elt), None], Mode::Sync),
+            Expr::SetComp(of) => self.comprehension(&of.generators, [Some(&of.elt), None], Mode::Sync),
+            Expr::Generator(of) => self.comprehension(&of.generators, [Some(&of.elt), None], Mode::Generator),
             Expr::DictComp(of) => {
                 let elements = [of.key.as_deref(), Some(&*of.value)];
-                self.comprehension(&of.generators, elements, Runs::Now);
+                self.comprehension(&of.generators, elements, Mode::Sync);
             }
             _ => visitor::walk_expr(self, expr),
         }
@@ -562,7 +561,7 @@ impl<'a> Visitor<'a> for Binder<'a> {
     }
 }
 
-/// `global` and `nonlocal` of a body, but not of functions and classes in it.
+/// Names declared by `global` and `nonlocal` in a body, but not in functions and classes inside it.
 struct Declarations<'a>(HashMap<&'a str, (Declared, TextRange)>);
 
 impl<'a> StatementVisitor<'a> for Declarations<'a> {
@@ -579,7 +578,6 @@ impl<'a> StatementVisitor<'a> for Declarations<'a> {
     }
 }
 
-/// The name that a pattern itself binds.
 pub(crate) fn name_of_pattern(pattern: &Pattern) -> Option<&Identifier> {
     match pattern {
         Pattern::MatchAs(pattern) => pattern.name.as_ref(),
@@ -589,18 +587,18 @@ pub(crate) fn name_of_pattern(pattern: &Pattern) -> Option<&Identifier> {
     }
 }
 
-fn watch_of(manager: &ast::ExprCall) -> Watch<'_> {
+fn catcher_of(manager: &ast::ExprCall) -> Catcher<'_> {
     let name = match manager.func.as_ref() {
         Expr::Attribute(attribute) => attribute.attr.as_str(),
         func => func.as_name_expr().map_or("", |name| name.id.as_str()),
     };
     match LISTS.swallowing.contains(&name) {
-        true => Watch::Handler(&manager.arguments.args),
-        false => Watch::Manager(&manager.func),
+        true => Catcher::Handler(&manager.arguments.args),
+        false => Catcher::Manager(&manager.func),
     }
 }
 
-/// `__name__ == '__main__'`, which is so whenever a program runs.
+/// True for `__name__ == '__main__'`, which holds whenever a program runs.
 fn is_main(test: &Expr) -> bool {
     let Expr::Compare(compare) = test else {
         return false;

@@ -1,6 +1,6 @@
-//! What the compiler's checks ask about the place at which the walk is.
+//! The context that the compiler's checks need at the current position of the walk.
 
-use super::{Binding, Declared, Kind, MODULE, Runs, ScopeKind, bind::Binder};
+use super::{Binding, Declared, Kind, MODULE, Mode, ScopeKind, bind::Binder};
 use crate::python::syntax::finding;
 use ruff_python_ast::PythonVersion;
 use ruff_python_parser::semantic_errors::{
@@ -10,7 +10,7 @@ use ruff_python_parser::semantic_errors::{
 use ruff_text_size::TextRange;
 
 impl Binder<'_> {
-    /// The scopes around, from the innermost to the module; type parameters do not count.
+    /// Returns the kinds of the scopes around, from the innermost to the module, without type parameters.
     fn kinds(&self) -> impl Iterator<Item = ScopeKind> {
         let around = self.names.around(self.at.scope).chain([MODULE]);
         let kinds = around.map(|at| self.names.scopes[at].kind);
@@ -51,16 +51,16 @@ impl SemanticSyntaxContext for Binder<'_> {
         }
     }
 
-    /// Found at the end of the walk.
+    /// A missing binding is found at the end of the walk.
     fn has_nonlocal_binding(&self, _name: &str) -> bool {
         true
     }
 
-    /// The driver compiles a module so that it may await at its top (`PyCF_ALLOW_TOP_LEVEL_AWAIT`).
+    /// The driver compiles a module so that its top level may await (`PyCF_ALLOW_TOP_LEVEL_AWAIT`).
     fn in_async_context(&self) -> bool {
         let mut decided = self.kinds().filter_map(|kind| match kind {
             ScopeKind::Function(is_async) => Some(is_async),
-            ScopeKind::Module | ScopeKind::Comprehension(Runs::Later) => Some(true),
+            ScopeKind::Module | ScopeKind::Comprehension(Mode::Generator) => Some(true),
             ScopeKind::Lambda | ScopeKind::Class => Some(false),
             ScopeKind::Comprehension(_) | ScopeKind::TypeParameters => None,
         });
@@ -78,7 +78,7 @@ impl SemanticSyntaxContext for Binder<'_> {
     fn in_sync_comprehension(&self) -> bool {
         let is_comprehension = |kind: &ScopeKind| matches!(kind, ScopeKind::Comprehension(_));
         let mut comprehensions = self.kinds().take_while(is_comprehension);
-        comprehensions.any(|kind| kind == ScopeKind::Comprehension(Runs::Now))
+        comprehensions.any(|kind| kind == ScopeKind::Comprehension(Mode::Sync))
     }
 
     fn in_class_body_comprehension(&self) -> bool {
@@ -94,7 +94,7 @@ impl SemanticSyntaxContext for Binder<'_> {
     }
 
     fn in_generator_context(&self) -> bool {
-        matches!(self.kind(), ScopeKind::Comprehension(Runs::Later))
+        matches!(self.kind(), ScopeKind::Comprehension(Mode::Generator))
     }
 
     fn in_notebook(&self) -> bool {
@@ -102,7 +102,7 @@ impl SemanticSyntaxContext for Binder<'_> {
     }
 
     fn report_semantic_error(&self, error: SemanticSyntaxError) {
-        // A finding says already that `await` stands outside of an asynchronous function.
+        // Another finding already reports `await` outside of an asynchronous function.
         if error.kind != SemanticSyntaxErrorKind::YieldOutsideFunction(YieldOutsideFunctionKind::Await) {
             let refused = finding(error.range, error.to_string());
             self.refused.borrow_mut().push(refused);

@@ -1,4 +1,4 @@
-//! What names mean, held against the interpreter's own rules.
+//! Tests of name resolution against the interpreter's own rules.
 
 use super::*;
 use crate::python::tests::cases;
@@ -19,19 +19,19 @@ impl<'a> Names<'a> {
 }
 
 #[test]
-fn names_are_resolved_as_the_compiler_resolves_them() {
+fn names_resolve_as_in_the_compiler() {
     for (_, code, expect) in cases(include_str!("tests.txt")) {
         assert_eq!(unresolved(&code).join(", "), expect, "{code}");
     }
 }
 
 #[test]
-fn what_binds_out_of_sight_is_known() {
+fn invisible_bindings_are_detected() {
     let check = |code: &str, star: bool, text: bool| {
         let parsed = parse_module(code).unwrap();
         let names = Names::of(parsed.syntax());
         assert_eq!(
-            (!names.stars.is_empty(), names.binds_by_text),
+            (!names.stars.is_empty(), names.has_dynamic_bindings),
             (star, text),
             "{code}"
         );
@@ -46,12 +46,12 @@ fn what_binds_out_of_sight_is_known() {
 }
 
 #[test]
-fn a_builtin_that_may_not_be_bound_yet_is_told() {
+fn possibly_unshadowed_builtin_is_kept() {
     let check = |code: &str, builtin: bool| {
         let parsed = parse_module(code).unwrap();
         let names = Names::of(parsed.syntax());
         let last = names.reads.iter().rfind(|read| read.name == "eval").unwrap();
-        let may_be = last.resolution == Resolution::Builtin || last.otherwise == Some(Resolution::Builtin);
+        let may_be = last.resolution == Resolution::Builtin || last.fallback == Some(Resolution::Builtin);
         assert_eq!(may_be, builtin, "{code}");
     };
     check("eval", true);

@@ -1,10 +1,10 @@
-//! What expressions denote.
+//! Tests of what expressions denote.
 
 use super::*;
 use ruff_python_ast::Stmt;
 use ruff_python_parser::parse_module;
 
-/// What the last expression of a text denotes.
+/// Returns what the last expression of the code denotes.
 fn meaning(code: &str) -> String {
     let parsed = parse_module(code).unwrap();
     let names = Names::of(parsed.syntax());
@@ -25,7 +25,7 @@ fn check(code: &str, expect: &str) {
 }
 
 #[test]
-fn aliases_lead_to_what_they_are() {
+fn aliases_resolve_to_their_values() {
     check("import os as o\no.system", "os.system");
     check("from os import system as s\ns", "os.system");
     check("import os.path\nos.path.join", "os.path.join");
@@ -52,7 +52,7 @@ fn aliases_lead_to_what_they_are() {
 }
 
 #[test]
-fn ways_around_a_name_lead_to_it() {
+fn indirect_accesses_resolve_to_the_name() {
     check("import os\ngetattr(os, 'system')", "os.system");
     check("__import__('os').system", "os.system");
     check("__import__('os.path').system", "os.system");
@@ -78,7 +78,7 @@ fn ways_around_a_name_lead_to_it() {
 }
 
 #[test]
-fn only_texts_that_are_written_out_are_known() {
+fn only_string_literals_are_known() {
     check("'a' 'c'", "'ac'");
     check("'\\x6f\\163' '\\N{LATIN SMALL LETTER A}'", "'osa'");
     check("x = 'a'\nx", "'a'");
@@ -98,7 +98,7 @@ fn only_texts_that_are_written_out_are_known() {
 }
 
 #[test]
-fn long_ways_are_given_up() {
+fn long_chains_of_names_are_not_followed() {
     let chain: String = (0..1000).map(|at| format!("x{at} = x{}\n", at + 1)).collect();
     let code = format!("{chain}x1000 = 'a'\nx0");
     let parsed = parse_module(&code).unwrap();

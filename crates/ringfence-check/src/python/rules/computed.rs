@@ -1,5 +1,5 @@
-//! Texts that are computed from constants alone: `'so'[::-1]`, `'o' + 's'`, `b'b3M='.decode()`. Nothing computes them
-//! here; one where a name or a path is asked for is hidden, and is refused where the plain one would be.
+//! Strings that are computed from constants alone: `'so'[::-1]`, `'o' + 's'`, `b'b3M='.decode()`. They are not
+//! evaluated here; such a string in place of a name or a path is hidden, and is refused where the plain one would be.
 
 use super::Walk;
 use crate::lists::LISTS;
@@ -12,21 +12,21 @@ use ruff_python_ast::{
     visitor::{self, Visitor},
 };
 
-/// Parts of an expression that are looked at.
+/// Maximum number of parts of an expression examined.
 const PARTS_MAX: u32 = 1000;
 const DECODERS: &[&str] = &["base64", "binascii", "codecs", "zlib"];
 
 impl<'a> Walk<'a, '_, '_> {
-    /// Whether a text is computed, and everything needed for it is in the program.
+    /// True if a string is computed, and everything needed for it is in the program.
     pub(super) fn is_computed(&self, expr: &'a Expr) -> bool {
-        let mut look = Computed {
+        let mut computed = Computed {
             walk: self,
             parts: PARTS_MAX,
             has_text: false,
             is_constant: true,
         };
-        look.visit_expr(expr);
-        look.is_constant && look.has_text && look.parts < PARTS_MAX - 1
+        computed.visit_expr(expr);
+        computed.is_constant && computed.has_text && computed.parts < PARTS_MAX - 1
     }
 }
 

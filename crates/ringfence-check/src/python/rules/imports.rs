@@ -1,5 +1,4 @@
-//! Which modules a profile lets a program reach, whichever way it goes: by an import, by a text, or as an attribute of
-//! another module.
+//! The modules that a profile allows a program to reach: by an import, a string, or as an attribute of another module.
 
 use crate::{
     CodeQuestion,
@@ -13,34 +12,34 @@ use ruff_python_ast::StmtImportFrom;
 use ruff_text_size::TextRange;
 use std::collections::BTreeSet;
 
-/// What a list of modules says of one.
+/// Result of looking up a module in the list of allowed modules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Allowed {
     Yes,
-    /// Something below it is, so that it may stand on the way there.
-    OnTheWay,
+    /// Only a module below it is allowed, so that it may occur in that module's path.
+    AsParent,
     No,
 }
 
 pub(super) struct Imports<'q> {
-    asked: &'q CodeQuestion,
-    /// With the local ones; none: all there are.
+    question: &'q CodeQuestion,
+    /// Allowed modules, with the local ones; `None` for all modules.
     names: Option<BTreeSet<&'q str>>,
 }
 
 impl<'q> Imports<'q> {
-    pub(super) fn of(asked: &'q CodeQuestion) -> Self {
-        let local = asked.local_modules.iter().map(String::as_str);
-        let imports = asked.rules.imports.as_ref();
+    pub(super) fn of(question: &'q CodeQuestion) -> Self {
+        let local = question.local_modules.iter().map(String::as_str);
+        let imports = question.rules.imports.as_ref();
         let names = imports.map(|set| set.iter().map(ModuleName::as_str).chain(local).collect());
-        Self { asked, names }
+        Self { question, names }
     }
 
     pub(super) fn are_restricted(&self) -> bool {
         self.names.is_some()
     }
 
-    /// Whether a module may be imported, or something of it be used: `os.path.join` under `os.path`.
+    /// Looks up a module or a name in it: `os.path.join` is allowed by `os.path`.
     pub(super) fn allow(&self, path: &str) -> Allowed {
         let Some(names) = &self.names else {
             return Allowed::Yes;
@@ -52,36 +51,34 @@ impl<'q> Imports<'q> {
         let below = format!("{path}.");
         let next = names.range(below.as_str()..).next();
         if next.is_some_and(|name| name.starts_with(&below)) {
-            return Allowed::OnTheWay;
+            return Allowed::AsParent;
         }
-        match self.may_be_own(path) {
+        match self.may_be_workspace_file(path) {
             true => Allowed::Yes,
             false => Allowed::No,
         }
     }
 
-    /// Whether it can be a file beside the code.
-    fn may_be_own(&self, path: &str) -> bool {
+    fn may_be_workspace_file(&self, path: &str) -> bool {
         let root = path.split('.').next().unwrap_or(path);
         let is_known = profile::is_standard(root) || Profile::ALL.iter().any(|profile| has(*profile, root));
-        self.asked.has_workspace && !root.is_empty() && !is_known
+        self.question.has_workspace && !root.is_empty() && !is_known
     }
 
     pub(super) fn is_local(&self, module: &str) -> bool {
         let root = module.split('.').next().unwrap_or(module);
-        let local = &self.asked.local_modules;
+        let local = &self.question.local_modules;
         self.names.is_none() || local.contains(root) || local.contains(module)
     }
 
-    /// Whether it is one of the modules that come with the code, by their list.
+    /// True if the path begins with a module in the list of those that come with the code.
     pub(super) fn is_own(&self, path: &str) -> bool {
         let root = path.split(['.', '(']).next().unwrap_or(path);
-        self.asked.local_modules.contains(root)
+        self.question.local_modules.contains(root)
     }
 
-    /// A module that is not allowed.
     pub(super) fn refused(&self, rule: &'static Rule, path: &str, what: String, range: TextRange) -> Finding {
-        let what = match self.asked.rules.profile {
+        let what = match self.question.rules.profile {
             Profile::Unrestricted => not_listed(&what),
             profile => format!("{what} under the profile `{}`", profile.as_str()),
         };
@@ -89,7 +86,7 @@ impl<'q> Imports<'q> {
         finding.with_hint(self.hint(module_of(path)))
     }
 
-    /// `from .a import b`.
+    /// Returns the finding for `from .a import b`.
     pub(super) fn relative(written: &str, import: &StmtImportFrom) -> Finding {
         let hint = match (&import.module, import.names.as_slice()) {
             (Some(module), _) => format!("Name the module without the dots: `from {module} import ...`."),
@@ -102,7 +99,7 @@ impl<'q> Imports<'q> {
     }
 
     fn hint(&self, module: &str) -> String {
-        if self.asked.rules.profile == Profile::Unrestricted {
+        if self.question.rules.profile == Profile::Unrestricted {
             return format!("Where it is needed, add `{module}` to `allowed_imports`.");
         }
         let restricts = |known: &&Profile| **known != Profile::Unrestricted;
@@ -110,7 +107,7 @@ impl<'q> Imports<'q> {
         let owner = restricting.find(|profile| has(**profile, module));
         let add = format!("`allowed_imports: [\"{module}\"]`");
         match owner {
-            Some(profile) if *profile != self.asked.rules.profile => {
+            Some(profile) if *profile != self.question.rules.profile => {
                 let profile = profile.as_str();
                 format!("The profile `{profile}` has `{module}`; or add it alone by {add}.")
             }
@@ -119,7 +116,7 @@ impl<'q> Imports<'q> {
     }
 }
 
-/// What is said where there is a list and no profile.
+/// Returns the text for a list without a profile.
 fn not_listed(what: &str) -> String {
     let what = what.strip_suffix(", which is not allowed").unwrap_or(what);
     match what.ends_with("is imported") {
@@ -128,7 +125,7 @@ fn not_listed(what: &str) -> String {
     }
 }
 
-/// The module that has to be allowed for something in it: `os` for `os.environ`.
+/// Returns the module that has to be allowed for a path: `os` for `os.environ`.
 fn module_of(path: &str) -> &str {
     let root = path.split('.').next().unwrap_or(path);
     let is_module = profile::is_standard(root) && !LISTS.packages.contains(&root);
@@ -147,21 +144,21 @@ fn has(profile: Profile, module: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::python::tests::asked;
+    use crate::python::tests::question;
 
     #[test]
-    fn a_module_brings_what_lies_below_it_and_not_what_lies_above() {
-        let mut asked = asked(Profile::Filesystem);
-        asked.local_modules = BTreeSet::from(["mine".to_owned()]);
-        let imports = Imports::of(&asked);
+    fn allowed_module_includes_its_submodules_and_not_its_parent() {
+        let mut question = question(Profile::Filesystem);
+        question.local_modules = BTreeSet::from(["mine".to_owned()]);
+        let imports = Imports::of(&question);
         let check = |path: &str, expect: Allowed| assert_eq!(imports.allow(path), expect, "{path}");
         check("json", Allowed::Yes);
         check("json.decoder", Allowed::Yes);
         check("os.path", Allowed::Yes);
         check("os.path.join", Allowed::Yes);
-        check("os", Allowed::OnTheWay);
+        check("os", Allowed::AsParent);
         check("os.system", Allowed::No);
-        check("xml.etree", Allowed::OnTheWay);
+        check("xml.etree", Allowed::AsParent);
         check("sys", Allowed::No);
         check("jsonx", Allowed::No);
         check("mine", Allowed::Yes);
@@ -170,10 +167,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nobodys_may_be_a_file_of_the_workspace() {
-        let mut asked = asked(Profile::Basic);
-        asked.has_workspace = true;
-        let imports = Imports::of(&asked);
+    fn unknown_module_may_be_a_file_of_the_workspace() {
+        let mut question = question(Profile::Basic);
+        question.has_workspace = true;
+        let imports = Imports::of(&question);
         let check = |path: &str, expect: Allowed| assert_eq!(imports.allow(path), expect, "{path}");
         check("helper", Allowed::Yes);
         check("helper.part", Allowed::Yes);

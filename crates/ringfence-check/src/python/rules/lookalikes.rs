@@ -1,17 +1,17 @@
-//! Letters that are not what they look like: Cyrillic and Greek ones in the place of Latin ones (Unicode TR 39).
+//! Confusable letters: Cyrillic and Greek letters in place of Latin ones (Unicode TR 39).
 
 use crate::{lists::LISTS, python::profile::is_standard};
 
-/// The same letter to the eye.
+/// Letters that look the same.
 const SAME: [&str; 2] = [
     "аеорсухѕіјһԁԛԝӏАВЕКМНОРСТХЅІЈҮԌԚԜοΑΒΕΖΗΙΚΜΝΟΡΤΥΧ",
     "aeopcyxsijhdqwlABEKMHOPCTXSIJYGQWoABEZHIKMNOPTYX",
 ];
 
-/// Letters of formulas, which only mislead in a word that everybody knows.
+/// Letters of formulas, which are misleading only in a well-known word.
 const SIMILAR: [&str; 2] = ["αγικνρτυχ", "ayikvptux"];
 
-/// A name that reads as another: how it reads.
+/// Returns the name as it reads, if it reads as a different one.
 pub(super) fn reads_as(name: &str) -> Option<String> {
     if name.is_ascii() {
         return None;
@@ -20,10 +20,10 @@ pub(super) fn reads_as(name: &str) -> Option<String> {
     let is_latin = |letter: char| letter.is_ascii_alphabetic() || ('\u{c0}'..='\u{24f}').contains(&letter);
     let has_latin = name.chars().any(is_latin);
     let misleads = |word: &str| {
-        let looks = word.chars().filter(|letter| same(*letter) != *letter).count();
+        let confusable = word.chars().filter(|letter| same(*letter) != *letter).count();
         let is_mixed = word.chars().any(is_latin);
-        let is_whole = looks == word.chars().count() && (has_latin || looks > 1);
-        looks > 0 && (is_mixed || is_whole)
+        let is_whole = confusable == word.chars().count() && (has_latin || confusable > 1);
+        confusable > 0 && (is_mixed || is_whole)
     };
     let mut words = name.split(|letter: char| letter == '_' || letter.is_numeric());
     if (has_latin || plain.is_ascii()) && words.any(misleads) {
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_read_as_others_are_known() {
+    fn misleading_names_are_detected() {
         for (name, plain) in [
             ("рrint", "print"),
             ("оs", "os"),

@@ -1,4 +1,4 @@
-//! Private names of the library: which are documented, which lead far, and which mean something to its classes.
+//! Private names of libraries, and paths that lead into a library.
 
 use super::attributes::is_dunder;
 use crate::{
@@ -6,31 +6,29 @@ use crate::{
     python::profile::{BASIC, DATA_SCIENCE, NETWORK, is_standard},
 };
 
-/// Whether only the library has a use for a name.
-pub(super) fn leads_far(name: &str) -> bool {
+/// True for a private name that always counts as the standard library's.
+pub(super) fn is_std_private(name: &str) -> bool {
     name.starts_with('_') && LISTS.far_private.contains(&name)
 }
 
-/// Whether a thing, by its path from a module, is a library's. What a call gives may be the program's:
-/// `copy.copy(self)`.
+/// True if a path leads to a part of a library. The result of a call may be the program's: `copy.copy(self)`.
 pub(super) fn is_of_a_library(path: &str) -> bool {
     !path.contains('(') && is_from_a_library(path)
 }
 
-/// The same, or what a call of it gives.
+/// The same, including the results of calls.
 pub(super) fn is_from_a_library(path: &str) -> bool {
     let root = path.split(['.', '(']).next().unwrap_or(path);
     let of = |names: &[&str]| names.iter().any(|name| name.split('.').next() == Some(root));
     is_standard(root) || of(DATA_SCIENCE) || of(NETWORK)
 }
 
-/// Whether it is of a module that `strict` has.
+/// True if a path leads to a part of a module that `strict` has.
 pub(super) fn is_of_a_basic_module(path: &str) -> bool {
     !path.contains('(') && BASIC.iter().any(|module| is_within(path, module))
 }
 
-/// A name with an underscore before it, other than `_`, `__x__`, the fields `_1` of a named tuple and what is
-/// documented.
+/// True for a name with a leading underscore but `_`, `__x__`, the field `_1` of a named tuple and documented names.
 pub(super) fn is_private(name: &str) -> bool {
     let Some(rest) = name.strip_prefix('_') else {
         return false;
@@ -45,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_private_name_has_an_underscore_and_is_not_documented() {
+    fn private_name_has_an_underscore_and_is_not_documented() {
         let check = |name: &str, expect: bool| assert_eq!(is_private(name), expect, "{name}");
         check("_x", true);
         check("__x", true);
@@ -60,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_of_the_library_is_told_from_the_programs_own() {
+    fn library_modules_are_distinguished_from_the_programs_own() {
         let check = |path: &str, expect: bool| assert_eq!(is_of_a_library(path), expect, "{path}");
         check("uuid", true);
         check("random.Random", true);

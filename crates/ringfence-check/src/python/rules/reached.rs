@@ -1,8 +1,8 @@
-//! Modules that the profile does not have: imported, or reached as an attribute, by a text or by a star import.
+//! Modules that the profile does not have: imported, or reached as an attribute, by a string or by a star import.
 
 use super::{
     Step, Walk,
-    attributes::Of,
+    attributes::Access,
     imports::{Allowed, Imports},
 };
 use crate::{
@@ -16,11 +16,11 @@ use ruff_text_size::{Ranged, TextRange};
 impl<'a> Walk<'a, '_, '_> {
     fn refuse_module(&mut self, rule: &'static Rule, path: &str, range: TextRange, what: String) {
         let finding = self.imports.refused(rule, path, what, range);
-        self.told.push(finding);
+        self.findings.push(finding);
     }
 
-    /// A module that is not allowed, reached without importing it.
-    pub(super) fn module_reached(&mut self, range: TextRange, path: &str) {
+    /// Reports a module that is not allowed and is reached without importing it.
+    pub(super) fn report_reached_module(&mut self, range: TextRange, path: &str) {
         let written = self.quote(range);
         let what = match written == path {
             true => format!("`{path}` is reached as an attribute"),
@@ -29,30 +29,29 @@ impl<'a> Walk<'a, '_, '_> {
         self.refuse_module(&MODULE_ATTRIBUTE, path, range, what);
     }
 
-    /// A name that denotes something by its way from a module.
-    pub(super) fn name_reaches(&mut self, name: &'a ExprName, path: &str, next: Option<&Expr>) {
+    pub(super) fn check_name_path(&mut self, name: &'a ExprName, path: &str, next: Option<&Expr>) {
         let is_way = next.is_some_and(Expr::is_attribute_expr);
         let reached = match self.imports.allow(path) {
             Allowed::Yes => false,
-            Allowed::OnTheWay => !is_way,
+            Allowed::AsParent => !is_way,
             // `sys` after `from json.tool import *`.
-            Allowed::No => self.resolver.is_of_star(name),
+            Allowed::No => self.resolver.is_from_star(name),
         };
         if reached {
-            self.module_reached(name.range, path);
+            self.report_reached_module(name.range, path);
         }
     }
 
-    pub(super) fn part_reaches(&mut self, step: &Step<'a, '_>, path: &str, told: &mut Option<&'static str>) {
-        let known = *told == Some(MODULE_ATTRIBUTE.id) || path.starts_with("builtins.");
+    pub(super) fn check_part(&mut self, step: &Step<'a, '_>, path: &str, rule: &mut Option<&'static str>) {
+        let known = *rule == Some(MODULE_ATTRIBUTE.id) || path.starts_with("builtins.");
         if known || path.contains('(') {
             return;
         }
         let reached = match self.imports.allow(path) {
             Allowed::Yes => false,
-            Allowed::OnTheWay => !step.next.is_some_and(Expr::is_attribute_expr),
-            // What is not allowed was told where it was imported or reached.
-            Allowed::No => match step.of {
+            Allowed::AsParent => !step.next.is_some_and(Expr::is_attribute_expr),
+            // A module that is not allowed is already reported where it is imported or reached.
+            Allowed::No => match step.left_meaning {
                 Meaning::Path(left) if !left.contains('(') => self.imports.allow(left) != Allowed::No,
                 _ => true,
             },
@@ -60,8 +59,8 @@ impl<'a> Walk<'a, '_, '_> {
         if !reached {
             return;
         }
-        *told = Some(MODULE_ATTRIBUTE.id);
-        let by_text = match step.of {
+        *rule = Some(MODULE_ATTRIBUTE.id);
+        let by_text = match step.left_meaning {
             Meaning::Builtin(name) => *name == "__import__",
             Meaning::Path(path) => path.starts_with("importlib."),
             _ => false,
@@ -71,7 +70,7 @@ impl<'a> Walk<'a, '_, '_> {
                 let what = format!("`{}` imports `{path}`", self.quote(step.part.range()));
                 self.refuse_module(&IMPORT, path, step.part.range(), what);
             }
-            false => self.module_reached(step.part.range(), path),
+            false => self.report_reached_module(step.part.range(), path),
         }
     }
 
@@ -94,7 +93,7 @@ impl<'a> Walk<'a, '_, '_> {
             });
             if !local {
                 let written = self.quote(import.range);
-                self.told.push(Imports::relative(&written, import));
+                self.findings.push(Imports::relative(&written, import));
             }
             return;
         }
@@ -111,16 +110,16 @@ impl<'a> Walk<'a, '_, '_> {
         let name = alias.name.as_str();
         let of = Meaning::path(module);
         if module != "__future__" {
-            self.read_by_name(&alias.name, ExprContext::Load, Of::Anything);
+            self.check_attribute(&alias.name, ExprContext::Load, Access::Other);
             self.private_attribute(name, &of, alias.name.range());
         }
         if name == "*" {
             let what = format!("everything of `{module}` is imported");
             if let Some((group, known)) = table::in_module(module) {
                 let what = format!("{what}, and `{known}` {}", group.does);
-                self.say(group.rule, group.weight, alias.range, what);
+                self.report(group.rule, group.weight, alias.range, what);
             }
-            if allowed == Allowed::OnTheWay {
+            if allowed == Allowed::AsParent {
                 self.refuse_module(&IMPORT, module, alias.range, what);
             }
             return;

@@ -1,9 +1,9 @@
-//! What the profile `strict` alone forbids: ways to any attribute that no name in the text shows. What is not written
-//! out, or not seen to be the program's own, is refused.
+//! Rules of the profile `strict` alone, against access to an attribute without its name in the code. A name that is not
+//! a literal, or an attribute that is not visibly the program's own, is refused.
 
 use super::{
     Step, Walk, is_super,
-    private_names::{is_from_a_library, is_of_a_basic_module, is_of_a_library, is_private, leads_far},
+    private_names::{is_from_a_library, is_of_a_basic_module, is_of_a_library, is_private, is_std_private},
 };
 use crate::{
     CodeQuestion,
@@ -21,50 +21,50 @@ use ruff_python_ast::{self as ast, Arguments, Expr, ExprContext, Stmt};
 use ruff_text_size::{Ranged, TextRange};
 use std::collections::HashSet;
 
-/// The attributes that a pattern reads by their places, `case A(x)`. As hidden texts they are a way to any attribute.
+/// Names of the attributes that `case A(x)` reads by position. As hidden strings they give access to any attribute.
 const MATCH_ARGS: &str = "__match_args__";
 
-/// What the walk keeps for it. An attribute that the program binds somewhere, as `self._x = 1`, in the body of a class
-/// or in `__slots__`, is its own; so what depends on that is judged at the end.
+/// State of the strict rules during the walk. An attribute that the program binds anywhere, as in `self._x = 1`, in the
+/// body of a class or in `__slots__`, is its own; so rules that depend on that are checked at the end.
 #[derive(Debug, Default)]
 pub(super) struct Strict<'a> {
     own: HashSet<&'a str>,
-    /// Names that classes of the library have from which its own are made.
+    /// Private names of the library classes from which the program's classes inherit.
     inherited: HashSet<&'static str>,
-    /// Some of its classes are defined where this text does not show it.
-    unseen: bool,
+    /// Some classes of the program are not defined in this code.
+    has_external_classes: bool,
     /// Uses of private attributes and of `format`.
     used: Vec<(&'static Rule, String, TextRange)>,
-    /// Where classes are made so that this text does not show what they have.
-    makes_classes: Option<TextRange>,
-    /// Class patterns that read attributes by their places.
+    /// An expression that creates classes whose attributes this code does not show.
+    class_creation: Option<TextRange>,
+    /// Class patterns that read attributes by position.
     patterns: Vec<TextRange>,
-    /// A `__match_args__` that is bound to names that are written out.
+    /// A `__match_args__` that is bound to literal names.
     plain_match_args: Option<TextRange>,
 }
 
 impl<'a> Strict<'a> {
-    pub(super) fn of(names: &Names<'a>, asked: &CodeQuestion) -> Self {
+    pub(super) fn of(names: &Names<'a>, question: &CodeQuestion) -> Self {
         Self {
             own: names.bound_in_classes().collect(),
-            unseen: asked.is_fragment,
+            has_external_classes: question.is_fragment,
             ..Self::default()
         }
     }
 }
 
 impl<'a> Walk<'a, '_, '_> {
-    /// The program binds an attribute of this name.
-    pub(super) fn owns(&mut self, name: &'a str) {
+    /// Records that the program binds an attribute of this name.
+    pub(super) fn add_own_name(&mut self, name: &'a str) {
         if name.starts_with('_') || name == "format" {
             self.strict.own.insert(name);
         }
     }
 
-    pub(super) fn owns_texts(&mut self, exprs: impl IntoIterator<Item = &'a Expr>) {
+    pub(super) fn add_own_literals(&mut self, exprs: impl IntoIterator<Item = &'a Expr>) {
         for expr in exprs {
             let name = self.resolver.text(expr);
-            name.into_iter().for_each(|name| self.owns(name));
+            name.into_iter().for_each(|name| self.add_own_name(name));
         }
     }
 
@@ -72,25 +72,25 @@ impl<'a> Walk<'a, '_, '_> {
         match stmt {
             Stmt::Assign(assign) => {
                 for target in &assign.targets {
-                    self.names_set(target, Some(&assign.value));
+                    self.check_class_variable(target, Some(&assign.value));
                 }
             }
-            Stmt::AnnAssign(assign) => self.names_set(&assign.target, assign.value.as_deref()),
-            Stmt::FunctionDef(function) => self.registered(function),
+            Stmt::AnnAssign(assign) => self.check_class_variable(&assign.target, assign.value.as_deref()),
+            Stmt::FunctionDef(function) => self.check_register(function),
             Stmt::ClassDef(class) => class.arguments.iter().for_each(|arguments| self.bases(arguments)),
             _ => {}
         }
     }
 
-    /// `__slots__ = ('_x',)`, `__match_args__ = ('x', 'y')`.
-    fn names_set(&mut self, target: &'a Expr, value: Option<&'a Expr>) {
+    /// Reads the names in `__slots__ = ('_x',)` and `__match_args__ = ('x', 'y')`.
+    fn check_class_variable(&mut self, target: &'a Expr, value: Option<&'a Expr>) {
         let (Expr::Name(name), Some(value)) = (target, value) else {
             return;
         };
         let elements = self.elements(value);
         let texts = elements.unwrap_or(std::slice::from_ref(value)).iter();
         if name.id.as_str() == "__slots__" {
-            self.owns_texts(texts);
+            self.add_own_literals(texts);
         } else if name.id.as_str() == MATCH_ARGS && elements.is_some() {
             let mut texts = texts.map(|expr| self.resolver.text(expr));
             if texts.all(|name| name.is_some_and(|name| !name.starts_with('_'))) {
@@ -99,53 +99,52 @@ impl<'a> Walk<'a, '_, '_> {
         }
     }
 
-    /// What a class is made from.
     fn bases(&mut self, arguments: &'a Arguments) {
         for keyword in &arguments.keywords {
             let is_metaclass = matches!(keyword.arg.as_deref(), None | Some("metaclass"));
             if is_metaclass && self.resolver.of(&keyword.value) == Meaning::Unknown {
-                self.strict.makes_classes = Some(keyword.range);
+                self.strict.class_creation = Some(keyword.range);
             }
         }
         for base in &arguments.args {
             let base = base.as_subscript_expr().map_or(base, |generic| &generic.value);
-            let is_made = match self.resolver.of(base) {
+            let is_dynamic = match self.resolver.of(base) {
                 Meaning::Path(path) => {
                     let names = LISTS.private_of.get(&*path);
                     self.strict.inherited.extend(names.into_iter().flatten());
-                    self.strict.unseen |= !path.contains('(') && !is_of_a_library(&path);
+                    self.strict.has_external_classes |= !path.contains('(') && !is_of_a_library(&path);
                     path.ends_with("Meta") || path.ends_with("EnumType")
                 }
                 meaning => meaning == Meaning::Builtin("type") || base.is_call_expr(),
             };
-            if is_made {
-                self.strict.makes_classes = Some(base.range());
+            if is_dynamic {
+                self.strict.class_creation = Some(base.range());
             }
         }
     }
 
-    /// `type('A', (), {'_x': 1})`, whatever those names are.
-    pub(super) fn class_made(&mut self, arguments: &'a Arguments, range: TextRange) {
+    /// Reads `type('A', (), {'_x': 1})`, which creates a class with any names.
+    pub(super) fn check_type_call(&mut self, arguments: &'a Arguments, range: TextRange) {
         if let Some(names) = arguments.args.get(2) {
-            self.strict.makes_classes = Some(range);
+            self.strict.class_creation = Some(range);
             let items = names.as_dict_expr().into_iter().flat_map(|dict| &dict.items);
-            self.owns_texts(items.filter_map(|item| item.key.as_ref()));
+            self.add_own_literals(items.filter_map(|item| item.key.as_ref()));
         }
     }
 
     pub(super) fn strict_attribute(&mut self, attribute: &'a ast::ExprAttribute, step: &Step<'a, '_>) {
         let (name, range) = (attribute.attr.as_str(), attribute.attr.range());
-        let of = step.of;
+        let of = step.left_meaning;
         if attribute.ctx != ExprContext::Load {
             let is_foreign = of.as_path().is_some_and(is_of_a_library) || matches!(of, Meaning::Builtin(_));
             if attribute.ctx == ExprContext::Store && !is_foreign {
-                self.owns(name);
+                self.add_own_name(name);
             }
-            self.name_of_module_changed(of, attribute.range);
+            self.check_module_write(of, attribute.range);
         } else if matches!(name, "format" | "format_map") && !step.next.is_some_and(Expr::is_call_expr) {
             match of {
-                Meaning::Text(text) => self.format(text, attribute.range),
-                Meaning::Unknown => self.format_used(name, step.left, attribute.range),
+                Meaning::Text(text) => self.check_format_string(text, attribute.range),
+                Meaning::Unknown => self.check_format_method(name, step.left, attribute.range),
                 _ => {}
             }
         }
@@ -162,28 +161,28 @@ impl<'a> Walk<'a, '_, '_> {
             "__annotations__" | "__dict__" => {
                 format!("`{name}` takes the place of a part of the interpreter's own")
             }
-            _ if leads_far(name) => {
+            _ if is_std_private(name) => {
                 let what = format!("`{name}` takes the place of a private part of the standard library");
-                return self.say(&PRIVATE_ATTRIBUTE, Weight::StrictError, range, what);
+                return self.report(&PRIVATE_ATTRIBUTE, Weight::StrictError, range, what);
             }
             _ => return,
         };
-        self.say(&REFLECTION, Weight::StrictError, range, what);
+        self.report(&REFLECTION, Weight::StrictError, range, what);
     }
 
-    /// A text: it may be on its way to `type` or `getattr`.
+    /// Checks a string, because it may be passed to `type` or `getattr`.
     pub(super) fn strict_text(&mut self, text: &str, range: TextRange) {
-        if leads_far(text) {
+        if is_std_private(text) {
             let what = format!("`'{text}'` names a private part of the standard library");
-            self.say(&PRIVATE_ATTRIBUTE, Weight::StrictError, range, what);
+            self.report(&PRIVATE_ATTRIBUTE, Weight::StrictError, range, what);
         }
         if text == MATCH_ARGS {
             let what = format!("`'{text}'` sets what a pattern reads");
-            self.say(&REFLECTION, Weight::StrictError, range, what);
+            self.report(&REFLECTION, Weight::StrictError, range, what);
         }
     }
 
-    /// `x._name`, with what `x` denotes: what the library keeps for itself may reach what a program may not.
+    /// Checks `x._name`, with what `x` denotes: private parts of a library may reach things that a program may not.
     pub(super) fn private_attribute(&mut self, name: &str, of: &Meaning<'a>, range: TextRange) {
         if !is_private(name) {
             return;
@@ -193,17 +192,16 @@ impl<'a> Walk<'a, '_, '_> {
                 format!("`{name}` is a private part of `{path}`")
             }
             Meaning::Builtin(of) => format!("`{name}` is a private part of `{of}`"),
-            _ if leads_far(name) => format!("`{name}` is a private part of the standard library"),
+            _ if is_std_private(name) => format!("`{name}` is a private part of the standard library"),
             Meaning::Path(path) if !is_from_a_library(path) || self.imports.is_own(path) => return,
             _ => {
                 let used = (&**PRIVATE_ATTRIBUTE, name.to_owned(), range);
                 return self.strict.used.push(used);
             }
         };
-        self.say(&PRIVATE_ATTRIBUTE, Weight::StrictError, range, what);
+        self.report(&PRIVATE_ATTRIBUTE, Weight::StrictError, range, what);
     }
 
-    /// `import package._module`.
     pub(super) fn private_module(&mut self, module: &str, range: TextRange) {
         for (at, _) in module.match_indices('.') {
             let name = module[at + 1..].split('.').next().unwrap_or_default();
@@ -211,26 +209,26 @@ impl<'a> Walk<'a, '_, '_> {
         }
     }
 
-    /// `contextlib.setattr = f`: a name that the module's own code then finds.
-    pub(super) fn name_of_module_changed(&mut self, of: &Meaning<'a>, range: TextRange) {
+    /// Checks `contextlib.setattr = f`: the module's own code then uses the new value.
+    pub(super) fn check_module_write(&mut self, of: &Meaning<'a>, range: TextRange) {
         let Some(path) = of.as_path() else { return };
         if is_of_a_basic_module(path) && !self.imports.is_own(path) {
             let what = format!("`{}` changes a name of `{path}`", self.quote(range));
-            self.say(&BUILTINS_WRITE, Weight::StrictError, range, what);
+            self.report(&BUILTINS_WRITE, Weight::StrictError, range, what);
         }
     }
 
-    /// `text.format` that is handed on, or called of a class: fine where the program has a `format` of its own.
-    pub(super) fn format_used(&mut self, name: &str, of: &'a Expr, range: TextRange) {
+    /// Checks `text.format` that is passed on or called on a class: allowed if the program has a `format` of its own.
+    pub(super) fn check_format_method(&mut self, name: &str, of: &'a Expr, range: TextRange) {
         let is_text = name == "format_map" || is_super(of) || self.is_text(of);
         match is_text {
-            true => self.unknown_format(range, Weight::StrictError),
+            true => self.report_unknown_format(range, Weight::StrictError),
             false => self.strict.used.push((&FORMAT_ATTRIBUTE, name.to_owned(), range)),
         }
     }
 
-    /// `case A(x)`, where a class may have been made so that what it reads is not visible; `case str(format=f)`.
-    pub(super) fn matched(&mut self, pattern: &'a ast::PatternMatchClass) {
+    /// Checks `case A(x)`, whose class may have been created to hide the attributes read, and `case str(format=f)`.
+    pub(super) fn check_class_pattern(&mut self, pattern: &'a ast::PatternMatchClass) {
         let of = self.resolver.of(&pattern.cls);
         let is_known =
             matches!(of, Meaning::Builtin(_)) || of.as_path().is_some_and(|path| !path.contains('('));
@@ -240,9 +238,9 @@ impl<'a> Walk<'a, '_, '_> {
                 continue;
             }
             if matches!(of, Meaning::Builtin(_)) {
-                self.unknown_format(range, Weight::StrictError);
+                self.report_unknown_format(range, Weight::StrictError);
             } else if self.is_own_class(&pattern.cls) {
-                self.format_used(name, &pattern.cls, range);
+                self.check_format_method(name, &pattern.cls, range);
             }
         }
         if !is_known && !pattern.arguments.patterns.is_empty() {
@@ -250,22 +248,22 @@ impl<'a> Walk<'a, '_, '_> {
         }
     }
 
-    /// `functools.update_wrapper` and `wraps` copy attributes by their names, from the argument at that place.
-    pub(super) fn copied(&mut self, path: &str, arguments: &'a Arguments, range: TextRange, from: usize) {
+    /// Checks `functools.update_wrapper` and `wraps`, which copy attributes by name from the argument at `from`.
+    pub(super) fn check_wrap(&mut self, path: &str, arguments: &'a Arguments, range: TextRange, from: usize) {
         let is_open = arguments.args.iter().any(Expr::is_starred_expr)
             || arguments.keywords.iter().any(|keyword| keyword.arg.is_none());
         let names = [("assigned", from + 1), ("updated", from + 2)].into_iter();
         let mut lists = names.filter_map(|(name, at)| arguments.find_argument_value(name, at));
         if is_open || !lists.all(|names| self.are_usual(names)) {
             let what = format!("`{path}` copies attributes other than the usual ones");
-            self.say(&REFLECTION, Weight::StrictError, range, what);
+            self.report(&REFLECTION, Weight::StrictError, range, what);
         }
         let wrapped = arguments.find_argument_value("wrapped", from);
         if let Some(Meaning::Path(module)) = wrapped.map(|wrapped| self.resolver.of(wrapped))
             && (is_standard(&module) || BASIC.contains(&&*module))
         {
             let what = format!("`{path}` copies the names of the module `{module}`");
-            self.say(&REFLECTION, Weight::StrictError, range, what);
+            self.report(&REFLECTION, Weight::StrictError, range, what);
         }
     }
 
@@ -279,7 +277,7 @@ impl<'a> Walk<'a, '_, '_> {
         names.as_path().is_some_and(|path| usual.contains(&path))
     }
 
-    /// What can be judged when the whole program is known.
+    /// Checks the rules that depend on the whole program.
     pub(super) fn conclude_strict(&mut self) {
         let strict = std::mem::take(&mut self.strict);
         for (rule, name, range) in strict.used {
@@ -287,19 +285,19 @@ impl<'a> Walk<'a, '_, '_> {
             let owns = |name: &str| strict.own.contains(name);
             let own = owns(&name) || name.find("__").is_some_and(|at| owns(&name[at..]));
             if rule.id == FORMAT_ATTRIBUTE.id && !own {
-                self.unknown_format(range, Weight::StrictError);
-            } else if strict.inherited.contains(name.as_str()) || !own && !strict.unseen {
+                self.report_unknown_format(range, Weight::StrictError);
+            } else if strict.inherited.contains(name.as_str()) || !own && !strict.has_external_classes {
                 let what =
                     format!("`{name}` is a private attribute of something that is not the program's own");
-                self.say(rule, Weight::StrictError, range, what);
+                self.report(rule, Weight::StrictError, range, what);
             }
         }
         for range in strict.patterns {
-            if let Some(made) = strict.makes_classes {
+            if let Some(made) = strict.class_creation {
                 let (pattern, made) = (self.quote(range), self.quote(made));
                 let what =
                     format!("`{pattern}` reads attributes by their places, and `{made}` may give it any");
-                self.say(&REFLECTION, Weight::StrictError, range, what);
+                self.report(&REFLECTION, Weight::StrictError, range, what);
             }
         }
     }

@@ -1,5 +1,5 @@
-//! What letters give away: places of secrets, format fields that read attributes, names in letters that only look like
-//! others, characters that turn text around, a coding line.
+//! Checks of strings, names and characters: paths of secrets, format fields that read attributes, names with confusable
+//! letters, characters that change the direction of text, a coding line.
 
 use super::{Walk, lookalikes::reads_as};
 use crate::{
@@ -14,19 +14,18 @@ use ringfence_types::{Rules, Severity};
 use ruff_text_size::TextRange;
 use std::sync::LazyLock;
 
-/// Longer texts are no paths.
 const PATH_BYTES_MAX: usize = 4096;
-/// Names in letters that look alike, of one text.
+/// Maximum number of names with confusable letters reported for one program.
 const UNREADABLE_MAX: usize = 20;
 
 impl<'a> Walk<'a, '_, '_> {
-    /// A name as it is written: is it what it looks like.
+    /// Checks that a name is what it looks like.
     pub(super) fn identifier(&mut self, name: &'a str, range: TextRange) {
         let is_plain = |text: &str| !text.contains(['.', '\\']);
         let written = self.written(range);
         let (weight, what) = if name.is_ascii() && !written.is_ascii() && is_plain(written) {
             let what = format!("`{written}` is `{name}` to the interpreter");
-            return self.say(&OBFUSCATED_NAME, Weight::Grave, range, what);
+            return self.report(&OBFUSCATED_NAME, Weight::Grave, range, what);
         } else if let Some(plain) = reads_as(name) {
             let what = format!("`{name}` has letters of another alphabet and reads as `{plain}`");
             (Weight::Grave, what)
@@ -37,29 +36,29 @@ impl<'a> Walk<'a, '_, '_> {
             return;
         };
         if self.unreadable.len() < UNREADABLE_MAX && self.unreadable.insert(name) {
-            self.say(&OBFUSCATED_NAME, weight, range, what);
+            self.report(&OBFUSCATED_NAME, weight, range, what);
         }
     }
 
     pub(super) fn secret_place(&mut self, text: &str, range: TextRange) {
         if let Some(place) = secret_place(text) {
             let what = format!("`{place}` is a place where secrets are kept");
-            self.say(&CREDENTIAL_PATH, Weight::Warned, range, what);
+            self.report(&CREDENTIAL_PATH, Weight::Warned, range, what);
         }
     }
 
-    pub(super) fn format(&mut self, text: &str, range: TextRange) {
+    pub(super) fn check_format_string(&mut self, text: &str, range: TextRange) {
         if let Some(name) = format_attribute(text) {
             let what = format!("a format string reads the attribute `{name}`");
-            self.say(&FORMAT_ATTRIBUTE, Weight::Grave, range, what);
+            self.report(&FORMAT_ATTRIBUTE, Weight::Grave, range, what);
         }
     }
 }
 
-/// The place of secrets that a path in the text leads to; each begins at a separator or at the beginning, and ends at
-/// one or at the end.
+/// Returns the place of secrets to which a path in the text leads. A place begins at a separator or at the beginning,
+/// and ends at a separator or at the end; key names such as `id_rsa` may continue.
 fn secret_place(text: &str) -> Option<&'static str> {
-    // Each of them has one of these, and most texts have none.
+    // Every place has one of these bytes, and most texts have none.
     let may_be = |byte: u8| matches!(byte, b'.' | b'_' | b'/');
     if text.len() > PATH_BYTES_MAX || !text.bytes().any(may_be) || text.contains('\n') {
         return None;
@@ -73,13 +72,13 @@ fn secret_place(text: &str) -> Option<&'static str> {
     })
 }
 
-/// The attribute with underscores that a field of a format string reads: `__class__` of `{0.__class__}`.
+/// Returns the internal attribute that a field of a format string reads: `__class__` of `{0.__class__}`.
 fn format_attribute(text: &str) -> Option<&str> {
     static FIELD: LazyLock<Option<Regex>> = LazyLock::new(|| {
         Regex::new(r"\{[^{}!: \n.\[]*(?:[.\[\]][^{}!: \n.\[\]]*)*?[.\[\]]((?:__|f_|gi_|tb_)[^{}!: \n.\[\]]*)")
             .ok()
     });
-    // An expression takes longer to make than most programs to check.
+    // Compiling the regular expression takes longer than the check of most programs.
     if !text.contains('{') || !text.contains('_') {
         return None;
     }
@@ -87,7 +86,7 @@ fn format_attribute(text: &str) -> Option<&str> {
     found.get(1).map(|name| name.as_str())
 }
 
-/// A name whose letters a reader cannot tell apart: `lIlIIl1l`.
+/// True for a name whose letters a reader cannot distinguish: `lIlIIl1l`.
 fn is_unreadable(name: &str) -> bool {
     let has = |letter: &&u8| name.as_bytes().contains(letter);
     let kinds = |of: &[u8]| of.iter().filter(has).count();
@@ -97,8 +96,8 @@ fn is_unreadable(name: &str) -> bool {
         && name.bytes().filter(|byte| *byte != b'_').count() >= 6
 }
 
-/// Characters that embed, override or isolate a direction, wherever they stand: the text is shown in another order than
-/// it is read (CVE-2021-42574).
+/// Finds characters that embed, override or isolate a direction, anywhere in the code: the text is displayed in a
+/// different order than it is parsed (CVE-2021-42574).
 pub(crate) fn check_direction(code: &str, rules: &Rules) -> Vec<Finding> {
     let Some(severity) = Weight::Grave.under(rules.profile).filter(|_| !code.is_ascii()) else {
         return Vec::new();
@@ -112,13 +111,13 @@ pub(crate) fn check_direction(code: &str, rules: &Rules) -> Vec<Finding> {
     found.collect()
 }
 
-/// A coding line of the first two lines that means another text (PEP 263). The interpreter decodes a file by it before
-/// it reads it, so with `utf-7` or `unicode_escape` a comment becomes code.
+/// Finds a coding line in the first two lines that changes the meaning of the code (PEP 263). The interpreter decodes a
+/// file by it before it parses the file, so with `utf-7` or `unicode_escape` a comment becomes code.
 pub(crate) fn check_encoding(code: &str, rules: &Rules) -> Option<Finding> {
-    /// The lines before it, which have no code, and its comment with the name.
+    /// A first line without code, if any, and the comment with the name of the encoding.
     static CODING: LazyLock<Option<Regex>> = LazyLock::new(|| {
         let blank = r"[\x{feff} \t\x0c]*";
-        let before = format!(r"(?:{blank}(?:#[^\r\n]*)?[\r\n]){{0,2}}?");
+        let before = format!(r"(?:{blank}(?:#[^\r\n]*)?(?:\r\n?|\n))??");
         let comment = r"#[^\r\n]*?coding[:=][ \t]*([-_.A-Za-z0-9]+)[^\r\n]*";
         Regex::new(&format!("^{before}{blank}({comment})")).ok()
     });
@@ -142,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_of_secrets_are_known_in_whole_parts_of_a_path() {
+    fn secret_places_match_whole_parts_of_a_path() {
         let check = |text: &str, found: bool| assert_eq!(secret_place(text).is_some(), found, "{text}");
         check("~/.ssh/config", true);
         check("/root/.ssh", true); // tidy: machine path, because it is where secrets lie
@@ -161,14 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn no_place_is_passed_over_at_first_sight() {
+    fn quick_filter_lets_every_secret_place_pass() {
         for place in credentials::places() {
             assert!(secret_place(place).is_some(), "{place}");
         }
     }
 
     #[test]
-    fn fields_that_read_attributes_with_underscores_are_found() {
+    fn format_fields_that_read_internal_attributes_are_found() {
         let check = |text: &str, expect: Option<&str>| assert_eq!(format_attribute(text), expect, "{text}");
         check("{0.__class__}", Some("__class__"));
         check("a {{ {x[0].__init__.y} }}", Some("__init__"));
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_names_are_runs_of_letters_that_look_alike() {
+    fn runs_of_similar_letters_are_unreadable_names() {
         assert!(is_unreadable("lIlIIl1l") && is_unreadable("O0O0O0O0") && is_unreadable("_lIlIlIl_"));
         assert!(
             !is_unreadable("lll")
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn characters_that_turn_text_around_are_found_wherever_they_stand() {
+    fn bidirectional_characters_are_found_anywhere() {
         let count = |code: &str| check_direction(code, &Rules::unrestricted()).len();
         assert_eq!(count("x = '\u{202e}abc\u{202c}'"), 2);
         assert_eq!(count("# \u{2066}comment\u{2069}\n"), 2);
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_coding_line_that_means_another_text_is_found() {
+    fn coding_line_that_changes_the_code_is_found() {
         let check = |code: &str, found: bool| {
             assert_eq!(
                 check_encoding(code, &Rules::unrestricted()).is_some(),
@@ -217,7 +216,10 @@ mod tests {
         check("# -*- coding: UTF_8 -*-\n", false);
         check("# coding: latin-1\n", false);
         check("x = 1\n# coding: utf-7\n", false);
-        check("\n\n\n# coding: utf-7\n", false);
+        check("#\r\n# coding: utf-7\n", true);
+        for before in ["\n\n", "#\r\n#\r\n", "#\r#\r", "\n\n\n"] {
+            check(&format!("{before}# coding: utf-7\n"), false);
+        }
         check("# my coding style\n", false);
         check("\n#coding=gbk\n", true);
     }

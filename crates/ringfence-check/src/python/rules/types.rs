@@ -1,5 +1,5 @@
-//! Texts in the place of types. What reads types evaluates them: `functools.singledispatch` does so for a function that
-//! is registered by its annotations. So a text there holds what types are made of, and is written out.
+//! Strings in place of types. Code that reads types evaluates them: `functools.singledispatch` does so for a function
+//! that is registered by its annotations. So such a string must be a literal with nothing but the syntax of types.
 
 use super::Walk;
 use crate::{
@@ -10,15 +10,14 @@ use ruff_python_ast::{self as ast, Arguments, Expr, Operator};
 use ruff_python_parser::parse_expression;
 use ruff_text_size::Ranged;
 
-/// No type is longer.
 const TEXT_BYTES_MAX: usize = 4096;
-/// Words that a type has no use for.
+/// Keywords that do not occur in a type.
 #[rustfmt::skip]
 const OF_EXPRESSIONS: &[&str] = &["and", "await", "else", "for", "if", "in", "is", "lambda", "not", "or", "yield"];
 const GIVE_TEXTS: &[&str] = &["str", "chr", "format", "repr", "ascii", "input"];
 
 impl<'a> Walk<'a, '_, '_> {
-    /// A type as it is written: of a parameter, a variable, or what a function returns.
+    /// Checks an annotation: the type of a parameter, of a variable or of a return value.
     pub(super) fn annotation(&mut self, expr: &'a Expr) {
         if !self.is_strict() {
             return;
@@ -58,7 +57,7 @@ impl<'a> Walk<'a, '_, '_> {
         }
     }
 
-    /// `Optional['Node']`, wherever it stands.
+    /// Checks `Optional['Node']` in any place.
     pub(super) fn typing_subscript(&mut self, subscript: &'a ast::ExprSubscript, of: &Meaning<'a>) {
         let modules = ["typing.", "typing_extensions.", "collections."];
         let is_generic = match of {
@@ -73,8 +72,8 @@ impl<'a> Walk<'a, '_, '_> {
         }
     }
 
-    /// `typing.NamedTuple('P', [('x', 'Node')])`, `cast('Node', x)`.
-    pub(super) fn types_given(&mut self, path: &str, arguments: &'a Arguments) {
+    /// Checks the types in `typing.NamedTuple('P', [('x', 'Node')])` and `cast('Node', x)`.
+    pub(super) fn check_typing_call(&mut self, path: &str, arguments: &'a Arguments) {
         let given = match path {
             "typing.cast" => 1,
             "typing.NewType" | "typing.NamedTuple" | "typing.TypedDict" | "typing.TypeVar" => {
@@ -96,11 +95,11 @@ impl<'a> Walk<'a, '_, '_> {
         };
         if let Some(beyond) = beyond {
             let what = format!("the text of a type holds {beyond}, and reading the type runs it");
-            self.say(&DYNAMIC_EXECUTION, Weight::StrictError, expr.range(), what);
+            self.report(&DYNAMIC_EXECUTION, Weight::StrictError, expr.range(), what);
         }
     }
 
-    /// Whether an expression visibly gives a text that is not written out.
+    /// True if an expression visibly results in a string and is not a literal.
     pub(super) fn is_text(&self, expr: &'a Expr) -> bool {
         let is_literal = |expr: &Expr| expr.is_string_literal_expr() || expr.is_f_string_expr();
         match expr {
@@ -119,8 +118,8 @@ impl<'a> Walk<'a, '_, '_> {
         }
     }
 
-    /// `@f.register` before a function: its annotations are evaluated there and then.
-    pub(super) fn registered(&mut self, function: &'a ast::StmtFunctionDef) {
+    /// Checks the annotations of a function after `@f.register`, which evaluates them at once.
+    pub(super) fn check_register(&mut self, function: &'a ast::StmtFunctionDef) {
         let registers = |decorator: &ast::Decorator| matches!(&decorator.expression, Expr::Attribute(attribute) if attribute.attr.as_str() == "register");
         if !self.is_strict() || !function.decorator_list.iter().any(registers) {
             return;
@@ -132,12 +131,12 @@ impl<'a> Walk<'a, '_, '_> {
                 let written = self.quote(expr.range());
                 let what =
                     format!("`{written}` is no type that is written out, and `register` evaluates texts");
-                self.say(&DYNAMIC_EXECUTION, Weight::StrictError, expr.range(), what);
+                self.report(&DYNAMIC_EXECUTION, Weight::StrictError, expr.range(), what);
             }
         }
     }
 
-    /// Whether it is seen that an annotation is not a text that was put together.
+    /// True if an annotation is visibly not a computed string.
     fn is_type(&self, expr: &'a Expr) -> bool {
         let is_type = |kind: &Kind<'a>| match kind {
             Kind::Class | Kind::Import(..) => true,
@@ -162,8 +161,8 @@ impl<'a> Walk<'a, '_, '_> {
     }
 }
 
-/// What a text in the place of a type holds besides names, dotted names, subscripts, constants and `|`. What is not an
-/// expression is never evaluated.
+/// Describes the contents of a string in place of a type that are not names, dotted names, subscripts, constants or
+/// `|`. A string that is not an expression is never evaluated.
 fn beyond_a_type(text: &str) -> Option<&'static str> {
     let text = text.trim();
     let mut words = text.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
@@ -179,9 +178,9 @@ fn beyond_a_type(text: &str) -> Option<&'static str> {
     };
     let is_read = |text: &str| parse_expression(text).is_ok();
     let is_expression = text.len() > TEXT_BYTES_MAX
-        || nesting::look(text).is_none()
+        || nesting::height_bound(text).is_none()
         || is_read(&format!("(\n{text}\n)"))
         || is_read(&format!("({text},)"));
-    // What looks like code all the same may be an expression to another parser.
+    // A string that looks like code may still be an expression to another parser.
     (is_expression || is_private && text.contains(['(', '['])).then_some(beyond)
 }

@@ -1,20 +1,20 @@
-//! What is said to do instead helps.
+//! Tests of the hints of findings.
 
 use super::*;
 
-/// Each finding of a rule as `what | hint`.
+/// Returns each finding of a rule as `what | hint`.
 fn advice(code: &str, profile: Profile, rule: &str) -> Vec<String> {
     let found = found(code, profile);
     let of_rule = found.iter().filter(|finding| finding.rule.id == rule);
-    let said = of_rule.map(|finding| {
+    let lines = of_rule.map(|finding| {
         let hint = finding.hint.as_deref().unwrap_or(finding.rule.hint);
         format!("{} | {hint}", finding.what)
     });
-    said.collect()
+    lines.collect()
 }
 
 #[test]
-fn what_is_missing_in_a_profile_is_named_as_a_module() {
+fn finding_names_the_module_missing_from_the_profile() {
     let attributes = advice(
         "import os\nos.environ\n",
         Profile::Filesystem,
@@ -33,7 +33,7 @@ fn what_is_missing_in_a_profile_is_named_as_a_module() {
         imported[0].contains("`allowed_imports: [\"os\"]`"),
         "{imported:?}"
     );
-    // A module in a package is one.
+    // A module in a package has its own name.
     let imported = advice("from xml import sax\n", Profile::Basic, "profile.import");
     assert!(
         imported[0].contains("`allowed_imports: [\"xml.sax\"]`"),
@@ -47,43 +47,43 @@ fn what_is_missing_in_a_profile_is_named_as_a_module() {
 }
 
 #[test]
-fn a_relative_import_is_told_as_one() {
-    let told = |code: &str| advice(code, Profile::Basic, "profile.import");
+fn relative_import_is_reported_as_one() {
+    let advised = |code: &str| advice(code, Profile::Basic, "profile.import");
     assert_eq!(
-        told("from . import y"),
+        advised("from . import y"),
         [
             "`from . import y` is relative, and a program is one file in no package | \
           Name the module without the dots: `import y`."
         ]
     );
     assert_eq!(
-        told("from ..util import x, y"),
+        advised("from ..util import x, y"),
         [
             "`from ..util import x, y` is relative, and a program is one file in no package | \
           Name the module without the dots: `from util import ...`."
         ]
     );
-    assert!(!told("from . import a, b")[0].contains("``"));
+    assert!(!advised("from . import a, b")[0].contains("``"));
 }
 
 #[test]
-fn without_a_profile_the_list_is_named() {
-    let mut asked = asked(Profile::Unrestricted);
-    asked.rules.imports = Some(BTreeSet::from(["math".parse().unwrap(), "uuid".parse().unwrap()]));
-    let said = |code: &str| {
-        let found = check(code, &asked).findings;
+fn finding_names_the_list_if_there_is_no_profile() {
+    let mut question = question(Profile::Unrestricted);
+    question.rules.imports = Some(BTreeSet::from(["math".parse().unwrap(), "uuid".parse().unwrap()]));
+    let lines = |code: &str| {
+        let found = check(code, &question).findings;
         let errors = found.iter().filter(|finding| finding.severity == Severity::Error);
-        let told = errors.map(|finding| format!("{} | {}", finding.what, finding.hint.as_deref().unwrap()));
-        told.collect::<Vec<_>>()
+        let advised = errors.map(|one| format!("{} | {}", one.what, one.hint.as_deref().unwrap()));
+        advised.collect::<Vec<_>>()
     };
     assert_eq!(
-        said("import json, math"),
+        lines("import json, math"),
         [
             "`json` is imported and is not in `allowed_imports` | Where it is needed, add `json` to `allowed_imports`."
         ]
     );
     assert_eq!(
-        said("import uuid as u\nu.os"),
+        lines("import uuid as u\nu.os"),
         [
             "`u.os` is `os`, which is not in `allowed_imports` | Where it is needed, add `os` to `allowed_imports`."
         ]
@@ -91,7 +91,7 @@ fn without_a_profile_the_list_is_named() {
 }
 
 #[test]
-fn nothing_promises_a_network() {
+fn hints_do_not_promise_network_access() {
     let requested = advice(
         "import urllib.request\nurllib.request.urlopen('http://a.example')",
         Profile::Unrestricted,
@@ -112,19 +112,19 @@ fn nothing_promises_a_network() {
 }
 
 #[test]
-fn the_same_is_told_once() {
+fn duplicate_findings_are_reported_once() {
     for (code, count) in [
         ("from pathlib import Path\nopen(Path.home()/'.ssh'/'id_rsa')", 2),
         ("from pathlib import Path\nx = Path.home()/'.ssh'/'id_rsa'", 2),
         ("f(home / '.ssh')\nf(home / '.ssh')", 2),
     ] {
-        let told = advice(code, Profile::Unrestricted, "python.credential_path");
-        assert_eq!(told.len(), count, "{code}: {told:?}");
+        let advised = advice(code, Profile::Unrestricted, "python.credential_path");
+        assert_eq!(advised.len(), count, "{code}: {advised:?}");
     }
 }
 
 #[test]
-fn what_is_only_noted_does_not_alarm() {
+fn informational_findings_have_mild_texts() {
     for (code, what) in [
         ("self.__dict__", "`__dict__` is an object's own dictionary"),
         ("x.__class__", "`__class__` is the class of an object"),
@@ -154,8 +154,8 @@ fn what_is_only_noted_does_not_alarm() {
 }
 
 #[test]
-fn names_in_letters_of_other_alphabets_are_told() {
-    let told = |code: &str| advice(code, Profile::Unrestricted, "python.obfuscated_name");
+fn names_with_confusable_letters_are_reported() {
+    let advised = |code: &str| advice(code, Profile::Unrestricted, "python.obfuscated_name");
     for code in [
         "рrint = 1",
         "import os as оs",
@@ -166,9 +166,9 @@ fn names_in_letters_of_other_alphabets_are_told() {
         "class Аdmin: pass",
         "ρrint('x')",
     ] {
-        let told = told(code);
-        assert_eq!(told.len(), 1, "{code}: {told:?}");
-        assert!(told[0].contains("reads as"), "{told:?}");
+        let advised = advised(code);
+        assert_eq!(advised.len(), 1, "{code}: {advised:?}");
+        assert!(advised[0].contains("reads as"), "{advised:?}");
     }
     for code in [
         "имя = 1",
@@ -176,7 +176,7 @@ fn names_in_letters_of_other_alphabets_are_told() {
         "x = 'рrint'  # рrint",
         "def площадь(длина, ширина): return длина * ширина",
     ] {
-        assert!(told(code).is_empty(), "{code}: {:?}", told(code));
+        assert!(advised(code).is_empty(), "{code}: {:?}", advised(code));
     }
     let turned = advice(
         "x = 'a\u{202e}b'\n# \u{2066}",
@@ -186,8 +186,8 @@ fn names_in_letters_of_other_alphabets_are_told() {
     assert_eq!(turned.len(), 2, "{turned:?}");
 }
 
-/// Errors, as `line rule`.
-fn grave(code: &str) -> Vec<String> {
+/// Returns the errors as `line rule`.
+fn error_lines(code: &str) -> Vec<String> {
     let found = found(code, Profile::Unrestricted);
     let errors = found.iter().filter(|finding| finding.severity == Severity::Error);
     errors
@@ -196,7 +196,7 @@ fn grave(code: &str) -> Vec<String> {
 }
 
 #[test]
-fn commands_that_are_constants_are_read_as_a_shell_reads_them() {
+fn constant_commands_are_checked_as_shell_code() {
     for code in [
         "import os\nos.system('rm -rf /')",
         "import os\nc = 'rm -rf /'\nos.system(c)",
@@ -208,9 +208,9 @@ fn commands_that_are_constants_are_read_as_a_shell_reads_them() {
         "import subprocess\nsubprocess.Popen(['sh', '-c', 'rm -rf /'])",
     ] {
         assert!(
-            grave(code).contains(&format!("{} shell.remove_root", code.lines().count())),
+            error_lines(code).contains(&format!("{} shell.remove_root", code.lines().count())),
             "{code}: {:?}",
-            grave(code)
+            error_lines(code)
         );
     }
     for code in [
@@ -222,19 +222,19 @@ fn commands_that_are_constants_are_read_as_a_shell_reads_them() {
         "import subprocess\nsubprocess.run(['rm', '-rf', name])",
         "print('rm -rf /')",
     ] {
-        assert!(grave(code).is_empty(), "{code}: {:?}", grave(code));
+        assert!(error_lines(code).is_empty(), "{code}: {:?}", error_lines(code));
     }
 }
 
 #[test]
-fn the_removal_of_a_root_is_an_error() {
+fn removal_of_a_root_is_an_error() {
     for path in ["/", "/usr", "/var/lib", "~", "/home/", "/home/alice", "../.."] {
         let code = format!("import shutil\nshutil.rmtree('{path}', ignore_errors=True)");
-        assert_eq!(grave(&code), ["2 python.file_deletion"], "{code}");
+        assert_eq!(error_lines(&code), ["2 python.file_deletion"], "{code}");
     }
     for path in ["build", "/tmp/x", "/workspace/out", "./a"] {
         assert!(
-            grave(&format!("import shutil\nshutil.rmtree('{path}')")).is_empty(),
+            error_lines(&format!("import shutil\nshutil.rmtree('{path}')")).is_empty(),
             "{path}"
         );
     }

@@ -1,4 +1,4 @@
-//! Texts that were made to hurt: none may overflow the stack of a worker, and none takes long.
+//! Hostile code must not overflow the stack of a worker and must not take long.
 
 use super::*;
 
@@ -40,7 +40,7 @@ fn passes(code: String) {
 }
 
 #[test]
-fn what_is_nested_without_end_is_refused() {
+fn deeply_nested_code_is_refused() {
     let deep = 100_000;
     is_refused("(".repeat(deep));
     is_refused(format!("{}1{}", "(".repeat(deep), ")".repeat(deep)));
@@ -100,7 +100,7 @@ fn long_texts_that_are_not_nested_pass() {
 }
 
 #[test]
-fn the_highest_trees_that_are_accepted_leave_room_on_the_stack() {
+fn highest_accepted_trees_fit_on_the_stack() {
     let mixed = "(a|b^c&d<<e+f*-g**[h,{i:j(";
     let deep = format!("{}1{}", mixed.repeat(48), ")}])".repeat(48));
     within_a_worker(deep);
@@ -125,7 +125,7 @@ fn the_highest_trees_that_are_accepted_leave_room_on_the_stack() {
 }
 
 #[test]
-fn work_grows_with_the_text_and_not_faster() {
+fn work_grows_linearly_with_the_code() {
     let doubling: String = (0..3000)
         .map(|at| format!("x{} = x{at} + x{at}\n", at + 1))
         .collect();
@@ -164,7 +164,7 @@ fn work_grows_with_the_text_and_not_faster() {
 }
 
 #[test]
-fn any_bytes_are_answered() {
+fn arbitrary_texts_get_an_answer() {
     for code in [
         "", "\u{feff}", "\0", "\\", "\r", "x\r", "'", "'''", "f'{", "\u{2028}", "if", "\t x", "﻿x", "é = ª",
     ] {

@@ -1,5 +1,5 @@
-//! Programs that must pass under every profile that has their modules, and published ways around such rules that must not.
-//! They lie in files, because they are run in the sandbox, too.
+//! Programs that must pass under every profile that has their modules, and published evasions of such rules that must
+//! not. They are files, because they also run in the sandbox.
 
 use super::*;
 use std::{fs, path::Path};
@@ -7,7 +7,7 @@ use std::{fs, path::Path};
 const ORDINARY_MIN: usize = 60;
 const EVASIONS_MIN: usize = 80;
 
-/// Name, profiles of the first line, text.
+/// Returns the name, the profiles in the first line, and the code of each program.
 fn programs(kind: &str, key: &str) -> Vec<(String, Vec<Profile>, String)> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/programs")
@@ -19,7 +19,7 @@ fn programs(kind: &str, key: &str) -> Vec<(String, Vec<Profile>, String)> {
         let first = code.lines().next().unwrap();
         let list = first
             .strip_prefix(key)
-            .unwrap_or_else(|| panic!("{path:?} begins with no `{key}`"));
+            .unwrap_or_else(|| panic!("{path:?} does not begin with `{key}`"));
         let profiles = list.split(", ").map(|word| word.parse().unwrap()).collect();
         programs.push((
             path.file_stem().unwrap().to_str().unwrap().to_owned(),
@@ -53,7 +53,7 @@ fn ordinary_programs_pass_every_profile_that_has_their_modules() {
 }
 
 #[test]
-fn what_strict_refuses_is_said_of_its_rule() {
+fn rules_with_strict_errors_are_marked_strict() {
     let mut refused = BTreeSet::new();
     for (_, profiles, code) in programs("evasions", "# refused: ") {
         if profiles.contains(&Profile::Strict) {
@@ -65,13 +65,13 @@ fn what_strict_refuses_is_said_of_its_rule() {
             );
         }
     }
-    let said = |id: &&str| {
+    let is_declared = |id: &&str| {
         let rule = crate::rules().find(|rule| rule.id == *id).unwrap();
         rule.worst(Profile::Strict) == Severity::Error
     };
-    let unsaid: Vec<_> = refused.iter().filter(|id| !said(id)).collect();
-    assert!(unsaid.is_empty(), "{unsaid:?}");
-    // Where the list says more than these programs show, it is by the weights of the rule.
+    let undeclared: Vec<_> = refused.iter().filter(|id| !is_declared(id)).collect();
+    assert!(undeclared.is_empty(), "{undeclared:?}");
+    // Rules of the list that these programs do not show are in it because of their weights.
     assert!(refused.len() > 15, "{refused:?}");
 }
 
@@ -92,7 +92,7 @@ fn published_evasions_are_refused() {
                 wrong.push(format!(
                     "{name} under {}: {:?}",
                     profile.as_str(),
-                    told(code, *profile)
+                    report(code, *profile)
                 ));
             }
         }

@@ -1,21 +1,21 @@
-//! Each rule by snippets: what is found, where, and what is said of it.
+//! Tests of each rule with snippets: findings, their lines and their texts.
 
 use super::*;
 
-/// `line rule severity` of each finding, or `rule severity` of each error.
+/// Returns `line rule severity` for each finding, or `rule severity` for each error.
 fn found_by(section: &str, code: &str) -> Vec<String> {
     let only_errors = section.strip_prefix("errors of ");
-    let told = told(code, only_errors.unwrap_or(section).parse().unwrap());
-    let told = told.iter().map(|line| line.split(':').next().unwrap());
+    let report = report(code, only_errors.unwrap_or(section).parse().unwrap());
+    let report = report.iter().map(|line| line.split(':').next().unwrap());
     match only_errors {
         Some(_) => {
-            let errors = told.filter(|line| line.ends_with(" error"));
+            let errors = report.filter(|line| line.ends_with(" error"));
             errors
                 .map(|line| line.split_once(' ').unwrap().1.to_owned())
                 .collect()
         }
-        // Snippets use names that they do not define.
-        None => told
+        // Snippets use undefined names.
+        None => report
             .filter(|line| !line.contains("python.undefined_name"))
             .map(str::to_owned)
             .collect(),
@@ -27,7 +27,7 @@ fn check(section: &str, code: &str, expect: &str) {
 }
 
 #[test]
-fn each_rule_finds_what_the_table_says() {
+fn findings_of_each_rule_match_the_table() {
     for (section, code, expect) in cases(include_str!("rules.txt")) {
         check(section, &code, expect);
     }
@@ -35,10 +35,10 @@ fn each_rule_finds_what_the_table_says() {
 }
 
 #[test]
-fn what_is_found_is_named_as_it_is_written_and_as_what_it_is() {
+fn finding_quotes_the_code_and_names_its_meaning() {
     let check = |code: &str, expect: &str| {
-        let told = told(code, Profile::Unrestricted);
-        assert!(told.iter().any(|line| line.contains(expect)), "{told:#?}");
+        let report = report(code, Profile::Unrestricted);
+        assert!(report.iter().any(|line| line.contains(expect)), "{report:#?}");
     };
     check(
         "import os\nos.system('x')",
@@ -68,17 +68,17 @@ fn what_is_found_is_named_as_it_is_written_and_as_what_it_is() {
 }
 
 #[test]
-fn modules_of_the_caller_and_of_the_request_are_allowed() {
-    let mut asked = asked(Profile::Basic);
-    asked.local_modules.insert("mine".to_owned());
-    asked
+fn local_modules_and_requested_imports_are_allowed() {
+    let mut question = question(Profile::Basic);
+    question.local_modules.insert("mine".to_owned());
+    question
         .rules
         .imports
         .as_mut()
         .unwrap()
         .insert("os".parse().unwrap());
     let errors = |code: &str| {
-        let found = super::super::check(code, &asked).findings;
+        let found = super::super::check(code, &question).findings;
         found
             .iter()
             .filter(|finding| finding.severity == Severity::Error)
@@ -92,7 +92,7 @@ fn modules_of_the_caller_and_of_the_request_are_allowed() {
 }
 
 #[test]
-fn a_refusal_names_the_profile_that_has_the_module() {
+fn refusal_names_the_profile_with_the_module() {
     let hint = |code: &str| found(code, Profile::Basic).remove(0).hint.unwrap();
     assert!(hint("import requests").contains("`network`"));
     assert!(hint("import requests").contains("`allowed_imports: [\"requests\"]`"));

@@ -1,25 +1,25 @@
-//! What the profile `strict` alone forbids: ways to any attribute that no name in the text shows.
+//! Tests of the rules of the profile `strict` alone, against access to an attribute without its name in the code.
 
 use super::*;
 
-/// It is refused under `strict`, by that rule, on that line; and nothing is said of it where no profile restricts.
+/// Asserts that code is refused under `strict` by this rule on this line, and not without a restricting profile.
 fn refused(rule: &str, line: &str, code: &str) {
     let expect = format!("{line} {rule} error");
     let has = |lines: Vec<String>| lines.iter().any(|line| line.starts_with(&expect));
-    let strict = told(code, Profile::Strict);
+    let strict = report(code, Profile::Strict);
     assert!(has(strict.clone()), "{code}\nexpected {expect}: {strict:#?}");
-    assert!(!has(told(code, Profile::Unrestricted)), "{code}\n{expect}");
+    assert!(!has(report(code, Profile::Unrestricted)), "{code}\n{expect}");
 }
 
 fn passes(code: &str) {
-    let told = told(code, Profile::Strict);
-    let is_said = |line: &&String| !line.contains("python.undefined_name") && !line.contains(" info: ");
-    let said: Vec<&String> = told.iter().filter(is_said).collect();
-    assert!(said.is_empty(), "{code}\n{said:#?}");
+    let report = report(code, Profile::Strict);
+    let is_reported = |line: &&String| !line.contains("python.undefined_name") && !line.contains(" info: ");
+    let reported: Vec<&String> = report.iter().filter(is_reported).collect();
+    assert!(reported.is_empty(), "{code}\n{reported:#?}");
 }
 
 #[test]
-fn programs_are_refused_or_pass_as_the_table_says() {
+fn programs_are_refused_or_pass_as_in_the_table() {
     for (section, code, line) in cases(include_str!("strict.txt")) {
         match section.strip_prefix("refused by ") {
             Some(rule) => refused(rule, line, &code),
@@ -30,25 +30,25 @@ fn programs_are_refused_or_pass_as_the_table_says() {
 }
 
 #[test]
-fn what_a_star_import_has_beside_builtins_is_not_told_of_them() {
-    let told = told(
+fn builtins_are_not_attributed_to_a_star_import() {
+    let report = report(
         "from ctypes import *\nhasattr(1, 'y'), TypeError",
         Profile::Unrestricted,
     );
-    assert_eq!(told.len(), 1);
+    assert_eq!(report.len(), 1);
 }
 
 #[test]
-fn classes_that_the_text_does_not_show_have_private_attributes_of_their_own() {
+fn private_attributes_of_external_classes_pass() {
     let errors = |code: &str, change: fn(&mut CodeQuestion)| {
-        let mut asked = asked(Profile::Strict);
-        change(&mut asked);
-        let found = check(code, &asked).findings;
+        let mut question = question(Profile::Strict);
+        change(&mut question);
+        let found = check(code, &question).findings;
         let errors = found.iter().filter(|finding| finding.severity == Severity::Error);
         errors.count()
     };
-    let with_module = |asked: &mut CodeQuestion| {
-        asked
+    let with_module = |question: &mut CodeQuestion| {
+        question
             .rules
             .imports
             .as_mut()
@@ -65,13 +65,13 @@ fn classes_that_the_text_does_not_show_have_private_attributes_of_their_own() {
         0
     );
     assert_eq!(errors("import mine\nimport uuid\nuuid._x", with_module), 1);
-    assert_eq!(errors("account._balance", |asked| asked.is_fragment = true), 0);
-    assert_eq!(errors("r._old_targets", |asked| asked.is_fragment = true), 1);
+    assert_eq!(errors("account._balance", |it| it.is_fragment = true), 0);
+    assert_eq!(errors("r._old_targets", |it| it.is_fragment = true), 1);
     assert_eq!(errors("account._balance", |_| ()), 1);
 }
 
 #[test]
-fn what_is_computed_from_constants_is_refused_where_the_plain_text_would_be() {
+fn computed_string_is_refused_where_the_literal_would_be() {
     const NAMES: &[&str] = &[
         "'so'[::-1]",
         "'%s' % 'os'",
@@ -109,7 +109,7 @@ fn what_is_computed_from_constants_is_refused_where_the_plain_text_would_be() {
             assert!(
                 !errors(&code, profile).is_empty(),
                 "{code}\n{:#?}",
-                told(&code, profile)
+                report(&code, profile)
             );
         }
     }

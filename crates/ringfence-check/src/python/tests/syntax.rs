@@ -1,20 +1,20 @@
-//! What is refused before anything runs, for which interpreter, and what is said of it.
+//! Tests of syntax errors: their texts, and the versions of the interpreter that have them.
 
 use super::*;
 
-/// What is said of a text that some version reads, with the hint of each.
-fn told_by(code: &str, python: Option<(u8, u8)>) -> Vec<String> {
-    let asked = CodeQuestion {
+/// Returns the texts of the syntax errors for a version of Python.
+fn syntax_errors(code: &str, python: Option<(u8, u8)>) -> Vec<String> {
+    let question = CodeQuestion {
         python,
-        ..asked(Profile::Unrestricted)
+        ..question(Profile::Unrestricted)
     };
-    let found = check(code, &asked).findings;
+    let found = check(code, &question).findings;
     let errors = found.iter().filter(|finding| finding.rule.id == "python.syntax");
     errors.map(|finding| finding.what.clone()).collect()
 }
 
 #[test]
-fn a_module_may_await_at_its_top() {
+fn module_may_await_at_its_top_level() {
     for code in [
         "await x",
         "x = (await y) + 1",
@@ -32,15 +32,15 @@ fn a_module_may_await_at_its_top() {
         "def f():\n    return (await x for x in y)",
     ] {
         assert!(
-            told_by(code, None).is_empty(),
+            syntax_errors(code, None).is_empty(),
             "{code}: {:?}",
-            told_by(code, None)
+            syntax_errors(code, None)
         );
     }
 }
 
 #[test]
-fn what_is_not_asynchronous_may_not_await_and_is_told_once() {
+fn await_outside_of_asynchronous_code_is_reported_once() {
     for code in [
         "def f():\n    await x",
         "class A:\n    await x",
@@ -51,9 +51,9 @@ fn what_is_not_asynchronous_may_not_await_and_is_told_once() {
         "async def f():\n    def g():\n        await x",
         "async def f():\n    class A:\n        await x",
     ] {
-        let told = told_by(code, None);
-        let [only] = told.as_slice() else {
-            panic!("{code}: {told:?}");
+        let reported = syntax_errors(code, None);
+        let [only] = reported.as_slice() else {
+            panic!("{code}: {reported:?}");
         };
         assert!(
             only.ends_with("outside of an asynchronous function"),
@@ -61,13 +61,13 @@ fn what_is_not_asynchronous_may_not_await_and_is_told_once() {
         );
     }
     assert_eq!(
-        told_by("yield 1", None),
+        syntax_errors("yield 1", None),
         ["`yield` statement outside of a function"]
     );
 }
 
 #[test]
-fn syntax_is_judged_for_the_interpreter_that_reads_it() {
+fn syntax_is_checked_for_the_given_python_version() {
     for (code, since) in [
         ("f'{x['a']}'", (3, 12)),
         ("f'{x!r:{\"a\"}} {\n1}'", (3, 12)),
@@ -81,28 +81,28 @@ fn syntax_is_judged_for_the_interpreter_that_reads_it() {
         ("async def f(): return [[x async for x in y] for z in w]", (3, 11)),
     ] {
         let (major, minor) = since;
-        assert!(told_by(code, None).is_empty(), "{code}");
-        assert!(told_by(code, Some(since)).is_empty(), "{code}");
-        let told = told_by(code, Some((major, minor - 1)));
-        assert!(!told.is_empty(), "{code}");
+        assert!(syntax_errors(code, None).is_empty(), "{code}");
+        assert!(syntax_errors(code, Some(since)).is_empty(), "{code}");
+        let reported = syntax_errors(code, Some((major, minor - 1)));
+        assert!(!reported.is_empty(), "{code}");
         let names = |what: &String| what.contains(&format!("{major}.{minor}"));
-        assert!(told.iter().all(names), "{code}: {told:?}");
+        assert!(reported.iter().all(names), "{code}: {reported:?}");
     }
-    assert!(told_by("x = [y := 1, f'{y}']\nprint(x, end='')", Some((3, 8))).is_empty());
-    let asked = CodeQuestion {
+    assert!(syntax_errors("x = [y := 1, f'{y}']\nprint(x, end='')", Some((3, 8))).is_empty());
+    let question = CodeQuestion {
         python: Some((3, 11)),
-        ..asked(Profile::Unrestricted)
+        ..question(Profile::Unrestricted)
     };
-    let found = check("type X = int", &asked).findings;
+    let found = check("type X = int", &question).findings;
     assert_eq!(
         found[0].hint.as_deref(),
         Some("Write it as Python 3.11 reads it.")
     );
 }
 
-/// Each finding as `line what | hint`.
+/// Returns each finding as `line what | hint`.
 fn explained(code: &str) -> Vec<String> {
-    let mut found = check(code, &asked(Profile::Unrestricted)).findings;
+    let mut found = check(code, &question(Profile::Unrestricted)).findings;
     found.sort_by_key(|finding| finding.range.start);
     let line = |finding: &Finding| {
         let hint = finding.hint.as_deref().unwrap_or("");
@@ -112,7 +112,7 @@ fn explained(code: &str) -> Vec<String> {
 }
 
 #[test]
-fn markdown_around_the_code_is_told_once() {
+fn markdown_around_the_code_is_reported_once() {
     const HINT: &str = "a line of Markdown | Send the code without the fences (```).";
     for (code, expect) in [
         ("```python\nprint(1)\n```\n", &["1"][..]),
@@ -125,21 +125,21 @@ fn markdown_around_the_code_is_told_once() {
         ("```py\nprint(1)\n", &["1"]),
     ] {
         let expect: Vec<String> = expect.iter().map(|line| format!("{line} {HINT}")).collect();
-        let told: Vec<String> = explained(code)
+        let reported: Vec<String> = explained(code)
             .into_iter()
             .filter(|line| line.contains("Markdown"))
             .collect();
-        assert_eq!(told, expect, "{code}");
+        assert_eq!(reported, expect, "{code}");
     }
     assert_eq!(explained("```python\nprint(1)\n```").len(), 1);
     assert_eq!(explained("Here:\n```python\nprint(1)\n```\nIt is done.").len(), 1);
-    // What is wrong in the code itself is told of the text without the fences.
+    // Errors in the code itself are reported once the fences are removed.
     assert_eq!(explained("```python\nx = = 1\n```").len(), 1);
     assert!(explained("x = '''\n```python\n'''\n# ```\n").is_empty());
 }
 
 #[test]
-fn commands_of_a_notebook_are_told_once_each() {
+fn notebook_commands_are_reported_once_each() {
     const WHAT: &str = "a command of a notebook, which is no Python | Leave the command out; packages are named in `packages`.";
     assert_eq!(
         explained("!pip install numpy\nx = 1\n%matplotlib inline\nif x:\n    !ls -l\n"),
@@ -150,7 +150,7 @@ fn commands_of_a_notebook_are_told_once_each() {
 }
 
 #[test]
-fn a_print_statement_is_told_as_one() {
+fn print_statement_is_reported_as_one() {
     const WHAT: &str = "`print` is used as a statement | In Python 3 print is a function: print(...).";
     assert_eq!(explained("print \"x\""), [format!("1 {WHAT}")]);
     assert_eq!(
@@ -166,7 +166,7 @@ fn a_print_statement_is_told_as_one() {
 }
 
 #[test]
-fn curly_quotes_are_told() {
+fn curly_quotes_are_reported() {
     assert_eq!(
         explained("print(“hello”)\n"),
         ["1 `“` is no quote of Python | Use straight quotes."]
@@ -176,12 +176,12 @@ fn curly_quotes_are_told() {
         ["2 `‘` is no quote of Python | Use straight quotes."]
     );
     assert!(explained("x = '“hello”'  # ‘x’").is_empty());
-    let told = explained("x = = '“hello”'");
-    assert!(told.len() == 1 && !told[0].contains("quote"), "{told:?}");
+    let lines = explained("x = = '“hello”'");
+    assert!(lines.len() == 1 && !lines[0].contains("quote"), "{lines:?}");
 }
 
 #[test]
-fn a_bracket_that_is_never_closed_is_pointed_at() {
+fn unclosed_bracket_is_reported() {
     const HINT: &str = "Close the bracket.";
     assert_eq!(
         explained("x = 1\ny = (1,\nz = 2\nw = 3\n"),
@@ -193,25 +193,25 @@ fn a_bracket_that_is_never_closed_is_pointed_at() {
     );
     assert_eq!(explained("print(1"), [format!("1 `(` was never closed | {HINT}")]);
     for code in ["print('abc)\n", "x = (1]\n", "x = 1)\n"] {
-        let told = explained(code);
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(!told[0].contains("never closed"), "{told:?}");
+        let reported = explained(code);
+        assert_eq!(reported.len(), 1, "{reported:?}");
+        assert!(!reported[0].contains("never closed"), "{reported:?}");
     }
 }
 
 #[test]
-fn of_many_errors_the_first_are_told() {
-    let checked = check(&"x = = 1\n".repeat(50), &asked(Profile::Unrestricted));
+fn only_the_first_of_many_errors_are_reported() {
+    let checked = check(&"x = = 1\n".repeat(50), &question(Profile::Unrestricted));
     assert_eq!(checked.findings.len(), 20);
-    let checked = check(&"return 1\n".repeat(50), &asked(Profile::Unrestricted));
+    let checked = check(&"return 1\n".repeat(50), &question(Profile::Unrestricted));
     assert_eq!(checked.findings.len(), 20);
 }
 
 #[test]
-fn nothing_grave_is_lost_among_many_notes() {
+fn warnings_survive_among_many_informational_findings() {
     let notes: String = (0..30_000).map(|at| format!("open('{at}')\n")).collect();
     let code = format!("{notes}import os\nos.system('x')\nimport ctypes\n");
-    let checked = check(&code, &asked(Profile::Unrestricted));
+    let checked = check(&code, &question(Profile::Unrestricted));
     assert_eq!(checked.findings.len(), 30_001);
     let answer = crate::verdict::conclude(&code, checked).validation;
     assert!(answer.issues.iter().any(|issue| issue.rule == "python.process"));

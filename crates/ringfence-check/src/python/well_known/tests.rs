@@ -1,4 +1,4 @@
-//! Names that everybody knows, and which import each needs.
+//! Well-known names and the imports that they need.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn check(name: &str, uses: &[Usage<'_>], expected: Option<&str>) {
 }
 
 #[test]
-fn a_name_means_what_all_its_uses_say() {
+fn import_fits_all_uses_of_a_name() {
     check("json", &[attributes("dumps")], Some("import json"));
     check("json", &[attributes("dumps"), Usage::Bare], Some("import json"));
     check("json", &[Usage::Called], None);
@@ -36,7 +36,7 @@ fn a_name_means_what_all_its_uses_say() {
 }
 
 #[test]
-fn the_class_datetime_is_told_from_its_module() {
+fn uses_distinguish_class_datetime_from_the_module() {
     check(
         "datetime",
         &[attributes("now")],
@@ -60,7 +60,7 @@ fn the_class_datetime_is_told_from_its_module() {
 }
 
 #[test]
-fn the_short_name_of_datetime_is_the_class_or_the_module() {
+fn alias_dt_is_the_datetime_class_or_module() {
     let class = Some("from datetime import datetime as dt");
     let module = Some("import datetime as dt");
     check("dt", &[attributes("now")], class);
@@ -75,7 +75,7 @@ fn the_short_name_of_datetime_is_the_class_or_the_module() {
 }
 
 #[test]
-fn ordinary_words_are_modules_only_with_what_modules_have() {
+fn ordinary_words_are_modules_only_with_module_attributes() {
     check("queue", &[attributes("Queue")], Some("import queue"));
     check("queue", &[attributes("append")], None);
     check("string", &[attributes("ascii_letters")], Some("import string"));
@@ -124,10 +124,10 @@ fn parts_of_packages_are_imported_in_one_statement() {
 }
 
 #[test]
-fn every_entry_binds_its_name_and_reads_as_an_import() {
-    for (name, meanings) in TABLE.iter() {
-        for meaning in meanings {
-            let uses = match meaning.fits {
+fn every_entry_is_an_import_that_binds_its_name() {
+    for (name, candidates) in TABLE.iter() {
+        for candidate in candidates {
+            let uses = match candidate.fits {
                 Fits::Attributes(known) => vec![Usage::Attributes(known.to_vec())],
                 Fits::Package(_, package) => {
                     let first = package.plain.as_ref().is_some_and(Vec::is_empty);
@@ -138,16 +138,16 @@ fn every_entry_binds_its_name_and_reads_as_an_import() {
                 Fits::Module => vec![attributes("x")],
                 Fits::All | Fits::Called | Fits::Datetime => vec![Usage::Called],
             };
-            let statement = meaning
+            let statement = candidate
                 .statement(&uses)
-                .unwrap_or_else(|| panic!("{name}: {}", meaning.statement));
+                .unwrap_or_else(|| panic!("{name}: {}", candidate.statement));
             assert_eq!(check_known_import(name, &statement), Ok(()), "{statement}");
         }
-        // Two meanings never fit a use of one kind.
+        // At most one candidate fits a single use.
         for uses in [vec![Usage::Called], vec![Usage::Bare], vec![attributes("x")]] {
-            let fitting = meanings
+            let fitting = candidates
                 .iter()
-                .filter(|meaning| meaning.statement(&uses).is_some())
+                .filter(|candidate| candidate.statement(&uses).is_some())
                 .count();
             assert!(fitting <= 1, "{name} as {uses:?}");
         }
@@ -157,7 +157,7 @@ fn every_entry_binds_its_name_and_reads_as_an_import() {
 }
 
 #[test]
-fn the_operators_own_names_win() {
+fn operators_names_take_precedence() {
     let own = BTreeMap::from([
         ("np".to_owned(), "import autograd.numpy as np".to_owned()),
         ("bad".to_owned(), "import os; os.system('x')".to_owned()),
@@ -170,7 +170,7 @@ fn the_operators_own_names_win() {
 }
 
 #[test]
-fn an_operators_import_is_one_import_of_that_name() {
+fn operators_import_is_a_single_import_of_that_name() {
     for (name, statement) in [
         ("np", "import numpy as np"),
         ("os", "import os.path"),
@@ -205,7 +205,7 @@ fn an_operators_import_is_one_import_of_that_name() {
 }
 
 #[test]
-fn a_set_of_modules_allows_what_it_has_and_what_lies_below() {
+fn set_of_modules_allows_its_modules_and_their_submodules() {
     let allowed: BTreeSet<ModuleName> = ["json", "xml.etree.ElementTree", "os.path", "urllib.parse"]
         .iter()
         .map(|name| name.parse().unwrap())
