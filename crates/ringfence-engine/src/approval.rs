@@ -1,6 +1,5 @@
-//! Asking a person. What a program or a model may not have by itself is asked for here, shown exactly as it is, and
-//! decided through a channel that neither of them has: the client's own dialogue, the operator's command, the callback
-//! of the program that embeds us. Everything that is not a yes in time is a no.
+//! Approval by a person, who sees the exact request, through a channel that programs and models lack: the client's
+//! dialogue, the operator's command, or the embedding program's callback. Without an approval in time, it is denied.
 
 mod notes;
 mod queue;
@@ -20,7 +19,7 @@ use ringfence_egress::Rule;
 use ringfence_types::{Namespace, RequestError, SessionId};
 use std::{fmt, time::Duration};
 
-/// The longest reason, in characters. One that is longer is refused: what is shown is complete.
+/// Maximum characters of a reason. A longer one is refused, not cut: a request is always shown complete.
 pub const REASON_CHARS_MAX: usize = 500;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,32 +28,31 @@ pub(crate) enum Subject {
     Command(Box<CommandSubject>),
 }
 
-/// A command exactly: another word, program, directory or principal is another command.
+/// One exact command: a different word, program, directory, named file or principal makes a different command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommandSubject {
-    /// Each word, escaped for a person.
+    /// The words, each escaped for display.
     pub(crate) words: String,
-    /// The same without secrets of the vault, as it stands on record.
+    /// The same without the vault's secrets, as recorded.
     pub(crate) recorded: String,
     pub(crate) program: String,
-    /// Its device and inode.
+    /// Device and inode of the program.
     pub(crate) identity: (u64, u64),
     pub(crate) directory: Option<String>,
-    /// Which directory that is: device and inode.
     pub(crate) directory_identity: Option<(u64, u64)>,
-    /// Files that its words name, each with its digest.
+    /// Files named by its words, each with its digest.
     pub(crate) files: Vec<String>,
-    /// Why no rule lets it through.
+    /// The reason why no rule allows it.
     pub(crate) missing_rule: String,
-    /// What it can do, a line each.
+    /// Its possible effects, one per line.
     pub(crate) effect: Vec<String>,
-    /// Whether it may be approved for a time.
+    /// True: it may be approved for a period, not only for one run.
     pub(crate) may_last: bool,
     pub(crate) principal: String,
 }
 
 impl Subject {
-    /// What is asked for, as it stands on record and is told in events.
+    /// Returns the subject as recorded and as published in events.
     pub(crate) fn recorded(&self) -> String {
         match self {
             Self::Egress(rule) => rule.to_string(),
@@ -62,7 +60,6 @@ impl Subject {
         }
     }
 
-    /// The kind of request, as it stands on record.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Egress(_) => "egress",
@@ -84,13 +81,13 @@ impl fmt::Display for Subject {
 pub(crate) struct Ask {
     pub(crate) subject: Subject,
     pub(crate) namespace: Namespace,
-    /// Where it is for one session alone.
+    /// The only session that it is for; none: the whole namespace.
     pub(crate) session: Option<SessionId>,
-    /// Where a run that is under way waits for the answer.
+    /// The id of a run that waits for the answer.
     pub(crate) execution: Option<String>,
     pub(crate) caller: Caller,
     pub(crate) reason: String,
-    /// Where a program waits that does not wait for long; else as long as the settings say.
+    /// The patience of a waiting connection, at most the timeout of the settings; none: that timeout.
     pub(crate) patience: Option<Duration>,
 }
 
@@ -101,7 +98,7 @@ impl Ask {
         }
         Err(RequestError::invalid(
             format!("the reason has more than {REASON_CHARS_MAX} characters."),
-            "A person reads it before the answer: say it shortly.",
+            "A person reads it before the answer: keep it short.",
         ))
     }
 
@@ -110,8 +107,7 @@ impl Ask {
             .map_or(settings.timeout, |patience| patience.min(settings.timeout))
     }
 
-    /// Whether the second waits for the answer to the first. The reason does not count: other words do not make
-    /// another question.
+    /// Returns true if both share one answer. The reason does not count: a reworded request is not a new one.
     fn is_same_as(&self, other: &Self) -> bool {
         self.subject == other.subject
             && self.namespace == other.namespace

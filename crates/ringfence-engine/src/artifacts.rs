@@ -1,6 +1,6 @@
-//! The files a program left: staged from outside once its tree is dead, so that nothing changes while they are read.
-//! No link is followed; what is not a plain file is refused and named. What is kept has lost the request's secrets, is
-//! signed, and lies in the store by its content.
+//! Artifacts: files that a program left. They are staged from outside after its processes have ended, so that nothing
+//! changes while they are read. No link is followed; an entry that is not a plain file is refused and named. Artifacts
+//! are stored by content and signed, without the request's secrets.
 
 use crate::{
     backend::SandboxDirs,
@@ -30,21 +30,20 @@ use std::{
     time::Duration,
 };
 
-/// Bounds of what is collected from one run.
 const ENTRIES_MAX: usize = 20_000;
 const DEPTH_MAX: usize = 32;
-/// Of looking for them, after the program's end.
+/// Maximum time of the search for files, after the program's end.
 const WALK_TIME_MAX: Duration = Duration::from_secs(10);
 const ARTIFACTS_MAX: usize = 1_000;
 const ARTIFACT_BYTES_MAX: u64 = 256 << 20;
 const TOTAL_BYTES_MAX: u64 = 1 << 30;
-/// Names are the program's words, of which a client gets no more than this many bytes.
+/// Maximum bytes of all names: they are chosen by the program.
 const NAMES_BYTES_MAX: usize = 256 << 10;
 const REFUSED_MAX: usize = 20;
 const WHAT_CHARS_MAX: usize = 1024;
 const INLINE_BYTES_MAX: u64 = 64 << 10;
 const INLINE_TOTAL_MAX: u64 = 1 << 20;
-/// What the drivers call figures that are still open at a program's end.
+/// The prefix that the drivers give to figures still open at a program's end.
 const FIGURES: &str = "output/figure-";
 const READ_BYTES: usize = 64 << 10;
 
@@ -54,21 +53,21 @@ const BOUNDS: Bounds = Bounds {
     time: WALK_TIME_MAX,
 };
 
-/// What was there before the program started.
+/// The files that existed before the program started.
 #[derive(Debug, Default)]
 pub(crate) struct Baseline {
-    changes: Seen,
-    output: Seen,
+    changes: DirectoryState,
+    output: DirectoryState,
     inputs: BTreeMap<PathBuf, [u8; 32]>,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct DirectoryState {
     stamps: BTreeMap<PathBuf, Stamp>,
     refused: BTreeSet<PathBuf>,
 }
 
-impl Seen {
+impl DirectoryState {
     fn of(directory: BorrowedFd<'_>) -> Self {
         Self::by(walk(directory))
     }
@@ -84,12 +83,12 @@ impl Seen {
         }
     }
 
-    fn is_nothing(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.stamps.is_empty() && self.refused.is_empty()
     }
 }
 
-/// What the directory's owner finds in it, where the server is root.
+/// Walks a directory with the rights of its owner if the server is root.
 fn walk(directory: BorrowedFd<'_>) -> Walk {
     match AsOwner::of(directory) {
         Ok(_acting) => harvest::walk(directory, BOUNDS),
@@ -109,7 +108,7 @@ fn open(directory: BorrowedFd<'_>, found: &FoundFile) -> io::Result<File> {
 }
 
 impl Baseline {
-    /// A fresh workspace with only these input files.
+    /// The baseline of a fresh workspace with only these input files.
     pub(crate) fn inputs<'a>(files: impl Iterator<Item = (&'a WorkspacePath, &'a [u8])>) -> Self {
         let inputs = files.map(|(path, bytes)| (PathBuf::from(path.as_str()), Sha256::digest(bytes).into()));
         Self {
@@ -118,22 +117,20 @@ impl Baseline {
         }
     }
 
-    /// The files that a session has now.
     pub(crate) fn of(dirs: &SandboxDirs) -> Self {
         Self {
-            changes: Seen::of(dirs.changes.as_fd()),
-            output: Seen::of(dirs.output.as_fd()),
+            changes: DirectoryState::of(dirs.changes.as_fd()),
+            output: DirectoryState::of(dirs.output.as_fd()),
             inputs: BTreeMap::new(),
         }
     }
 
-    pub(crate) fn is_nothing(&self) -> bool {
-        self.changes.is_nothing() && self.output.is_nothing() && self.inputs.is_empty()
+    pub(crate) fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.output.is_empty() && self.inputs.is_empty()
     }
 
-    /// A directory of the host's, as it is now.
     pub(crate) fn add_host_directory(&mut self, directory: BorrowedFd<'_>) {
-        self.changes.stamps = Seen::of(directory).stamps;
+        self.changes.stamps = DirectoryState::of(directory).stamps;
     }
 }
 
@@ -142,13 +139,12 @@ pub(crate) struct Staged {
     pub(crate) artifacts: Vec<Artifact>,
     pub(crate) denials: Vec<Denial>,
     pub(crate) security_events: Vec<Denial>,
-    /// Secrets that were taken out.
+    /// Count of redacted secrets and personal data.
     pub(crate) found: u64,
-    /// Figures that the program has saved itself, and as what.
+    /// Figures that the program also saved itself, each with the name of that file.
     pub(crate) saved: BTreeMap<String, String>,
 }
 
-/// Where artifacts go, and what they lose on the way.
 pub(crate) struct StageOptions {
     pub(crate) store: Arc<ArtifactStore>,
     pub(crate) bus: Bus,
@@ -160,45 +156,44 @@ pub(crate) struct StageOptions {
     pub(crate) workspace: FilesKept,
 }
 
-/// Where a file goes that a program has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FilesKept {
     InStore,
-    /// Nowhere: it lies in a directory that the operator shared for writing, and stays there.
-    WhereItIs,
+    /// In its directory, which the operator shared for writing; it is not copied to the store.
+    InPlace,
 }
 
-pub(crate) fn has_nothing(dirs: &SandboxDirs) -> bool {
+pub(crate) fn dirs_are_empty(dirs: &SandboxDirs) -> bool {
     [&dirs.changes, &dirs.output]
         .into_iter()
         .all(|directory| harvest::is_empty(directory.as_fd()))
 }
 
-/// Collects what is new or changed, and gives what there is by now. Blocking: reads every artifact once.
-pub(crate) fn stage(dirs: &SandboxDirs, before: &Baseline, shelf: StageOptions) -> (Staged, Baseline) {
+/// Collects new and changed files, and returns the next baseline. Blocking: reads every artifact once.
+pub(crate) fn stage(dirs: &SandboxDirs, before: &Baseline, options: StageOptions) -> (Staged, Baseline) {
     let mut staging = Staging {
         staged: Staged::default(),
         kept: Vec::new(),
-        taken: BTreeSet::new(),
-        names: 0,
+        names: BTreeSet::new(),
+        name_bytes: 0,
         refused: 0,
         total: 0,
         inline: 0,
-        shelf,
+        options,
     };
-    let kept = staging.shelf.workspace;
+    let kept = staging.options.workspace;
     let changes = staging.add(&Source {
         directory: dirs.changes.as_fd(),
         prefix: "",
         kept,
-        seen: &before.changes,
+        before: &before.changes,
         inputs: &before.inputs,
     });
     let output = staging.add(&Source {
         directory: dirs.output.as_fd(),
         prefix: "output/",
         kept: FilesKept::InStore,
-        seen: &before.output,
+        before: &before.output,
         inputs: &BTreeMap::new(),
     });
     let now = Baseline {
@@ -209,38 +204,37 @@ pub(crate) fn stage(dirs: &SandboxDirs, before: &Baseline, shelf: StageOptions) 
     (staging.conclude(), now)
 }
 
-/// A directory in which a program has left files.
 struct Source<'a> {
     directory: BorrowedFd<'a>,
     prefix: &'static str,
     kept: FilesKept,
-    seen: &'a Seen,
+    before: &'a DirectoryState,
     inputs: &'a BTreeMap<PathBuf, [u8; 32]>,
 }
 
 struct Staging {
     staged: Staged,
-    /// What lies in the store, by its index among the artifacts.
+    /// Contents in the store, each with the index of its artifact.
     kept: Vec<(usize, Content)>,
-    taken: BTreeSet<String>,
-    names: usize,
+    names: BTreeSet<String>,
+    name_bytes: usize,
     refused: usize,
     total: u64,
     inline: u64,
-    shelf: StageOptions,
+    options: StageOptions,
 }
 
 struct ArtifactWriter {
     redaction: Option<Stream>,
     clean: Vec<u8>,
-    /// The digest of what the program wrote, where there was an input of that name.
+    /// The digest before redaction, if there was an input of that name.
     raw: Option<Sha256>,
     hasher: Sha256,
     head: Vec<u8>,
     size: u64,
     incoming: Option<Incoming>,
     copy: Option<File>,
-    trouble: Vec<(&'static str, String)>,
+    failures: Vec<(&'static str, String)>,
 }
 
 impl ArtifactWriter {
@@ -249,55 +243,55 @@ impl ArtifactWriter {
             raw.update(bytes);
         }
         match &mut self.redaction {
-            None => self.give(bytes),
+            None => self.write(bytes),
             Some(redaction) => {
                 let mut clean = std::mem::take(&mut self.clean);
                 clean.clear();
                 redaction.push(bytes, &mut clean);
-                self.give(&clean);
+                self.write(&clean);
                 self.clean = clean;
             }
         }
     }
 
-    fn give(&mut self, bytes: &[u8]) {
+    fn write(&mut self, bytes: &[u8]) {
         self.hasher.update(bytes);
         self.size += bytes.len() as u64;
         if self.size <= INLINE_BYTES_MAX {
             self.head.extend_from_slice(bytes);
         }
         if let Some(Err(error)) = self.incoming.as_mut().map(|incoming| incoming.write_all(bytes)) {
-            self.trouble.push(("artifacts.not_kept", error.to_string()));
+            self.failures.push(("artifacts.not_kept", error.to_string()));
             self.incoming = None;
         }
         if let Some(Err(error)) = self.copy.as_mut().map(|copy| copy.write_all(bytes)) {
-            self.trouble.push(("artifacts.copy", error.to_string()));
+            self.failures.push(("artifacts.copy", error.to_string()));
             self.copy = None;
         }
     }
 
-    /// The last bytes; what was taken out of all of them.
+    /// Writes the last bytes, and returns the counts of all redactions.
     fn end(&mut self) -> Found {
         let Some(mut redaction) = self.redaction.take() else {
             return Found::default();
         };
         let mut clean = Vec::new();
         redaction.finish(&mut clean);
-        self.give(&clean);
+        self.write(&clean);
         redaction.found()
     }
 }
 
 impl Staging {
-    fn add(&mut self, source: &Source<'_>) -> Seen {
+    fn add(&mut self, source: &Source<'_>) -> DirectoryState {
         let walk = walk(source.directory);
         self.add_new(source, &walk);
-        Seen::by(walk)
+        DirectoryState::by(walk)
     }
 
     fn add_new(&mut self, source: &Source<'_>, walk: &Walk) {
         let prefix = source.prefix;
-        let is_new = |path: &PathBuf| !source.seen.refused.contains(path);
+        let is_new = |path: &PathBuf| !source.before.refused.contains(path);
         for (path, what) in walk.refused.iter().filter(|(path, _)| is_new(path)) {
             self.refuse(
                 format!("{prefix}{}: {what}", path.display()),
@@ -318,11 +312,11 @@ impl Staging {
             );
         }
         for found in &walk.files {
-            if source.seen.stamps.get(&found.path) == Some(&found.stamp) {
+            if source.before.stamps.get(&found.path) == Some(&found.stamp) {
                 continue;
             }
-            self.names += found.path.as_os_str().len();
-            if self.staged.artifacts.len() == ARTIFACTS_MAX || self.names > NAMES_BYTES_MAX {
+            self.name_bytes += found.path.as_os_str().len();
+            if self.staged.artifacts.len() == ARTIFACTS_MAX || self.name_bytes > NAMES_BYTES_MAX {
                 self.refuse(
                     format!("more than {ARTIFACTS_MAX} artifacts, or {NAMES_BYTES_MAX} bytes of names"),
                     "Pack many files into an archive.",
@@ -342,7 +336,7 @@ impl Staging {
             );
             return;
         }
-        let total_max = self.shelf.total_max.min(TOTAL_BYTES_MAX);
+        let total_max = self.options.total_max.min(TOTAL_BYTES_MAX);
         if found.size > ARTIFACT_BYTES_MAX || self.total + found.size > total_max {
             self.refuse(
                 format!("{name}: {} bytes", found.size),
@@ -360,7 +354,7 @@ impl Staging {
                 if let Some(content) = content {
                     self.kept.push((self.staged.artifacts.len(), content));
                 }
-                self.taken.insert(name);
+                self.names.insert(name);
                 self.staged.artifacts.push(artifact);
             }
             Ok(None) => {}
@@ -371,22 +365,21 @@ impl Staging {
         }
     }
 
-    /// What the program has called the same picture, where this one is an open figure that was drawn for it.
+    /// Returns the name under which the program saved the same picture, if this is a figure drawn by the driver.
     fn saved(&self, artifact: &Artifact) -> Option<String> {
         let mut others = self.staged.artifacts.iter();
         let same = others.find(|other| other.sha256 == artifact.sha256)?;
         artifact.name.starts_with(FIGURES).then(|| same.name.clone())
     }
 
-    /// The name as it may be seen. Of two that are the same then (a secret taken out of both, or bytes that are no
-    /// text), the second gets a number.
+    /// Returns the redacted name, numbered if it equals another (both with a secret, or with bytes that are not UTF-8).
     fn name(&mut self, name: &str) -> String {
         const NUMBERED: usize = 2000;
-        let clean = self.shelf.redactor.text(name);
+        let clean = self.options.redactor.text(name);
         self.staged.found += u64::from(matches!(clean, Cow::Owned(_)));
         let mut unique = clean.clone().into_owned();
         let mut number = 2;
-        while self.taken.contains(&unique) || matches!(self.shelf.redactor.text(&unique), Cow::Owned(_)) {
+        while self.names.contains(&unique) || matches!(self.options.redactor.text(&unique), Cow::Owned(_)) {
             unique = match number {
                 ..NUMBERED => format!("{clean}~{number}"),
                 _ => format!("artifact {number}"), // the number itself makes the secret
@@ -396,7 +389,7 @@ impl Staging {
         unique
     }
 
-    /// Reads one file to its end, once. `None`: it is an input, and unchanged.
+    /// Reads one file to its end, once. `None`: it is an unchanged input.
     fn read(
         &mut self,
         source: &Source<'_>,
@@ -408,53 +401,53 @@ impl Staging {
         let mut buffer = vec![0; READ_BYTES];
         let mut count = file.read(&mut buffer)?;
         let redactor = if is_text(&buffer[..count]) {
-            self.shelf.redactor.clone()
+            self.options.redactor.clone()
         } else {
-            // Other parts of it name the offsets of its parts.
-            self.shelf.redactor.filled()
+            // The replacement has the same length: a binary file may contain offsets of its parts.
+            self.options.redactor.filled()
         };
-        let mut passage = self.writer(source, name, &redactor);
-        passage.raw = input.is_some().then(Sha256::new);
+        let mut writer = self.writer(source, name, &redactor);
+        writer.raw = input.is_some().then(Sha256::new);
         while count > 0 {
-            passage.push(&buffer[..count]);
+            writer.push(&buffer[..count]);
             count = file.read(&mut buffer)?;
         }
-        let raw = passage.raw.take().map(|raw| <[u8; 32]>::from(raw.finalize()));
+        let raw = writer.raw.take().map(|raw| <[u8; 32]>::from(raw.finalize()));
         if input.is_some() && raw.as_ref() == input {
             return Ok(None);
         }
-        let taken_out = passage.end();
-        self.staged.found += taken_out.secrets + taken_out.personal;
-        self.tell_of_secrets(name, taken_out.secrets);
-        for (rule, why) in std::mem::take(&mut passage.trouble) {
+        let redacted = writer.end();
+        self.staged.found += redacted.secrets + redacted.personal;
+        self.report_secrets(name, redacted.secrets);
+        for (rule, why) in std::mem::take(&mut writer.failures) {
             self.not_kept(rule, name, &why);
         }
-        let content = passage.incoming.take().map(Incoming::finish).transpose();
+        let content = writer.incoming.take().map(Incoming::finish).transpose();
         let content = content.unwrap_or_else(|error| {
             self.not_kept("artifacts.not_kept", name, &error.to_string());
             None
         });
-        let size = passage.size;
+        let size = writer.size;
         let is_inline = size <= INLINE_BYTES_MAX && self.inline + size <= INLINE_TOTAL_MAX;
         self.inline += if is_inline { size } else { 0 };
         let artifact = Artifact {
             name: name.to_owned(),
             size_bytes: size,
-            sha256: hex(&passage.hasher.finalize()),
-            mime: mime(&passage.head, name),
+            sha256: hex(&writer.hasher.finalize()),
+            mime: mime(&writer.head, name),
             signature: None,
             uri: None,
-            content_b64: is_inline.then(|| base64::engine::general_purpose::STANDARD.encode(&passage.head)),
+            content_b64: is_inline.then(|| base64::engine::general_purpose::STANDARD.encode(&writer.head)),
         };
         Ok(Some((artifact, content)))
     }
 
     fn writer(&mut self, source: &Source<'_>, name: &str, redactor: &Redactor) -> ArtifactWriter {
-        let shelf = &self.shelf;
+        let options = &self.options;
         let keep = source.kept == FilesKept::InStore;
         let redaction = (!redactor.is_idle()).then(|| redactor.stream());
-        let incoming = keep.then(|| shelf.store.receive()).transpose();
-        let copy = shelf
+        let incoming = keep.then(|| options.store.receive()).transpose();
+        let copy = options
             .copy_to
             .as_ref()
             .map(|to| create_below(to, name))
@@ -480,11 +473,11 @@ impl Staging {
             size: 0,
             incoming,
             copy,
-            trouble: Vec::new(),
+            failures: Vec::new(),
         }
     }
 
-    fn tell_of_secrets(&mut self, name: &str, secrets: u64) {
+    fn report_secrets(&mut self, name: &str, secrets: u64) {
         if secrets > 0 && self.staged.security_events.len() < REFUSED_MAX {
             let what = format!("{name} held secrets, {secrets} in all, which were taken out");
             let hint = "Have the program write no secrets into files.";
@@ -493,7 +486,7 @@ impl Staging {
         }
     }
 
-    /// `artifacts.copy`: into the operator's directory; `artifacts.not_kept`: in the store.
+    /// Denies `artifacts.copy` (into the operator's directory) or `artifacts.not_kept` (in the store).
     fn not_kept(&mut self, rule: &str, name: &str, why: &str) {
         if self.staged.denials.len() >= 2 * REFUSED_MAX {
             return;
@@ -511,7 +504,7 @@ impl Staging {
         self.staged.denials.push(denial(rule, "artifacts", what, hint));
     }
 
-    /// Signs what was kept, and tells of it.
+    /// Signs the stored artifacts, and publishes an event for each.
     fn publish(&mut self) {
         if self.kept.is_empty() {
             return;
@@ -528,28 +521,28 @@ impl Staging {
             )
         });
         let (indices, items): (Vec<usize>, Vec<Item>) = items.unzip();
-        let shelf = &self.shelf;
+        let options = &self.options;
         let published = Published {
-            execution_id: shelf.execution_id.clone(),
-            namespace: shelf.namespace.clone(),
+            execution_id: options.execution_id.clone(),
+            namespace: options.namespace.clone(),
             time_unix_ms: now_ms(),
         };
-        match shelf.store.publish(published, items) {
+        match options.store.publish(published, items) {
             Ok(manifest) => {
                 for (at, signed) in indices.into_iter().zip(manifest.artifacts) {
                     let artifact = &mut self.staged.artifacts[at];
                     artifact.signature = Some(signed.signature);
-                    let uri = artifact_uri(&shelf.namespace, &shelf.execution_id, &artifact.name);
-                    // Percent signs may write what the name does not.
-                    artifact.uri = matches!(shelf.redactor.text(&uri), Cow::Borrowed(_)).then_some(uri);
+                    let uri = artifact_uri(&options.namespace, &options.execution_id, &artifact.name);
+                    // Percent-encoding may produce a secret that the name does not contain.
+                    artifact.uri = matches!(options.redactor.text(&uri), Cow::Borrowed(_)).then_some(uri);
                     let kind = EventKind::ArtifactSigned {
                         name: artifact.name.clone(),
                         sha256: artifact.sha256.clone(),
                         size_bytes: artifact.size_bytes,
                     };
-                    shelf
+                    options
                         .bus
-                        .publish(&shelf.namespace, Some(&shelf.execution_id), kind);
+                        .publish(&options.namespace, Some(&options.execution_id), kind);
                 }
             }
             Err(error) => {
@@ -569,26 +562,26 @@ impl Staging {
         self.staged
     }
 
-    /// The first few by name, since names are the program's words.
+    /// Denies a file; only the first few by name, because names are chosen by the program.
     fn refuse(&mut self, what: String, hint: &str) {
         self.refused += 1;
         if self.refused > REFUSED_MAX {
             return;
         }
-        // Before it is cut: half of a secret would not be found.
-        let what = self.shelf.redactor.text(&what);
+        // Redaction comes before the cut: half of a secret would not be found.
+        let what = self.options.redactor.text(&what);
         let what: String = what.chars().take(WHAT_CHARS_MAX).collect();
         let denied = denial("artifacts.plain_files", "artifacts", what, hint);
         self.staged.denials.push(denied);
     }
 }
 
-/// As far as its beginning tells.
+/// Returns true if the beginning of a file is UTF-8 text without NUL.
 fn is_text(head: &[u8]) -> bool {
     std::str::from_utf8(whole_characters(head)).is_ok() && !head.contains(&0)
 }
 
-/// By content first, since a name is only the program's word.
+/// Determines the MIME type, by content first, because the name is chosen by the program.
 fn mime(head: &[u8], name: &str) -> String {
     match infer::get(head) {
         Some(kind) => kind.mime_type().to_owned(),
@@ -599,8 +592,7 @@ fn mime(head: &[u8], name: &str) -> String {
     }
 }
 
-/// Where a kept artifact can be read (RFC 3986, each byte that is not unreserved in percent signs; `/` stays). A
-/// namespace that is not the default one is named.
+/// Returns the URI of a stored artifact, percent-encoded (RFC 3986) but for `/`, with the namespace unless default.
 pub fn artifact_uri(namespace: &Namespace, execution_id: &str, name: &str) -> String {
     let mut uri = format!("sandbox://artifacts/{execution_id}/");
     for byte in name.bytes() {
@@ -617,9 +609,9 @@ pub fn artifact_uri(namespace: &Namespace, execution_id: &str, name: &str) -> St
     uri
 }
 
-/// The operator's directory is the operator's; the name is a stranger's. It must be a plain path below it, replaces
-/// nothing, and is not hidden: what lies in `.git` or `.bashrc` is run by people's tools.
-pub fn create_below(outlet: &ExportDirectory, name: &str) -> io::Result<File> {
+/// Creates a file below the operator's directory under an untrusted name. The name must be a plain relative path, must
+/// not exist yet, and must not be hidden: tools of people run the contents of `.git` or `.bashrc`.
+pub fn create_below(export: &ExportDirectory, name: &str) -> io::Result<File> {
     let plain = WorkspacePath::try_from(name.to_owned()).map_err(io::Error::other)?;
     if plain.as_str().split('/').any(|part| part.starts_with('.')) {
         return Err(io::Error::new(
@@ -627,14 +619,14 @@ pub fn create_below(outlet: &ExportDirectory, name: &str) -> io::Result<File> {
             "hidden names are not copied",
         ));
     }
-    outlet.create(Path::new(plain.as_str()))
+    export.create(Path::new(plain.as_str()))
 }
 
-/// Opens the directory for copies, and sees that it can be written, before anything runs.
+/// Opens the directory for copies, and checks that it is writable, before anything runs.
 pub(crate) fn prepare_copies(directory: &Path) -> io::Result<ExportDirectory> {
-    let outlet = ExportDirectory::open(directory)?;
+    let export = ExportDirectory::open(directory)?;
     let probe = PathBuf::from(format!(".ringfence-{}", std::process::id()));
-    drop(outlet.create(&probe)?);
-    outlet.remove(&probe)?;
-    Ok(outlet)
+    drop(export.create(&probe)?);
+    export.remove(&probe)?;
+    Ok(export)
 }

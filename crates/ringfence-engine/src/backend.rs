@@ -1,5 +1,4 @@
-//! Starts a jail and follows it to its end: the program's streams, its report, its deadline, its files. Dropping a
-//! [`Running`] kills the tree.
+//! Starts a jail and follows it to its end. Dropping a [`Running`] kills the process tree.
 
 mod failed;
 
@@ -43,16 +42,15 @@ use tokio::{
     time::timeout,
 };
 
-/// After the death of a helper: how often it is looked what it has left, and how long in between.
+/// Maximum sweeps for the remains of a dead helper, and the pause between them.
 const SWEEPS: u32 = 50;
-/// A supervisor may be dying when it is looked at first.
+/// Minimum sweeps: at the first a supervisor may still be ending.
 const SWEEPS_LEAST: u32 = 10;
 const SWEEP_PAUSE: Duration = Duration::from_millis(200);
-/// How long a supervisor may be silent: walls take up to twenty seconds, the imports of a template sixty, the end of a
-/// tree five.
+/// Maximum silence of a supervisor: walls take up to 20 s, the imports of a template 60 s, the end of a tree 5 s.
 const SILENCE_MAX: Duration = Duration::from_secs(100);
 
-/// A helper that comes up, while its server reads its settings and opens its stores.
+/// A helper that starts while its server reads its settings and opens its stores.
 pub struct EarlyStart {
     binary: PathBuf,
     cgroups: Parent,
@@ -64,14 +62,14 @@ impl EarlyStart {
         Self::with(binary, Helper::start)
     }
 
-    /// Forks this process, which is `binary` and has read its arguments at most. With threads it executes `binary`.
+    /// Forks this process, which is `binary` and has only read its arguments; with threads, executes `binary` instead.
     pub fn fork(binary: PathBuf) -> Result<Self> {
         Self::with(binary, |binary| {
             helper::fork(crate::workers()).or_else(|_| Helper::start(binary))
         })
     }
 
-    /// Prepares the cgroup, which comes before the first process of ours, and starts the helper.
+    /// Prepares the cgroup, which has to precede the first child process, and starts the helper.
     fn with(binary: PathBuf, start: fn(&Path) -> io::Result<Helper>) -> Result<Self> {
         let cgroups = Parent::find();
         cgroup::prepare(&cgroups).map_err(|error| fault("prepare the cgroup", &error))?;
@@ -86,21 +84,20 @@ impl EarlyStart {
     }
 }
 
-/// The native backend: the helper process and what is known of the host.
 pub(crate) struct Native {
     binary: PathBuf,
     state_dir: PathBuf,
-    /// None: it has been shut down.
+    /// None: the backend has been shut down.
     helper: Mutex<Option<Helper>>,
     pub(crate) host: Host,
-    /// Sandboxes that have not ended though they were killed.
+    /// The number of sandboxes that have not ended although they were killed.
     pub(crate) stuck: Counter,
 }
 
 impl Native {
     pub(crate) fn with(started: EarlyStart, state_dir: PathBuf) -> Self {
         Self {
-            host: Host::inspect(started.cgroups, Refused::ask(&started.binary)),
+            host: Host::inspect(started.cgroups, Refused::detect(&started.binary)),
             binary: started.binary,
             state_dir,
             helper: Mutex::new(Some(started.helper)),
@@ -126,14 +123,13 @@ impl Native {
         plan::claim(run, limits, &self.host)
     }
 
-    /// Asks for a sandbox, of its own or made from a template. Its walls go up meanwhile.
+    /// Requests a sandbox, started anew or forked from a template, without waiting for its walls.
     pub(crate) fn spawn(&self, plan: Arc<Plan>, template: Option<Arc<Template>>) -> Result<Sandbox> {
-        let ends = self.ask(&plan, template.as_ref().map(|template| &template.ends))?;
+        let ends = self.place(&plan, template.as_ref().map(|template| &template.ends))?;
         let sandbox = Sandbox::new(plan, ends, None, self.stuck.clone())?;
         Ok(Sandbox { template, ..sandbox })
     }
 
-    /// Makes a template, from which sandboxes are then made.
     pub(crate) async fn template(&self, plan: Arc<Plan>) -> Result<Template> {
         let sandbox = self.spawn(plan, None)?;
         let (imported, descriptors) = sandbox.parked().await?;
@@ -145,12 +141,12 @@ impl Native {
         })
     }
 
-    fn ask(&self, plan: &Plan, template: Option<&client::Template>) -> Result<client::SandboxEnds> {
+    fn place(&self, plan: &Plan, template: Option<&client::Template>) -> Result<client::SandboxEnds> {
         let mut helper = lock(&self.helper);
-        let living = helper.as_ref().ok_or_else(closed)?;
-        match living.place(plan, template) {
+        let current = helper.as_ref().ok_or_else(closed)?;
+        match current.start_sandbox(plan, template) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                tracing::error!(pid = living.pid(), "the helper is gone; starting another");
+                tracing::error!(pid = current.pid(), "the helper is gone; starting another");
                 if template.is_some() {
                     return Err(gone()); // the template is gone too
                 }
@@ -159,17 +155,17 @@ impl Native {
         }
         let next = Helper::start(&self.binary).map_err(|error| fault("start the helper", &error))?;
         let placed = next
-            .place(plan, template)
+            .start_sandbox(plan, template)
             .map_err(|error| fault("start a sandbox", &error));
         if let Some(dead) = helper.replace(next) {
-            self.bury(Some(dead));
+            self.reap(Some(dead));
         }
         placed
     }
 
-    /// Supervisors have been killed with their helper, or with an earlier server, and their sandboxes with them; the
-    /// kernel takes a while, and then there are their cgroups and directories.
-    pub(crate) fn bury(&self, dead: Option<Helper>) {
+    /// Reaps a dead helper, and removes the cgroups and directories of its sandboxes, or of an earlier server's, in the
+    /// background: all were killed with the helper or server, which takes the kernel a while.
+    pub(crate) fn reap(&self, dead: Option<Helper>) {
         let (cgroups, state_dir) = (self.host.cgroups.clone(), self.state_dir.clone());
         std::thread::spawn(move || {
             if let Some(Err(error)) = dead.map(Helper::stop) {
@@ -182,29 +178,29 @@ impl Native {
                     return;
                 }
             }
-            tracing::warn!("what killed sandboxes have left is still held");
+            tracing::warn!("remains of killed sandboxes are still held");
         });
     }
 
-    /// Hangs up on the helper, which then ends by itself, and is buried when it has. False: that was done before.
+    /// Disconnects from the helper, which then ends by itself and is reaped by a thread. False: this was done before.
     pub(crate) fn leave(&self) -> bool {
         let Some(helper) = self.take() else { return false };
         // Without a thread it stays a zombie until this process ends.
-        let buried = std::thread::Builder::new()
+        let reaper = std::thread::Builder::new()
             .name("ringfence-end".to_owned())
             .spawn(move || end(helper));
-        if let Err(error) = buried {
+        if let Err(error) = reaper {
             tracing::warn!(%error, "the helper ends, and is not waited for");
         }
         true
     }
 
-    /// Ends the helper and with it everything that still runs. False: that was done before.
+    /// Ends the helper, and with it everything that still runs. False: this was done before.
     pub(crate) fn stop(&self) -> bool {
         self.take().map(end).is_some()
     }
 
-    /// Nothing is started any more.
+    /// Takes the helper out, after which nothing can be started.
     pub(crate) fn take(&self) -> Option<Helper> {
         lock(&self.helper).take()
     }
@@ -233,7 +229,7 @@ pub(crate) fn fault(operation: &str, error: &io::Error) -> RequestError {
     )
 }
 
-/// A sandbox before its claim. Dropping it ends it.
+/// A sandbox before its claim. Dropping it ends the sandbox.
 pub(crate) struct Sandbox {
     pub(crate) plan: Arc<Plan>,
     pub(crate) events: Events,
@@ -241,28 +237,28 @@ pub(crate) struct Sandbox {
     pub(crate) stdout: OwnedFd,
     pub(crate) stderr: OwnedFd,
     pub(crate) report: OwnedFd,
-    /// Held as long as the sandbox lives.
+    /// Held as long as the sandbox exists.
     pub(crate) template: Option<Arc<Template>>,
-    /// None: it is native.
+    /// None: the sandbox is native.
     pub(crate) container: Option<ContainerSide>,
     has_ended: AtomicBool,
 }
 
-/// What a sandbox has beside the others when a container engine makes it.
+/// The additional parts of a sandbox made by a container engine.
 pub(crate) struct ContainerSide {
     pub(crate) facts: Arc<EngineFacts>,
     pub(crate) runner: Runner,
-    /// Its connections, until its egress takes them.
+    /// Its network connections, until its egress takes them.
     pub(crate) arrivals: Option<Arrivals>,
 }
 
 pub(crate) enum EgressEnds {
     Sockets(EgressSockets),
-    /// What its agent forwards.
+    /// Connections forwarded by the agent in a container.
     Arrivals(Arrivals),
 }
 
-/// An interpreter that forks itself into the sandboxes that are made from it. It is kept as long as one of them lives.
+/// An interpreter that forks itself into the sandboxes made from it. It is kept as long as one of them exists.
 pub(crate) struct Template {
     pub(crate) sandbox: Sandbox,
     ends: client::Template,
@@ -290,26 +286,26 @@ impl Sandbox {
         })
     }
 
-    /// Waits until its walls are up; a template has also done its imports.
+    /// Waits until its walls are up and, in a template, its imports are done.
     pub(crate) async fn parked(&self) -> Result<(Imported, Vec<OwnedFd>)> {
-        match self.events.handed().await? {
+        match self.events.receive().await? {
             (Event::Parked(imported), descriptors) => Ok((imported, descriptors)),
             _ => Err(gone()),
         }
     }
 
-    /// What it takes of the host's memory alone, while it waits.
+    /// Measures the host memory, in bytes, that the waiting sandbox uses by itself.
     pub(crate) async fn measure(&self) -> Result<u64> {
         wire::send(self.events.socket.as_fd(), &Order::Measure, &[])
             .map_err(|error| fault("measure a sandbox", &error))?;
-        match self.events.handed().await? {
+        match self.events.receive().await? {
             (Event::Measured(bytes), _) => Ok(bytes),
             _ => Err(gone()),
         }
     }
 
-    /// Whether it was made from this template, or from none.
-    pub(crate) fn is_of(&self, template: Option<&Arc<Template>>) -> bool {
+    /// Returns true if it was made from this template; with `None`, if it was made from no template.
+    pub(crate) fn is_made_from(&self, template: Option<&Arc<Template>>) -> bool {
         match (&self.template, template) {
             (Some(own), Some(template)) => Arc::ptr_eq(own, template),
             (None, None) => true,
@@ -317,18 +313,18 @@ impl Sandbox {
         }
     }
 
-    /// Whether it still waits. Whatever a parked sandbox says, which it says once, means that it does not.
-    pub(crate) fn waits(&self) -> bool {
+    /// Returns true if it is still parked. Any message from a parked sandbox means its end, and comes only once.
+    pub(crate) fn is_parked(&self) -> bool {
         let socket = &self.events.socket;
-        let heard = socket.try_io(Interest::READABLE, || wire::receive::<Event>(socket.as_fd()));
-        if !matches!(heard, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
+        let received = socket.try_io(Interest::READABLE, || wire::receive::<Event>(socket.as_fd()));
+        if !matches!(received, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
             self.has_ended.store(true, Ordering::Relaxed);
         }
         !self.has_ended.load(Ordering::Relaxed)
     }
 
-    /// Claims it, ready or not, and waits until the program runs behind all walls. An error names the wall that did not
-    /// stand. `blobs` are what the claim's parts point into.
+    /// Claims it, ready or not, and waits until the program runs behind all walls. An error names the wall that could
+    /// not be set up. The claim's parts point into `blobs`.
     pub(crate) async fn claim(
         mut self,
         claim: &Claim,
@@ -338,7 +334,7 @@ impl Sandbox {
         let failed = |error, is_retryable| ClaimError { error, is_retryable };
         let is_sent = match client::claim(self.events.socket.as_fd(), claim, blobs) {
             Ok(()) => true,
-            // It has ended, and has said why.
+            // It has ended, and has sent the reason.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => false,
             Err(error) => return Err(failed(fault("claim a sandbox", &error), true)),
         };
@@ -350,9 +346,9 @@ impl Sandbox {
         let arrivals = self.container.as_mut().map(|container| container.arrivals.take());
         let egress = match (&claim.egress, arrivals) {
             (Some(_), Some(arrivals)) => arrivals.map(EgressEnds::Arrivals),
-            (Some(way), None) if early.is_none() => {
-                let handed = dirs.split_off(DOORS.min(dirs.len()));
-                let sockets = EgressSockets::from_descriptors(way, handed);
+            (Some(spec), None) if early.is_none() => {
+                let descriptors = dirs.split_off(SANDBOX_DIRS.min(dirs.len()));
+                let sockets = EgressSockets::from_descriptors(spec, descriptors);
                 Some(EgressEnds::Sockets(sockets.ok_or_else(|| failed(gone(), false))?))
             }
             _ => None,
@@ -368,14 +364,14 @@ impl Sandbox {
     }
 }
 
-/// A claimed sandbox in which the program runs, or that was cancelled before it could.
+/// A claimed sandbox in which the program runs, or that has ended before.
 pub(crate) struct Claimed {
     pub(crate) sandbox: Sandbox,
-    /// In which it has to have ended.
+    /// The time within which it has to end.
     patience: Duration,
-    /// `None`: it has ended before its program could run.
+    /// None: its end, `early`, was reported before the start of the program.
     pub(crate) dirs: Option<SandboxDirs>,
-    /// None: it has none.
+    /// None: the claim has no egress, or its native sandbox has ended.
     pub(crate) egress: Option<EgressEnds>,
     pub(crate) early: Option<Ending>,
 }
@@ -385,10 +381,10 @@ pub(crate) struct Running {
     patience: Duration,
     dirs: Option<SandboxDirs>,
     early: Option<Ending>,
-    /// Whether its end is the end of its streams, too. Those of a container end by themselves: the other ends of the
-    /// pipes are the server's own, and what is under way comes after the end.
+    /// True: its streams end with it. Those of a container end by themselves: the other ends of the pipes belong to the
+    /// server, and data in transit arrive after the end.
     ends_streams: bool,
-    /// For the readers of its streams.
+    /// Signals the end to the readers of its streams.
     ended: watch::Sender<bool>,
     _stdin: Option<Attached<()>>,
     stdout: JoinHandle<CapturedStream>,
@@ -397,26 +393,26 @@ pub(crate) struct Running {
     _template: Option<Arc<Template>>,
 }
 
-/// Everything a tree left, hostile.
+/// Everything that a process tree left; hostile.
 #[derive(Debug)]
 pub(crate) struct RawOutcome {
     pub(crate) ending: Ending,
     pub(crate) stdout: CapturedStream,
     pub(crate) stderr: CapturedStream,
     pub(crate) report: Vec<u8>,
-    /// Where its files are: changes, output directory. Dropping them lets the sandbox's disk go.
+    /// The directories of its files: changes and output. Dropping them releases the sandbox's disk.
     pub(crate) dirs: Option<SandboxDirs>,
-    /// None: it lives on.
+    /// None: the sandbox goes on.
     pub(crate) hold: Option<Hold>,
     pub(crate) isolation: Isolation,
 }
 
-/// A sandbox that has ended. What is left of it (namespaces, mounts, a cgroup, a directory of the host) is taken down
-/// when this is dropped.
+/// A sandbox that has ended. Dropping this removes its remains: namespaces, mounts, a cgroup, a directory of the host.
 #[derive(Debug)]
 pub(crate) struct Hold(#[expect(dead_code, reason = "held, not used")] UnixStream);
 
-const DOORS: usize = 2;
+/// Descriptors of directories, which precede those of the egress.
+const SANDBOX_DIRS: usize = 2;
 
 #[derive(Debug)]
 pub(crate) struct SandboxDirs {
@@ -425,7 +421,7 @@ pub(crate) struct SandboxDirs {
 }
 
 impl Claimed {
-    /// The sockets of its egress, where it is native and has one.
+    /// Takes the sockets of its egress, if it is native and has one.
     pub(crate) fn take_sockets(&mut self) -> Option<EgressSockets> {
         match self.egress.take() {
             Some(EgressEnds::Sockets(sockets)) => Some(sockets),
@@ -455,11 +451,11 @@ impl Running {
         let (ended, sandbox_ended) = watch::channel(false);
         let reader = |pipe: OwnedFd| StreamReader::new(pipe, sandbox_ended.clone()).map_err(connect);
         let stdin = match &stdio.stdin {
-            Stdin::FromRequest if stdio.stdin_bytes.is_empty() => None, // closed here, which is all there is to say
+            Stdin::FromRequest if stdio.stdin_bytes.is_empty() => None, // closed here: an empty input
             _ => Some(pipe::Sender::from_owned_fd(sandbox.stdin).map_err(connect)?),
         };
-        let outlet = |stream| OutputSink::new(stream, &stdio, keep);
-        let (stdout, stderr) = (outlet(OutputStream::Stdout), outlet(OutputStream::Stderr));
+        let sink = |stream| OutputSink::new(stream, &stdio, keep);
+        let (stdout, stderr) = (sink(OutputStream::Stdout), sink(OutputStream::Stderr));
         Ok(Self {
             events: sandbox.events,
             patience,
@@ -475,7 +471,7 @@ impl Running {
         })
     }
 
-    /// Waits until the tree is dead and what it wrote is read.
+    /// Waits until the process tree has ended and its output is read.
     pub(crate) async fn wait(
         mut self,
         mut cancelled: watch::Receiver<bool>,
@@ -484,8 +480,8 @@ impl Running {
         let ending = match self.early {
             Some(ending) => ending,
             None => loop {
-                let heard = self.events.listen_within(self.patience, &mut cancelled).await?;
-                if let Heard::Ended(ending) = heard {
+                let event = self.events.listen_within(self.patience, &mut cancelled).await?;
+                if let RunEvent::Ended(ending) = event {
                     break ending;
                 }
             },
@@ -505,14 +501,14 @@ impl Running {
     }
 }
 
-enum Heard {
+enum RunEvent {
     Running(Vec<OwnedFd>),
     Ended(Ending),
 }
 
 fn gone() -> RequestError {
     fault(
-        "hear from the supervisor",
+        "receive from the supervisor",
         &io::Error::from(io::ErrorKind::UnexpectedEof),
     )
 }
@@ -535,7 +531,7 @@ pub(crate) fn refused(failure: &Failure) -> RequestError {
         return RequestError::new(
             code,
             format!("{}.", failure.detail),
-            "`ringfence doctor` looks at the container engine; native sandboxes do not need it.",
+            "`ringfence doctor` checks the container engine; native sandboxes do not need it.",
         );
     }
     if failure.step == TEMPLATE_GONE {
@@ -550,10 +546,8 @@ pub(crate) fn refused(failure: &Failure) -> RequestError {
     )
 }
 
-/// The connection to the supervisor.
-///
-/// tokio has no type for `SOCK_SEQPACKET`; its `UnixStream` is used for readiness only, and messages go through
-/// [`wire`].
+/// The connection to the supervisor. tokio has no type for `SOCK_SEQPACKET`: its `UnixStream` is used for readiness
+/// only, and messages go through [`wire`].
 pub(crate) struct Events {
     socket: UnixStream,
     cancelled: bool,
@@ -570,101 +564,97 @@ impl Events {
         })
     }
 
-    /// Waits until the tree has ended; other events are dropped.
+    /// Waits until the process tree has ended; other events are dropped.
     pub(crate) async fn ended(&self) -> Result<Ending> {
         loop {
-            if let Event::Ended(ending) = self.said().await? {
+            if let Event::Ended(ending) = self.next().await? {
                 return Ok(ending);
             }
         }
     }
 
-    /// The next event of a tree that runs.
-    pub(crate) async fn said(&self) -> Result<Event> {
-        self.handed().await.map(|(event, _)| event)
+    pub(crate) async fn next(&self) -> Result<Event> {
+        self.receive().await.map(|(event, _)| event)
     }
 
-    /// Sends one order. That a supervisor is gone shows in its events.
+    /// Sends an order. If the supervisor is gone, its events show it.
     pub(crate) fn order(&self, order: &Order) {
         if let Err(error) = wire::send(self.socket.as_fd(), order, &[]) {
             tracing::debug!(%error, "an order to a supervisor that has ended");
         }
     }
 
-    /// The next event, with the descriptors that are handed over.
-    pub(crate) async fn handed(&self) -> Result<(Event, Vec<OwnedFd>)> {
+    pub(crate) async fn receive(&self) -> Result<(Event, Vec<OwnedFd>)> {
         let socket = &self.socket;
-        let unheard = |error| fault("hear from the supervisor", &error);
+        let failed = |error| fault("receive from the supervisor", &error);
         let mut reset = false;
         loop {
-            socket.readable().await.map_err(unheard)?;
+            socket.readable().await.map_err(failed)?;
             match socket.try_io(Interest::READABLE, || wire::receive::<Event>(socket.as_fd())) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // A supervisor that ended before it read our claim resets the connection; what it said stands behind
-                // that.
+                // A supervisor that ended before it read our claim resets the connection; its events are still there.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset && !reset => reset = true,
-                Err(error) => return Err(unheard(error)),
+                Err(error) => return Err(failed(error)),
                 Ok(None) => return Err(gone()),
                 Ok(Some((Event::Failed(failure), _))) => return Err(refused(&failure)),
-                Ok(Some(heard)) => {
-                    if matches!(&heard.0, Event::Ended(ending) if ending.is_stuck) {
+                Ok(Some(received)) => {
+                    if matches!(&received.0, Event::Ended(ending) if ending.is_stuck) {
                         tracing::error!("a sandbox has not ended, though all of its processes were killed");
                         self.stuck.inc();
                     }
-                    return Ok(heard);
+                    return Ok(received);
                 }
             }
         }
     }
 
-    /// [`Self::listen`] to a supervisor that keeps the clock itself, and is given up when it is silent for so long.
+    /// Like [`Self::listen`], for at most `patience`. The supervisor itself enforces the program's time limit.
     async fn listen_within(
         &mut self,
         patience: Duration,
         cancelled: &mut watch::Receiver<bool>,
-    ) -> Result<Heard> {
-        let heard = timeout(patience, self.listen(cancelled)).await;
-        heard.unwrap_or_else(|_late| Err(self.is_stuck()))
+    ) -> Result<RunEvent> {
+        let event = timeout(patience, self.listen(cancelled)).await;
+        event.unwrap_or_else(|_late| Err(self.report_stuck()))
     }
 
-    /// Waits until the program runs. On a busy machine its end may be heard first: then it may have run, and must not
-    /// be started again.
+    /// Waits until the program runs. If its end comes first, it may have run, and must not be started again.
     async fn begun(
         &mut self,
         cancelled: &mut watch::Receiver<bool>,
     ) -> Result<(Vec<OwnedFd>, Option<Ending>), NotBegun> {
-        let Ok(heard) = timeout(SILENCE_MAX, self.listen(cancelled)).await else {
-            return Err(NotBegun::Silent(self.is_stuck()));
+        let Ok(event) = timeout(SILENCE_MAX, self.listen(cancelled)).await else {
+            return Err(NotBegun::Silent(self.report_stuck()));
         };
-        match heard.map_err(NotBegun::Ended)? {
-            Heard::Running(dirs) => Ok((dirs, None)),
-            // Pid 1 has gone without a limit that was met.
-            Heard::Ended(ending) if ending.cause == Cause::Killed => Err(NotBegun::Ended(gone())),
-            Heard::Ended(ending) => Ok((Vec::new(), Some(ending))),
+        match event.map_err(NotBegun::Ended)? {
+            RunEvent::Running(dirs) => Ok((dirs, None)),
+            // Pid 1 has ended, and no limit was met.
+            RunEvent::Ended(ending) if ending.cause == Cause::Killed => Err(NotBegun::Ended(gone())),
+            RunEvent::Ended(ending) => Ok((Vec::new(), Some(ending))),
         }
     }
 
-    fn is_stuck(&self) -> RequestError {
+    fn report_stuck(&self) -> RequestError {
         tracing::error!("a supervisor does not answer");
         self.stuck.inc();
-        fault("hear from the supervisor", &io::ErrorKind::TimedOut.into())
+        fault("receive from the supervisor", &io::ErrorKind::TimedOut.into())
     }
 
-    /// What matters next; a cancellation is passed on meanwhile.
-    async fn listen(&mut self, cancelled: &mut watch::Receiver<bool>) -> Result<Heard> {
+    /// Waits until the program runs or has ended; meanwhile passes on a cancellation.
+    async fn listen(&mut self, cancelled: &mut watch::Receiver<bool>) -> Result<RunEvent> {
         loop {
-            let handed = tokio::select! {
-                handed = self.handed() => handed?,
+            let received = tokio::select! {
+                received = self.receive() => received?,
                 () = until_cancelled(cancelled), if !self.cancelled => {
                     self.cancelled = true;
                     self.order(&Order::Cancel);
                     continue;
                 }
             };
-            match handed {
-                (Event::Running, dirs) => return Ok(Heard::Running(dirs)),
-                (Event::Ended(ending), _) => return Ok(Heard::Ended(ending)),
-                // Answers to what only sessions ask.
+            match received {
+                (Event::Running, dirs) => return Ok(RunEvent::Running(dirs)),
+                (Event::Ended(ending), _) => return Ok(RunEvent::Ended(ending)),
+                // Replies to orders that only sessions send.
                 _ => {}
             }
         }

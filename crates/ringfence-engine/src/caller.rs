@@ -1,4 +1,4 @@
-//! Plain types of a request: who asks, what is asked, and the output on its way back.
+//! Plain types of a request: the caller, the submission, and the output on its way back.
 
 use ringfence_types::{ExecuteRequest, closed_words};
 use serde::{Deserialize, Serialize};
@@ -8,24 +8,23 @@ use tokio::{
     sync::{mpsc, watch},
 };
 
-/// Who asks, as it stands on record: at most 128 characters that can be printed.
+/// The caller of a request, as recorded in the audit: at most 128 printable ASCII characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller(Origin);
 
-/// A front end that calls itself `ringfence` is still not the engine.
+/// The origin of a call: a front end that calls itself `ringfence` is still not the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Origin {
     Engine,
     FrontEnd(String),
 }
 
-/// The engine itself.
-pub(crate) static OURS: Caller = Caller(Origin::Engine);
+pub(crate) static ENGINE_CALLER: Caller = Caller(Origin::Engine);
 
 impl Caller {
     const CHARS_MAX: usize = 128;
 
-    /// Makes a front end's word printable, whatever a stranger has put into it.
+    /// Makes a front end's name for itself printable: other characters become `?`.
     pub fn new(text: &str) -> Self {
         let printable = |c: char| if c.is_ascii_graphic() || c == ' ' { c } else { '?' };
         Self(Origin::FrontEnd(
@@ -41,16 +40,15 @@ impl Caller {
     }
 }
 
-/// One request with what is not plain data.
+/// One request, with the parts that are not plain data.
 pub struct Submission {
     pub request: ExecuteRequest,
     pub stdin: Stdin,
-    /// True: [`crate::Execution::next_output`] offers the output as it comes. The program waits for a slow reader.
+    /// True: [`crate::Execution::next_output`] returns the output as it comes. The program waits for a slow reader.
     pub live: bool,
-    /// True: what it does to an overlay of a directory of the host is kept until somebody has decided, and comes out of
-    /// [`crate::Execution::finish_with_changes`].
+    /// True: changes to an overlay are held until a decision, see [`crate::Execution::finish_with_changes`].
     pub holds_changes: bool,
-    /// Copy artifacts into this directory (created when absent).
+    /// The directory into which artifacts are copied (created when absent).
     pub artifacts_to: Option<PathBuf>,
     pub caller: Caller,
 }
@@ -58,7 +56,6 @@ pub struct Submission {
 pub enum Stdin {
     /// `request.stdin`, then end of file.
     FromRequest,
-    /// Copied as it comes.
     Stream(Box<dyn AsyncRead + Send + Unpin>),
 }
 
@@ -67,13 +64,13 @@ pub enum Stdin {
 pub enum OutputStream {
     Stdout,
     Stderr,
-    /// Neither, but what is told meanwhile: packages are being installed.
+    /// Neither, but progress of the engine, such as packages being installed.
     Notice,
 }
 
 closed_words!(OutputStream: Stdout = "stdout", Stderr = "stderr", Notice = "notice");
 
-/// What the program wrote, without the request's secrets: hostile all the same.
+/// Output of the program, without the request's secrets: still hostile.
 #[derive(Clone, Debug)]
 pub struct OutputChunk {
     pub stream: OutputStream,
@@ -92,13 +89,13 @@ impl OutputChunk {
 
 #[derive(Clone)]
 pub(crate) struct Client {
-    /// Receives output and notices as they come, if it listens.
+    /// Receives output and notices as they come; none: the client does not follow them.
     pub(crate) output: Option<mpsc::Sender<OutputChunk>>,
     pub(crate) cancelled: watch::Receiver<bool>,
 }
 
 impl Client {
-    /// A client that does not wait.
+    /// A client that neither follows the output nor cancels.
     pub(crate) fn absent() -> Self {
         Self {
             output: None,
@@ -106,20 +103,19 @@ impl Client {
         }
     }
 
-    /// Waits until the request is cancelled; forever, if its client is gone.
     pub(crate) async fn cancelled(&self) {
         until_cancelled(&mut self.cancelled.clone()).await;
     }
 }
 
-/// Waits until it is true; forever, if no client is left that could cancel.
+/// Waits until the value is true; forever if no client that could cancel is left.
 pub(crate) async fn until_cancelled(cancelled: &mut watch::Receiver<bool>) {
     if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
-/// Who asks for something on the way: named in records, and informed.
+/// The requester of a step within a request: named in records, and sent notices.
 #[derive(Clone)]
 pub(crate) struct Requester {
     pub(crate) caller: Caller,
@@ -147,9 +143,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_front_end_that_calls_itself_the_engine_is_not_the_engine() {
-        let named = Caller::new(OURS.as_str());
-        assert_eq!(named.as_str(), OURS.as_str());
-        assert_ne!(named, OURS);
+    fn front_end_named_like_the_engine_is_not_the_engine() {
+        let named = Caller::new(ENGINE_CALLER.as_str());
+        assert_eq!(named.as_str(), ENGINE_CALLER.as_str());
+        assert_ne!(named, ENGINE_CALLER);
     }
 }

@@ -1,47 +1,44 @@
-//! What has become of a workspace: against a snapshot of it, told with the text of what changed and with what the host
-//! may later run.
+//! Differences between a workspace and its base, with their texts and risks: files that the host may later run.
 
 use crate::record::hex;
 use ringfence_redact::Redactor;
 use ringfence_store::tree::{
-    Bounds, CHANGED_MEANWHILE, Change, ChangeKind, CompareBounds, DEPTH_MAX, EntryKind, Node, Risk, as_it_is,
+    self, Bounds, CHANGED_MEANWHILE, Change, ChangeKind, CompareBounds, DEPTH_MAX, EntryKind, Node, Risk,
 };
 use serde::Serialize;
 
-/// Entries of each side.
+/// Limits of the walk over each side.
 pub(crate) const WALK: Bounds = Bounds {
     entries: 200_000,
     depth: DEPTH_MAX,
 };
-/// How much is read, and how much of it is shown.
+/// Limits of what is read, and of what is rendered.
 pub(crate) const COMPARE: CompareBounds<'static> = CompareBounds {
     read_bytes: 4 << 30,
     text_bytes: 1 << 20,
     diff_bytes: 512 << 10,
-    shown: &as_it_is,
+    redact: &tree::unredacted,
 };
-/// Paths that are told of those with a risk, and of those without: the second never crowd out the first.
-const TOLD_MAX: usize = 2_000;
+/// Maximum listed paths with a risk, and likewise without: the latter never crowd out the former.
+const LISTED_MAX: usize = 2_000;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Difference {
     pub base: Base,
-    /// Only the workspace has it.
+    /// Entries that only the workspace has.
     pub added: Vec<Changed>,
-    /// Both have it, with another content, mode, target or kind.
+    /// Entries of both, with different content, mode, target or kind.
     pub changed: Vec<Changed>,
-    /// Only the base has it.
     pub deleted: Vec<Changed>,
-    /// Those among them that the host, too, has changed since the program began.
+    /// Paths among them that the host, too, has changed since the program began.
     pub conflicts: Vec<String>,
     pub truncated: bool,
 }
 
-/// What a workspace is compared with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(into = "Option<String>")]
 pub enum Base {
-    /// There is no snapshot of it: everything counts as added. `null`.
+    /// The workspace has no snapshot: everything counts as added. `null`.
     Nothing,
     Snapshot(String),
     /// The host's directory below an overlay. `directory`.
@@ -60,13 +57,13 @@ impl From<Base> for Option<String> {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Changed {
-    /// Below the workspace; what is no UTF-8 in it is U+FFFD.
+    /// Relative to the workspace; bytes that are not UTF-8 become U+FFFD.
     pub path: String,
     pub before: Option<Lay>,
     pub after: Option<Lay>,
-    /// Unified, or one line that says why it is missing.
+    /// A unified diff, or one line with the reason for its absence.
     pub diff: Option<String>,
-    /// Why it deserves a second look.
+    /// Reasons for a second look.
     pub risks: Vec<Risk>,
 }
 
@@ -77,7 +74,7 @@ pub struct Lay {
     pub size_bytes: u64,
     /// Permissions, as 0644.
     pub mode: String,
-    /// The digest of a file, where it is known.
+    /// The SHA-256 of a file, if known, in lower-case hex.
     pub sha256: Option<String>,
     pub target: Option<String>,
 }
@@ -87,26 +84,26 @@ impl Difference {
         self.added.is_empty() && self.changed.is_empty() && self.deleted.is_empty()
     }
 
-    /// The differences of what was compared, without secrets. What has a risk comes first.
+    /// Lists changes without secrets, those with a risk first.
     pub(crate) fn of(base: Base, changes: &[Change], redactor: &Redactor) -> Self {
         let (risky, plain): (Vec<_>, Vec<_>) = changes.iter().partition(|change| !change.risks.is_empty());
-        let told = |kind: ChangeKind| {
-            let told = risky.iter().take(TOLD_MAX).chain(plain.iter().take(TOLD_MAX));
-            told.filter(|change| change.kind == kind)
+        let listed = |kind: ChangeKind| {
+            let all = risky.iter().take(LISTED_MAX).chain(plain.iter().take(LISTED_MAX));
+            all.filter(|change| change.kind == kind)
                 .map(|change| Changed::of(change, redactor))
                 .collect()
         };
         let conflicts = risky
             .iter()
-            .take(TOLD_MAX)
+            .take(LISTED_MAX)
             .filter(|change| change.risks.contains(&CHANGED_MEANWHILE));
         Self {
             base,
             conflicts: conflicts.map(|change| path_of(change, redactor)).collect(),
-            added: told(ChangeKind::Added),
-            changed: told(ChangeKind::Changed),
-            deleted: told(ChangeKind::Deleted),
-            truncated: risky.len().max(plain.len()) > TOLD_MAX,
+            added: listed(ChangeKind::Added),
+            changed: listed(ChangeKind::Changed),
+            deleted: listed(ChangeKind::Deleted),
+            truncated: risky.len().max(plain.len()) > LISTED_MAX,
         }
     }
 }
@@ -128,7 +125,6 @@ fn path_of(change: &Change, redactor: &Redactor) -> String {
     redactor.text(&change.path.to_string_lossy()).into_owned()
 }
 
-/// What an entry is, in a word for callers.
 pub(crate) fn kind_of(kind: &EntryKind) -> &'static str {
     match kind {
         EntryKind::File => "file",
@@ -171,15 +167,18 @@ mod tests {
     }
 
     #[test]
-    fn no_number_of_plain_files_hides_one_that_the_host_may_run() {
+    fn plain_files_never_crowd_out_a_risky_file() {
         let plain = |count: usize| (0..count).map(|number| added(format!("!/{number}"), None));
         let hook = || added(".git/hooks/pre-commit".to_owned(), Some("git_hook"));
-        let told = |changes: Vec<Change>| Difference::of(Base::Nothing, &changes, &Redactor::none());
-        let many = told(plain(TOLD_MAX + 1).chain([hook()]).collect());
+        let difference = |changes: Vec<Change>| Difference::of(Base::Nothing, &changes, &Redactor::none());
+        let many = difference(plain(LISTED_MAX + 1).chain([hook()]).collect());
         assert_eq!(many.added[0].path, ".git/hooks/pre-commit");
-        assert!(many.truncated && many.added.len() == TOLD_MAX + 1);
-        assert!(!told(plain(TOLD_MAX).chain([hook()]).collect()).truncated);
-        let hooks = (0..=TOLD_MAX).map(|number| added(number.to_string(), Some("git_hook")));
-        assert!(told(hooks.collect()).truncated, "risks have a limit of their own");
+        assert!(many.truncated && many.added.len() == LISTED_MAX + 1);
+        assert!(!difference(plain(LISTED_MAX).chain([hook()]).collect()).truncated);
+        let hooks = (0..=LISTED_MAX).map(|number| added(number.to_string(), Some("git_hook")));
+        assert!(
+            difference(hooks.collect()).truncated,
+            "risks have their own limit"
+        );
     }
 }

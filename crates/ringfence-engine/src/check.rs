@@ -1,7 +1,6 @@
-//! Looks at code and data before anything runs. A stranger's text is parsed by a worker of our own in a jail, which is
-//! kept and answers each question in a fork (`ringfence_jail::worker`): one that dies, or takes too long, costs one
-//! error and one worker. An adviser is a worker that answers by itself, for one namespace and where answers decide
-//! nothing, because a fork costs more than most answers.
+//! Checks code and data before anything runs. Untrusted text is parsed by a worker in a jail, which answers each
+//! question in a fork (`ringfence_jail::worker`): one that dies or takes too long costs one error and one worker. An
+//! adviser answers without a fork, which costs more than most answers: for one namespace, where answers decide nothing.
 
 use crate::{
     admission::{Demand, Queue},
@@ -36,118 +35,120 @@ use tokio::{
 pub(crate) const CHECK: &str = "check";
 pub(crate) const ADVISE: &str = "advise";
 
-const AT_ONCE_MAX: usize = 4;
-/// Questions at once, and of one namespace.
-const ASKING_MAX: usize = 256;
-const ASKING_MAX_OF_ONE: usize = 64;
+const WORKERS_MAX: usize = 4;
+/// Maximum concurrent questions of all namespaces, and of one.
+const QUESTIONS_MAX: usize = 256;
+const QUESTIONS_MAX_PER_NAMESPACE: usize = 64;
 const RETRY_AFTER_MS: u64 = 250;
-/// For a worker to start, which on a busy host waits for its turn often.
+/// Maximum time for the start of a worker, which on a busy host often waits for a processor.
 const START_PATIENCE: Duration = Duration::from_secs(10);
-/// For a worker that is free, and then for one answer; a longer text has more.
+/// Maximum wait for a free worker, and then for one answer; longer for a longer text.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Bytes of a question for each further [`PATIENCE`] of its answer.
 const PATIENCE_BYTES: u64 = 4 << 20;
 const ANSWER_BYTES_MAX: u32 = 32 << 20;
-/// A worker is let go when it has answered so often, or is so old, whatever its forks may have done to it.
+/// Maximum answers and age of a worker, as a bound on what its forks may have done to it.
 const ANSWERS_MAX: u32 = 10_000;
 const AGE_MAX: Duration = Duration::from_secs(1800);
-/// An adviser, which has read what it was asked, goes sooner.
+/// Maximum answers of an adviser: fewer, because it reads the questions itself.
 const ADVICE_MAX: u32 = 1000;
-/// Advisers that wait; one more takes the place of the one that has waited longest.
+/// Maximum idle advisers; a further one replaces the one that has been idle for longest.
 const ADVISERS_MAX: usize = 8;
-/// Namespaces that are remembered to have asked.
+/// Maximum namespaces remembered for having asked for advice.
 const ADVISED_MAX: usize = 64;
-/// Longer texts, by which an adviser would grow, are read by a fork.
+/// Maximum bytes of a text for an adviser; a longer one, which would make it grow, is read in a fork.
 const ADVICE_BYTES_MAX: usize = 64 << 10;
 
-/// The workers that wait for a question; none any more after the end.
+/// The idle workers (none after closing), and the limits of their use.
 pub(crate) struct Checkers {
     idle: Mutex<Option<Vec<Checker>>>,
-    /// Bounds the questions, waiting or not.
+    /// Bounds the questions, waiting or being answered.
     questions: Queue,
     workers: Queue,
-    /// Namespaces that asked for advice, the last one last. One that asks again gets an adviser.
+    /// Namespaces that asked for advice, in the order of their first question. One that asks again gets an adviser.
     advised: Mutex<Vec<(Namespace, Weak<()>)>>,
     python: OnceLock<Option<(u8, u8)>>,
     sandboxes: Arc<Sandboxes>,
 }
 
-/// A namespace that has an adviser, as long as this is there.
-struct Advised {
+/// Marks that a namespace has an adviser, as long as this exists.
+struct AdviserSlot {
     namespace: Namespace,
     _token: Arc<()>,
 }
 
-/// One worker. Dropped, it is ended.
+/// A worker. Dropping it ends it.
 struct Checker {
-    advises: Option<Advised>,
+    /// None: its answers may decide.
+    adviser_of: Option<AdviserSlot>,
     _events: Events,
     questions: pipe::Sender,
     answers: pipe::Receiver,
-    /// Its other output, which is not read; it ends before this is full.
+    /// Its standard error, which is not read; the worker ends before the pipe is full.
     _stderr: OwnedFd,
-    born: Instant,
+    started_at: Instant,
     answered: u32,
-    /// It was given a whole question, and has not answered.
-    is_asked: bool,
+    /// True: a whole question was written, and is not answered.
+    has_question: bool,
 }
 
 impl Checkers {
     pub(crate) fn new(sandboxes: Arc<Sandboxes>) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let workers = processors.clamp(2, AT_ONCE_MAX);
+        let workers = processors.clamp(2, WORKERS_MAX);
         Self {
             idle: Mutex::new(Some(Vec::new())),
-            questions: Queue::of_places(ASKING_MAX, ASKING_MAX_OF_ONE, 0),
-            workers: Queue::of_places(workers, workers - 1, ASKING_MAX),
+            questions: Queue::of_places(QUESTIONS_MAX, QUESTIONS_MAX_PER_NAMESPACE, 0),
+            workers: Queue::of_places(workers, workers - 1, QUESTIONS_MAX),
             advised: Mutex::new(Vec::new()),
             python: OnceLock::new(),
             sandboxes,
         }
     }
 
-    /// One that waits: an adviser of this namespace, or one whose answers decide.
-    fn take(&self, advises: Option<&Namespace>) -> Result<Option<Checker>> {
+    /// Takes an idle worker: an adviser of this namespace, or with `None` one whose answers may decide.
+    fn take(&self, adviser_of: Option<&Namespace>) -> Result<Option<Checker>> {
         let mut idle = lock(&self.idle);
         let idle = idle
             .as_mut()
             .ok_or_else(|| failed("Ringfence has been shut down here"))?;
         let at = idle
             .iter()
-            .rposition(|checker| checker.advises.as_ref().map(|advised| &advised.namespace) == advises);
+            .rposition(|checker| checker.adviser_of.as_ref().map(|slot| &slot.namespace) == adviser_of);
         Ok(at.map(|at| idle.remove(at)))
     }
 
     fn put_back(&self, checker: Checker) {
-        let answers_max = match checker.advises {
+        let answers_max = match checker.adviser_of {
             Some(_) => ADVICE_MAX,
             None => ANSWERS_MAX,
         };
         if checker.answered < answers_max
-            && checker.born.elapsed() < AGE_MAX
+            && checker.started_at.elapsed() < AGE_MAX
             && let Some(idle) = &mut *lock(&self.idle)
         {
             idle.push(checker);
-            let mut advisers = (0..idle.len()).rev().filter(|at| idle[*at].advises.is_some());
+            let mut advisers = (0..idle.len()).rev().filter(|at| idle[*at].adviser_of.is_some());
             if let Some(too_many) = advisers.nth(ADVISERS_MAX) {
                 idle.remove(too_many);
             }
         }
     }
 
-    /// The adviser of a namespace, if one waits; else one is started for the questions to come.
+    /// Takes the adviser of a namespace if it is idle; otherwise starts one for later questions.
     fn take_adviser(self: &Arc<Self>, namespace: &Namespace) -> Result<Option<Checker>> {
         let adviser = self.take(Some(namespace))?;
         if adviser.is_none()
-            && let Some(advised) = self.wants_adviser(namespace)
+            && let Some(slot) = self.reserve_adviser(namespace)
         {
             let checkers = self.clone();
-            tokio::spawn(async move { checkers.keep_ready(Some(advised)).await });
+            tokio::spawn(async move { checkers.keep_ready(Some(slot)).await });
         }
         Ok(adviser)
     }
 
-    /// A namespace asks for advice: shall it have an adviser of its own. It has none that starts, or is busy.
-    fn wants_adviser(&self, namespace: &Namespace) -> Option<Advised> {
+    /// Reserves an adviser for a namespace that has asked before. `None`: it has not, or has one starting or busy.
+    fn reserve_adviser(&self, namespace: &Namespace) -> Option<AdviserSlot> {
         let mut advised = lock(&self.advised);
         let Some(at) = advised.iter().position(|(known, _)| known == namespace) else {
             if advised.len() == ADVISED_MAX {
@@ -156,24 +157,24 @@ impl Checkers {
             advised.push((namespace.clone(), Weak::new()));
             return None;
         };
-        let (_, has) = &mut advised[at];
-        if has.strong_count() > 0 {
+        let (_, token_of) = &mut advised[at];
+        if token_of.strong_count() > 0 {
             return None;
         }
         let token = Arc::new(());
-        *has = Arc::downgrade(&token);
-        Some(Advised {
+        *token_of = Arc::downgrade(&token);
+        Some(AdviserSlot {
             namespace: namespace.clone(),
             _token: token,
         })
     }
 
-    /// Lets those go that wait, and keeps none any more.
+    /// Ends the idle workers, and keeps none from now on.
     pub(crate) fn close(&self) {
         *lock(&self.idle) = None;
     }
 
-    /// The version of Python whose syntax code is held against.
+    /// Returns the version of Python against whose syntax code is checked.
     pub(crate) fn python(&self) -> Option<(u8, u8)> {
         let find = || runtimes::python_version(&self.sandboxes.runtimes);
         *self.python.get_or_init(find)
@@ -184,14 +185,14 @@ impl Checkers {
         self.keep_ready(None).await;
     }
 
-    async fn keep_ready(&self, advises: Option<Advised>) {
-        match Checker::start(&self.sandboxes, advises).await {
+    async fn keep_ready(&self, adviser_of: Option<AdviserSlot>) {
+        match Checker::start(&self.sandboxes, adviser_of).await {
             Ok(checker) => self.put_back(checker),
             Err(error) => tracing::warn!(%error, "no worker that checks code could be kept ready"),
         }
     }
 
-    /// What a worker says to a question; it is as hostile as the question.
+    /// Returns a worker's answer to a question; it is as hostile as the question.
     pub(crate) async fn ask(
         &self,
         namespace: &Namespace,
@@ -201,7 +202,7 @@ impl Checkers {
         self.ask_first(|| Ok(None), namespace, question, body).await
     }
 
-    /// Asks the worker that `first` gives, and otherwise one whose answers decide.
+    /// Asks the worker that `first` returns, otherwise one whose answers may decide.
     async fn ask_first(
         &self,
         first: impl FnOnce() -> Result<Option<Checker>>,
@@ -213,30 +214,30 @@ impl Checkers {
         let frame = worker::question(&head, body).map_err(|error| failed(&error.to_string()))?;
         let permit = async |queue: &Queue, patience| {
             let permit = queue.permit(namespace, Demand::default(), patience).await;
-            permit.map_err(|_| crowded())
+            permit.map_err(|_| too_busy())
         };
         let _question = permit(&self.questions, Duration::ZERO).await?;
         let _worker = permit(&self.workers, PATIENCE).await?;
         let patience = PATIENCE * u32::try_from(1 + frame.len() as u64 / PATIENCE_BYTES).unwrap_or(u32::MAX);
         let mut kept = first()?;
         let (checker, answer) = loop {
-            // One that has waited may have ended meanwhile. No other is given a question that somebody has taken.
-            let waiting = match kept.take() {
+            // An idle worker may have ended meanwhile. A question that a worker has read is not given to another.
+            let idle = match kept.take() {
                 None => self.take(None)?,
                 adviser => adviser,
             };
-            let (mut checker, is_new) = match waiting {
+            let (mut checker, is_new) = match idle {
                 Some(kept) => (kept, false),
                 None => (Checker::start(&self.sandboxes, None).await?, true),
             };
-            let Ok(asked) = timeout(patience, checker.ask(&frame)).await else {
+            let Ok(answered) = timeout(patience, checker.ask(&frame)).await else {
                 let seconds = patience.as_secs();
                 return Err(failed(&format!("its parser took longer than {seconds} s")));
             };
-            match asked {
+            match answered {
                 Ok(answer) => break (checker, answer),
-                // One that has ended takes no question, or leaves it in the pipe.
-                Err(_) if is_new || checker.is_asked && !is_unread(checker.questions.as_fd(), &frame) => {
+                // A worker that had ended accepts no question, or leaves it unread in the pipe.
+                Err(_) if is_new || checker.has_question && !is_unread(checker.questions.as_fd(), &frame) => {
                     return Err(failed(ENDED));
                 }
                 Err(error) => tracing::debug!(%error, "a worker that checks code has ended"),
@@ -246,11 +247,11 @@ impl Checkers {
         match serde_json::from_slice(&answer) {
             Ok(Answer::Refused { message, hint }) => Err(RequestError::invalid(message, hint)),
             Ok(answer) => Ok(answer),
-            Err(error) => Err(failed(&format!("its parser answered nonsense: {error}"))),
+            Err(error) => Err(failed(&format!("its parser sent an invalid answer: {error}"))),
         }
     }
 
-    /// What is to be said of code, where it decides nothing.
+    /// Checks code where the answer decides nothing.
     async fn advise(
         self: &Arc<Self>,
         namespace: &Namespace,
@@ -274,13 +275,13 @@ impl Checkers {
         of_code(self.ask(namespace, &Question::Code(question), code).await?)
     }
 
-    /// Checks the code of a request where that is asked for, and waits for the answer where it decides about the run.
+    /// Checks the code of a request if that is requested; waits for the answer only if it decides about the run.
     pub(crate) async fn check(self: &Arc<Self>, grant: &Grant, text: Text) -> Result<PendingCheck> {
         let (request, rules) = (&grant.request, &grant.rules);
         if request.validate == Validate::Off {
             return Ok(PendingCheck {
                 checks: checks(rules, Vec::new()),
-                findings: Findings::Unasked,
+                findings: Findings::NotRequested,
             });
         }
         let question = CodeQuestion {
@@ -291,15 +292,15 @@ impl Checkers {
             has_workspace: text == Text::Call || request.workspace != WorkspaceSource::Private,
             python: self.python(),
             known_imports: self.sandboxes.policy.current().check.known_imports.clone(),
-            local_modules: BTreeSet::new(), // they are among those that may be imported
+            local_modules: BTreeSet::new(), // already among the modules that may be imported
         };
         if request.validate == Validate::Warn && !rules.restrict() {
             let (checkers, namespace, text) = (self.clone(), request.namespace.clone(), request.code.clone());
-            let coming =
+            let pending =
                 tokio::spawn(async move { checkers.advise(&namespace, question, text.as_bytes()).await });
             return Ok(PendingCheck {
                 checks: None,
-                findings: Findings::Coming(Attached(coming)),
+                findings: Findings::Pending(Attached(pending)),
             });
         }
         let answer = self
@@ -312,15 +313,14 @@ impl Checkers {
                 rules,
                 patches.map(|patch| (patch.name, patch.statement)).collect(),
             ),
-            findings: Findings::Here(Box::new(answer.validation)),
+            findings: Findings::Ready(Box::new(answer.validation)),
         })
     }
 }
 
 impl Checker {
-    /// Waits until it is ready for questions.
-    async fn start(sandboxes: &Sandboxes, advises: Option<Advised>) -> Result<Self> {
-        let started = timeout(START_PATIENCE, Self::begin(sandboxes, advises)).await;
+    async fn start(sandboxes: &Sandboxes, adviser_of: Option<AdviserSlot>) -> Result<Self> {
+        let started = timeout(START_PATIENCE, Self::begin(sandboxes, adviser_of)).await;
         started.unwrap_or_else(|_| {
             let seconds = START_PATIENCE.as_secs();
             Err(busy(
@@ -331,9 +331,9 @@ impl Checker {
         })
     }
 
-    async fn begin(sandboxes: &Sandboxes, advises: Option<Advised>) -> Result<Self> {
+    async fn begin(sandboxes: &Sandboxes, adviser_of: Option<AdviserSlot>) -> Result<Self> {
         let id = uuid::Uuid::now_v7().to_string();
-        let name = if advises.is_some() { ADVISE } else { CHECK };
+        let name = if adviser_of.is_some() { ADVISE } else { CHECK };
         let plan = sandboxes.plan_of_worker(&id, name)?;
         let sandbox = sandboxes.native.spawn(Arc::new(plan), None)?;
         let claim = sandboxes.claim_of_kept_worker(2 * AGE_MAX);
@@ -345,21 +345,21 @@ impl Checker {
         let ready = answers.read_exact(&mut [0; worker::READY.len()]).await;
         ready.map_err(|_| failed(ENDED))?;
         Ok(Self {
-            advises,
+            adviser_of,
             _events: sandbox.events,
             questions: pipe::Sender::from_owned_fd(sandbox.stdin).map_err(connect)?,
             answers,
             _stderr: sandbox.stderr,
-            born: Instant::now(),
+            started_at: Instant::now(),
             answered: 0,
-            is_asked: false,
+            has_question: false,
         })
     }
 
-    /// Its answer to a question. After an error it is good for nothing.
+    /// Returns its answer to a question. After an error the worker is not used again.
     async fn ask(&mut self, question: &[u8]) -> io::Result<Vec<u8>> {
         self.questions.write_all(question).await?;
-        self.is_asked = true;
+        self.has_question = true;
         let mut length = [0; 4];
         self.answers.read_exact(&mut length).await?;
         let length = u32::from_be_bytes(length);
@@ -372,14 +372,14 @@ impl Checker {
         let mut answer = vec![0; usize::try_from(length).unwrap_or_default()];
         self.answers.read_exact(&mut answer).await?;
         self.answered += 1;
-        self.is_asked = false;
+        self.has_question = false;
         Ok(answer)
     }
 }
 
 const ENDED: &str = "it ended its parser";
 
-fn crowded() -> RequestError {
+fn too_busy() -> RequestError {
     busy(
         "it could not be checked: other texts are being checked, and it takes too long.",
         "Send it again later, and fewer at once.",
@@ -395,35 +395,34 @@ fn failed(what: &str) -> RequestError {
     )
 }
 
-pub(crate) fn nonsense() -> RequestError {
+pub(crate) fn unexpected_answer() -> RequestError {
     failed("its parser answered another question")
 }
 
 fn of_code(answer: Answer) -> Result<CodeAnswer> {
     match answer {
         Answer::Code(answer) => Ok(*answer),
-        _ => Err(nonsense()),
+        _ => Err(unexpected_answer()),
     }
 }
 
-/// Whether it is a program by itself, or goes on where others have ended.
+/// The kind of code: a whole program, or a call in a session that continues earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Text {
     Program,
     Call,
 }
 
-/// What is known of a request's code before it runs.
 pub(crate) struct PendingCheck {
     pub(crate) checks: Option<Checks>,
     findings: Findings,
 }
 
 enum Findings {
-    Unasked,
-    /// They are told, and decide nothing: the program need not wait for them.
-    Coming(Attached<Result<CodeAnswer>>),
-    Here(Box<Validation>),
+    NotRequested,
+    /// The findings are only reported and decide nothing: the program does not wait for them.
+    Pending(Attached<Result<CodeAnswer>>),
+    Ready(Box<Validation>),
 }
 
 fn checks(rules: &Rules, patches: Vec<(String, String)>) -> Option<Checks> {
@@ -437,13 +436,13 @@ fn checks(rules: &Rules, patches: Vec<(String, String)>) -> Option<Checks> {
 }
 
 fn judge(found: &Validation, validate: Validate, rules: &Rules) -> Result<()> {
-    let bar = match validate {
+    let threshold = match validate {
         Validate::Strict => Severity::Warning,
-        // What does not parse is the interpreter's to judge, unless there is something that it may not import.
+        // Code that does not parse is left to the interpreter, unless rules restrict the code.
         _ if rules.restrict() => Severity::Error,
         _ => return Ok(()),
     };
-    let mut refused = found.issues.iter().filter(|issue| issue.severity >= bar);
+    let mut refused = found.issues.iter().filter(|issue| issue.severity >= threshold);
     let Some(first) = refused.next() else {
         return Ok(());
     };
@@ -466,18 +465,17 @@ fn rejected(found: &Validation, what: &str, hint: &str) -> RequestError {
 }
 
 impl PendingCheck {
-    /// What was found, at the latest now; or why it is not known. Of the imports that were missing those are told that
-    /// were added, under these names: others stood there already, or failed.
+    /// Waits for the findings. Only missing imports in `patched` are reported as added: others existed, or failed.
     pub(crate) async fn findings(self, patched: &[String]) -> (Option<Validation>, Option<Denial>) {
         let found = match self.findings {
-            Findings::Unasked => return (None, None),
-            Findings::Here(mut found) => {
+            Findings::NotRequested => return (None, None),
+            Findings::Ready(mut found) => {
                 let patches = self.checks.into_iter().flat_map(|checks| checks.patches);
                 let added = patches.filter(|(name, _)| patched.contains(name));
                 found.fixes_applied = added.map(|(_, statement)| statement).collect();
                 return (Some(*found), None);
             }
-            Findings::Coming(mut coming) => (&mut coming.0).await,
+            Findings::Pending(mut pending) => (&mut pending.0).await,
         };
         match found {
             Ok(Ok(answer)) => (Some(answer.validation), None),
@@ -488,7 +486,7 @@ impl PendingCheck {
 }
 
 fn unchecked(why: &str) -> Denial {
-    let what = format!("the program ran and its code was not looked at: {why}");
+    let what = format!("the program ran and its code was not checked: {why}");
     let hint = "The kernel's walls do not depend on it; `validate: \"strict\"` runs nothing that could not be checked.";
     denial("check.failed", "check", what, hint)
 }

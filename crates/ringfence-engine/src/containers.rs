@@ -1,5 +1,4 @@
-//! Sandboxes that a container engine makes: which image a language has, and the few containers that stand ready. What
-//! comes back is a sandbox like any other.
+//! Sandboxes made by a container engine, and a few containers kept ready. The result is a sandbox like any other.
 
 use crate::{
     backend::{ContainerSide, Native, Sandbox, fault},
@@ -22,18 +21,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Above those of native sandboxes.
+/// The first uid of containers, above those of native sandboxes.
 const UID_FIRST: u32 = UID_BASE + (4 << 20);
-/// Where the server is root without a range of ids: the id that stands for no user.
+/// The overflow id, for a server that is root without a range of ids.
 const UNMAPPED: u32 = 65_534;
-/// Containers stand ready for what was asked for within so long.
-const WANTED: Duration = Duration::from_secs(600);
-/// Containers of all kinds that are made ahead at once: on a busy machine requests wait for them.
+/// Time after the last request for which containers are kept ready.
+const KEPT_READY: Duration = Duration::from_secs(600);
+/// Maximum containers of all kinds made ahead at once: on a busy machine requests wait for them.
 const MAKING_MAX: usize = 2;
-/// After a container could not be made ahead, until it is tried again.
+/// Pause after a container could not be made ahead.
 const BACK_OFF: Duration = Duration::from_secs(30);
 
-/// A sandbox of a container engine as a language needs it.
 #[derive(Clone)]
 pub(crate) struct ContainerKind {
     pub(crate) plan: Arc<Plan>,
@@ -42,21 +40,20 @@ pub(crate) struct ContainerKind {
     facts: Arc<EngineFacts>,
 }
 
-/// What one backend is here, for those who ask.
+/// The state of a container backend on this host.
 #[derive(Clone, Debug, Serialize)]
 pub struct ContainerRuntime {
     /// `docker` or `gvisor`.
     pub backend: Backend,
     pub tier: Tier,
     pub allowed: bool,
-    /// Whether it runs containers now.
+    /// True: it can run containers now.
     pub available: bool,
     /// The engine's version.
     pub engine: Option<String>,
-    /// Why it is not available or not allowed, with the smallest change.
+    /// The reason why it is not available or not allowed, with the smallest change that helps.
     pub reason: Option<String>,
     pub images: Images,
-    /// Those that the engine does not have yet.
     pub images_missing: Vec<String>,
 }
 
@@ -65,15 +62,15 @@ struct ContainerPool {
     kind: ContainerKind,
     ready: Vec<(Sandbox, Imported)>,
     making: usize,
-    wanted: Instant,
+    requested_at: Instant,
     failed: Option<Instant>,
 }
 
 pub(crate) struct Containers {
-    /// Made when its socket is there.
+    /// Made at first use.
     engine: OnceLock<Arc<ContainerEngine>>,
-    /// None: no request may ask for a container.
-    wanted: Option<ContainerSettings>,
+    /// None: no container backend is allowed.
+    engine_settings: Option<ContainerSettings>,
     pub(crate) settings: BackendSettings,
     warm: WarmSettings,
     pools: Mutex<Vec<ContainerPool>>,
@@ -89,19 +86,19 @@ impl Containers {
     ) -> Self {
         let (uid, gid) = native.host.user;
         let user = match (uid, native.host.own_uids) {
-            (0, true) => User::OwnFrom(UID_FIRST),
+            (0, true) => User::RandomFrom(UID_FIRST),
             (0, false) => User::Fixed {
                 uid: UNMAPPED,
                 gid: UNMAPPED,
             },
             _ => User::Fixed { uid, gid },
         };
-        let is_wanted = settings
+        let is_allowed = settings
             .policy
             .allowed
             .iter()
             .any(|backend| *backend != Backend::Native);
-        let wanted = is_wanted.then(|| ContainerSettings {
+        let engine_settings = is_allowed.then(|| ContainerSettings {
             socket: settings.socket.clone(),
             gvisor: settings.gvisor.clone(),
             pull: settings.pull,
@@ -111,7 +108,7 @@ impl Containers {
         });
         Self {
             engine: OnceLock::new(),
-            wanted,
+            engine_settings,
             settings: settings.clone(),
             warm: warm.clone(),
             pools: Mutex::default(),
@@ -123,8 +120,8 @@ impl Containers {
         if let Some(engine) = self.engine.get() {
             return Ok(engine);
         }
-        let made = match &self.wanted {
-            Some(wanted) => ContainerEngine::new(wanted.clone()).map_err(|error| error.to_string()),
+        let made = match &self.engine_settings {
+            Some(settings) => ContainerEngine::new(settings.clone()).map_err(|error| error.to_string()),
             None => Err("no container backend is allowed here".to_owned()),
         };
         let made = made.map_err(|why| {
@@ -138,7 +135,7 @@ impl Containers {
         Ok(engine)
     }
 
-    /// What a request needs: the engine is there, and has the image.
+    /// Returns the kind of container for a request, after the engine is found ready and has the image.
     pub(crate) async fn kind(
         self: &Arc<Self>,
         backend: Backend,
@@ -157,7 +154,7 @@ impl Containers {
         };
         let toolchain = Toolchain {
             interpreter: interpreter.into(),
-            // What stands for an interpreter in each directory of the image's path.
+            // A placeholder for an interpreter in each directory of the image's path.
             on_path: image
                 .path
                 .iter()
@@ -199,7 +196,7 @@ impl Containers {
         }
     }
 
-    /// The same for one request: with its limits from the beginning, and without an interpreter that waits.
+    /// Returns the same kind for one request: with its limits from the start, and without a waiting interpreter.
     pub(crate) fn claimed(kind: &ContainerKind, limits: &Limits) -> ContainerKind {
         let (plan, spec) = (&kind.plan, &kind.spec);
         ContainerKind {
@@ -213,7 +210,7 @@ impl Containers {
         }
     }
 
-    /// A container that stands ready for this request, unless it has imported a module that the request has another of.
+    /// Takes a ready container for this request, except one that has imported a module shadowed by a file of it.
     pub(crate) fn take(&self, request: &ExecuteRequest, kind: &ContainerKind) -> Option<Sandbox> {
         let mut pools = lock(&self.pools);
         let language = request.language.runs_as();
@@ -226,27 +223,27 @@ impl Containers {
                 kind: kind.clone(),
                 ready: Vec::new(),
                 making: 0,
-                wanted: Instant::now(),
+                requested_at: Instant::now(),
                 failed: None,
             });
             return None;
         };
         let pool = &mut pools[at];
-        pool.wanted = Instant::now();
+        pool.requested_at = Instant::now();
         if pool.kind.spec.image != kind.spec.image || pool.kind.spec.program != kind.spec.program {
             (pool.kind, pool.ready, pool.making) = (kind.clone(), Vec::new(), 0);
         }
         let beside = HashSet::new();
-        pool.ready.retain(|(sandbox, _)| sandbox.waits());
+        pool.ready.retain(|(sandbox, _)| sandbox.is_parked());
         let mut ready = pool.ready.iter();
         let fits = ready.position(|(_, known)| !is_shadowed(&known.loaded, &request.files, &beside))?;
         Some(pool.ready.swap_remove(fits).0)
     }
 
-    /// Asks for a container. It is made meanwhile.
+    /// Requests a container, without waiting for it.
     pub(crate) fn spawn(&self, kind: &ContainerKind) -> Result<Sandbox> {
         let engine = self.engine()?;
-        let placed = engine.place(kind.spec.clone());
+        let placed = engine.new_container(kind.spec.clone());
         let (ends, arrivals) = placed.map_err(|error| fault("start a container", &error))?;
         let side = ContainerSide {
             facts: kind.facts.clone(),
@@ -263,21 +260,20 @@ impl Containers {
         }
     }
 
-    /// Makes what is missing, in the background: when a run has ended, because until then it needs the processors more,
-    /// and when one has been made.
+    /// Makes missing containers in the background, after a run (which needs the processors more) or another making.
     pub(crate) fn fill(self: &Arc<Self>) {
         let mut pools = lock(&self.pools);
         let making: usize = pools.iter().map(|pool| pool.making).sum();
         let mut may_make = MAKING_MAX.saturating_sub(making);
         for pool in pools.iter_mut() {
-            if pool.wanted.elapsed() > WANTED {
+            if pool.requested_at.elapsed() > KEPT_READY {
                 pool.ready.clear();
                 continue;
             }
-            pool.ready.retain(|(sandbox, _)| sandbox.waits());
-            let rests = pool.failed.is_some_and(|when| when.elapsed() < BACK_OFF);
+            pool.ready.retain(|(sandbox, _)| sandbox.is_parked());
+            let is_backing_off = pool.failed.is_some_and(|when| when.elapsed() < BACK_OFF);
             let missing = self.warm.ready.saturating_sub(pool.ready.len() + pool.making);
-            let made_now = if rests { 0 } else { missing.min(may_make) };
+            let made_now = if is_backing_off { 0 } else { missing.min(may_make) };
             for _ in 0..made_now {
                 pool.making += 1;
                 may_make -= 1;
@@ -286,7 +282,6 @@ impl Containers {
         }
     }
 
-    /// How many stand ready for a language, by backend.
     pub(crate) fn ready(&self, language: Language) -> BTreeMap<Backend, usize> {
         let pools = lock(&self.pools);
         let of_language = pools.iter().filter(|pool| pool.language == language);
@@ -300,20 +295,20 @@ impl Containers {
         of_language.map(count).collect()
     }
 
-    /// Looks for what an earlier server has left, if there may be any, in the background.
+    /// Starts the removal of what an earlier server has left, in the background, if containers are allowed.
     pub(crate) fn begin(&self) {
         drop(self.engine());
     }
 
-    /// Lets every container go that stands ready, and waits until all are gone.
+    /// Drops the ready containers, and waits until all are gone.
     pub(crate) async fn close(&self) {
-        self.let_go();
+        self.drop_ready();
         if let Some(engine) = self.engine.get() {
-            engine.emptied().await;
+            engine.wait_until_empty().await;
         }
     }
 
-    /// Images that the engine does not have, each once.
+    /// Returns the images that the engine does not have, each once.
     async fn missing(&self, engine: &ContainerEngine) -> Vec<String> {
         let Images { python, node, shell } = &self.settings.images;
         let mut missing = Vec::new();
@@ -325,14 +320,14 @@ impl Containers {
         missing
     }
 
-    pub(crate) fn let_go(&self) {
+    pub(crate) fn drop_ready(&self) {
         lock(&self.pools).clear();
     }
 
-    /// What there is, for `list_runtimes`, `get_sandbox_info` and `doctor`.
+    /// Returns the container backends, for `list_runtimes`, `get_sandbox_info` and `doctor`.
     pub(crate) async fn runtimes(&self) -> Vec<ContainerRuntime> {
         let mut runtimes = Vec::new();
-        let said = |error: RequestError| format!("{} {}", error.message, error.hint);
+        let describe = |error: RequestError| format!("{} {}", error.message, error.hint);
         for backend in [Backend::Docker, Backend::Gvisor] {
             let allowed = self.settings.policy.allows(backend);
             let mut runtime = ContainerRuntime {
@@ -341,7 +336,7 @@ impl Containers {
                 allowed: allowed.is_ok(),
                 available: false,
                 engine: None,
-                reason: allowed.err().map(said),
+                reason: allowed.err().map(describe),
                 images: self.settings.images.clone(),
                 images_missing: Vec::new(),
             };
@@ -359,7 +354,7 @@ impl Containers {
                         runtime.engine = Some(facts.version.clone());
                         runtime.images_missing = self.missing(engine).await;
                     }
-                    Err(error) => runtime.reason = Some(said(error)),
+                    Err(error) => runtime.reason = Some(describe(error)),
                 }
             }
             runtimes.push(runtime);

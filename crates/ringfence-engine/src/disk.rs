@@ -1,6 +1,5 @@
-//! How much of the host's disk programs make the server fill: the sum of all that lies below the state directory, a sum
-//! for each namespace, and what stays free for others. Everything is counted once and now and then; in between the file
-//! system tells how much can have come.
+//! Limits of the disk space that programs use: below the state directory, for each namespace, and left free for others.
+//! Counted at the start, and again when it seems used up; in between, the file system's usage bounds the growth.
 
 use crate::{
     error::Result,
@@ -21,13 +20,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// After so long a workspace is counted again.
+/// Age after which the count of a workspace is outdated.
 const KNOWN_MAX: Duration = Duration::from_secs(600);
+/// Age after which the state directory may be counted again.
 const COUNT_AGAIN: Duration = Duration::from_secs(60);
 
 pub(crate) struct Disk {
     counted: Mutex<Counted>,
-    /// What lay in the workspaces of namespaces when the last run ended.
+    /// The count of each namespace's workspace when its last run ended, with the time of the count.
     known: Mutex<HashMap<Namespace, (Count, Instant)>>,
     pub(crate) snapshots: Arc<SnapshotStore>,
     pub(crate) sandboxes: Arc<Sandboxes>,
@@ -35,7 +35,7 @@ pub(crate) struct Disk {
 
 #[derive(Default)]
 struct Counted {
-    /// None: never counted, or no server runs here.
+    /// None: not counted yet (only [`Disk::begin`] starts it, in a server), or the last count failed.
     count: Option<Count>,
     at: Option<Instant>,
 }
@@ -63,7 +63,6 @@ impl Disk {
         }
     }
 
-    /// What a run has left in the workspace of its namespace.
     pub(crate) fn remember(&self, namespace: &Namespace, count: Count) {
         lock(&self.known).insert(namespace.clone(), (count, Instant::now()));
     }
@@ -79,7 +78,7 @@ impl Disk {
         Space::of(File::open(&self.sandboxes.state_dir)?.as_fd())
     }
 
-    /// Blocking: looks at every file.
+    /// Counts the state directory. Blocking: stats every file.
     fn count(&self) {
         let count = File::open(&self.sandboxes.state_dir).and_then(|directory| Count::of(directory.as_fd()));
         if let Err(error) = &count {
@@ -90,8 +89,8 @@ impl Disk {
         counted.at = Some(Instant::now());
     }
 
-    /// Whether it is time to count again.
-    fn take_turn(&self) -> bool {
+    /// Returns true if it is time to count again, to one caller only.
+    fn claim_recount(&self) -> bool {
         let mut counted = lock(&self.counted);
         let is_due = counted.count.is_some() && counted.at.is_some_and(|at| at.elapsed() > COUNT_AGAIN);
         if is_due {
@@ -100,17 +99,15 @@ impl Disk {
         is_due
     }
 
-    /// Counts everything, in the background.
     pub(crate) fn begin(self: &Arc<Self>) {
         let disk = self.clone();
         tokio::task::spawn_blocking(move || disk.count());
     }
 
-    /// What is known of a namespace's workspace when a run begins there. Where a sum is used up, nothing more may come:
-    /// a run is there to remove something.
+    /// Returns the known usage of a namespace's workspace. With a limit used up, a run may only remove files.
     pub(crate) async fn known(self: &Arc<Self>, namespace: &Namespace) -> Result<Known> {
         let (space, left) = self.left(namespace).await?;
-        let room = match left.bytes {
+        let available = match left.bytes {
             0 => 0,
             _ => space
                 .free
@@ -118,15 +115,14 @@ impl Disk {
         };
         Ok(Known {
             count: self.last_known(namespace),
-            filled_max: Some(space.used.saturating_add(room)),
+            filled_max: Some(space.used.saturating_add(available)),
         })
     }
 
-    /// Refuses a run when less than half of what is to stay free is free: it leaves files, output and records there.
-    /// The rest is for the audit record.
+    /// Refuses a run if less than half of `disk.free_mb` is free: runs leave files; the rest is for the audit record.
     pub(crate) fn check_floor(&self) -> Result<()> {
         let policy = self.sandboxes.policy.current().disk;
-        // Where the directory is gone, the record says so.
+        // A missing directory is reported by the record.
         if self.space().is_ok_and(|space| space.free < policy.free / 2) {
             let refusal = refusal(Bound::Free, &policy);
             return Err(RequestError {
@@ -137,7 +133,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Refuses to put anything there from outside when there is no room.
+    /// Refuses writes from outside if a limit is used up.
     pub(crate) async fn check(self: &Arc<Self>, namespace: &Namespace) -> Result<()> {
         let (_, left) = self.left(namespace).await?;
         if left.bytes > 0 {
@@ -148,13 +144,13 @@ impl Disk {
 
     async fn left(self: &Arc<Self>, namespace: &Namespace) -> Result<(Space, Left)> {
         let (own, of) = (self.clone(), namespace.clone());
-        let looked = blocking(move || {
+        let measured = blocking(move || {
             let snapshots = own.snapshots.stored_bytes(&of).unwrap_or_default();
             (own.space(), snapshots)
         });
-        let (space, snapshots) = looked.await?;
+        let (space, snapshots) = measured.await?;
         let space =
-            space.map_err(|error| fault(format!("the state directory cannot be looked at: {error}")))?;
+            space.map_err(|error| fault(format!("the state directory cannot be inspected: {error}")))?;
         let workspace = self.last_known(namespace).map_or(0, |known| known.bytes());
         let total = lock(&self.counted)
             .count
@@ -165,7 +161,7 @@ impl Disk {
             total,
             workspace + snapshots,
         );
-        if left.by == Bound::Total && left.bytes == 0 && self.take_turn() {
+        if left.by == Bound::Total && left.bytes == 0 && self.claim_recount() {
             self.begin();
         }
         Ok((space, left))
@@ -178,13 +174,13 @@ fn refusal(by: Bound, policy: &DiskPolicy) -> RequestError {
         Bound::Namespace => (
             ErrorCode::PolicyDenied,
             format!(
-                "the workspace and the snapshots of this namespace have {own} MiB, all that they may have."
+                "the workspace and the snapshots of this namespace have {own} MiB, the most that they may have."
             ),
             "Remove files (a run may), delete snapshots, or have the operator raise `disk.namespace_mb`.",
         ),
         Bound::Total => (
             ErrorCode::StoreFault,
-            format!("the server keeps {total} MiB on its disk, all that it may."),
+            format!("the server keeps {total} MiB on its disk, the most that it may."),
             "The operator removes workspaces and snapshots, or raises `disk.total_mb`.",
         ),
         Bound::Free => (
@@ -212,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tightest_bound_counts_and_is_named() {
+    fn tightest_bound_applies_and_is_named() {
         let policy = DiskPolicy {
             total: 100,
             of_namespace: 50,

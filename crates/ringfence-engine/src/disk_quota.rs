@@ -1,6 +1,5 @@
-//! How much a workspace may have, for writers from outside. What the server writes into a sandbox's memory
-//! is charged to the server, and what it writes beside a program counts as the program's: so it is refused before, in
-//! words, rather than found out by a limit that ends a session.
+//! The quota of a workspace for writes from outside. What the server writes into a sandbox's memory is charged to the
+//! server, and what it writes beside a program to that: so it is refused beforehand, and ends no session at a limit.
 
 use crate::error::Result;
 use ringfence_jail::files_max;
@@ -12,7 +11,7 @@ use std::{
     path::Path,
 };
 
-/// What is added up to find out how full a workspace is.
+/// Limits of the walk that adds up the usage of a workspace.
 const COUNT_BOUNDS: Bounds = Bounds {
     entries: 1 << 20,
     depth: 256,
@@ -41,23 +40,22 @@ impl DiskUse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     Disk,
-    /// Half of the sandbox's: there a private workspace lies.
+    /// Half of the sandbox's memory, in which a private workspace is.
     Memory,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
+pub(crate) struct DiskQuota {
     bytes_max: u64,
     by: By,
-    /// Somebody's work, which does not count.
+    /// Usage by files that were in a directory of the host before and do not count.
     before: DiskUse,
-    /// A file that replaces another may count together with it.
-    is_exchanged: bool,
+    /// True: the bytes of a replaced file count as freed. In a directory of the host they do not.
+    credits_replaced: bool,
 }
 
-impl Room {
-    /// The room of a workspace of this kind, whose programs have these limits. `before` lay in a directory of the
-    /// host's already.
+impl DiskQuota {
+    /// Returns the quota of a workspace. `before` is what a directory of the host already contained.
     pub(crate) fn of(source: &WorkspaceSource, limits: &Limits, before: DiskUse) -> Self {
         let half = limits.memory_bytes / 2;
         let (bytes_max, by) = match source {
@@ -68,45 +66,45 @@ impl Room {
             bytes_max,
             by,
             before,
-            is_exchanged: !matches!(source, WorkspaceSource::Host { .. }),
+            credits_replaced: !matches!(source, WorkspaceSource::Host { .. }),
         }
     }
 
-    /// Refuses files that do not fit in. What they replace makes room, and smaller ones instead of larger ones are
-    /// welcome however full it is.
+    /// Refuses files that exceed the quota. Files that they replace count as freed, unless `credits_replaced` is false;
+    /// files that free at least as many bytes as they need are accepted however full the workspace is.
     pub(crate) fn check(self, root: BorrowedFd<'_>, files: &[(&WorkspacePath, u64)]) -> Result<()> {
         let entries = tree::walk(root, COUNT_BOUNDS).map_err(crate::workspace_error::of_tree)?;
-        let taken = DiskUse::by(&entries);
-        let coming: HashSet<&Path> = files.iter().map(|(path, _)| Path::new(path.as_str())).collect();
+        let current = DiskUse::by(&entries);
+        let incoming_paths: HashSet<&Path> = files.iter().map(|(path, _)| Path::new(path.as_str())).collect();
         let mut replaced: HashMap<&Path, u64> = entries
             .iter()
-            .filter(|entry| coming.contains(entry.path.as_path()))
+            .filter(|entry| incoming_paths.contains(entry.path.as_path()))
             .map(|entry| (entry.path.as_path(), entry.blocks * BLOCK))
             .collect();
-        let (mut comes, mut freed, mut made) = (0_u64, 0, 0);
+        let (mut incoming, mut freed, mut made) = (0_u64, 0, 0);
         for (path, bytes) in files {
             let path = Path::new(path.as_str());
-            comes = comes.saturating_add(*bytes);
+            incoming = incoming.saturating_add(*bytes);
             match replaced.remove(path) {
-                Some(bytes) if self.is_exchanged => freed += bytes,
+                Some(bytes) if self.credits_replaced => freed += bytes,
                 Some(_) => {}
                 None => made += path.components().count(),
             }
         }
-        let lies = taken.bytes.saturating_sub(self.before.bytes + freed);
-        if comes > freed && lies.saturating_add(comes) > self.bytes_max {
-            return Err(self.refusal(&format!("{comes} bytes more")));
+        let used = current.bytes.saturating_sub(self.before.bytes + freed);
+        if incoming > freed && used.saturating_add(incoming) > self.bytes_max {
+            return Err(self.refusal(&format!("{incoming} bytes more")));
         }
-        let lies = taken.entries.saturating_sub(self.before.entries);
+        let used = current.entries.saturating_sub(self.before.entries);
         let entries_max = files_max(self.bytes_max);
-        if made > 0 && (lies + made) as u64 > entries_max {
+        if made > 0 && (used + made) as u64 > entries_max {
             let what = format!("more than {entries_max} files and directories");
             return Err(self.refusal(&what));
         }
         Ok(())
     }
 
-    /// Refuses what does not fit in even when nothing else is there.
+    /// Refuses a snapshot that exceeds the quota even in an empty workspace.
     pub(crate) fn check_alone(self, bytes: u64) -> Result<()> {
         if bytes <= self.bytes_max {
             return Ok(());
@@ -115,8 +113,8 @@ impl Room {
     }
 
     pub(crate) fn left(self, root: BorrowedFd<'_>) -> Result<u64, TreeError> {
-        let lies = DiskUse::of(root)?.bytes.saturating_sub(self.before.bytes);
-        Ok(self.bytes_max.saturating_sub(lies))
+        let used = DiskUse::of(root)?.bytes.saturating_sub(self.before.bytes);
+        Ok(self.bytes_max.saturating_sub(used))
     }
 
     fn refusal(self, what: &str) -> RequestError {
@@ -157,16 +155,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_replaced_makes_room_and_every_name_counts() {
+    fn replaced_file_frees_its_bytes_and_every_new_path_counts() {
         let root = std::env::temp_dir().join(format!("ringfence-room-{}", std::process::id()));
         fs::create_dir_all(&root).unwrap();
         fs::write(root.join("large"), vec![7; 3 << 20]).unwrap();
         let open = File::open(&root).unwrap();
-        let room_of =
-            |source: &WorkspaceSource, most| Room::of(source, &limits(100 << 20, most), DiskUse::default());
+        let quota_of = |source: &WorkspaceSource, most| {
+            DiskQuota::of(source, &limits(100 << 20, most), DiskUse::default())
+        };
         let fits = |path: &str, bytes, most| {
             let path = WorkspacePath::try_from(path.to_owned()).unwrap();
-            let checked = room_of(&WorkspaceSource::Namespace, most).check(open.as_fd(), &[(&path, bytes)]);
+            let checked = quota_of(&WorkspaceSource::Namespace, most).check(open.as_fd(), &[(&path, bytes)]);
             checked.is_ok()
         };
         let full = 2 << 20;
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_workspace_has_half_of_the_memory_and_a_shared_one_what_comes_to_it() {
+    fn private_workspace_has_half_the_memory_and_a_host_directory_counts_only_additions() {
         let root = std::env::temp_dir().join(format!("ringfence-room-kinds-{}", std::process::id()));
         fs::create_dir_all(&root).unwrap();
         fs::write(root.join("old"), vec![7; 3 << 20]).unwrap();
@@ -197,16 +196,16 @@ mod tests {
         };
         let check = |source: &WorkspaceSource, path: &str, bytes: u64| {
             let path = WorkspacePath::try_from(path.to_owned()).unwrap();
-            Room::of(source, &limits(8 << 20, 6 << 20), before).check(open.as_fd(), &[(&path, bytes)])
+            DiskQuota::of(source, &limits(8 << 20, 6 << 20), before).check(open.as_fd(), &[(&path, bytes)])
         };
         let private = |bytes| {
             let path = WorkspacePath::try_from("new".to_owned()).unwrap();
-            let room = Room::of(
+            let quota = DiskQuota::of(
                 &WorkspaceSource::Private,
                 &limits(8 << 20, 6 << 20),
                 DiskUse::default(),
             );
-            room.check(open.as_fd(), &[(&path, bytes)])
+            quota.check(open.as_fd(), &[(&path, bytes)])
         };
         assert!(private(1 << 19).is_ok());
         let refused = private(2 << 20).unwrap_err();
@@ -216,19 +215,19 @@ mod tests {
         );
         assert!(
             check(&host, "new", 6 << 20).is_ok(),
-            "what lay there is not counted"
+            "earlier files are not counted"
         );
         assert!(check(&host, "new", (6 << 20) + 1).is_err());
         assert!(
             check(&host, "old", (6 << 20) + 1).is_err(),
-            "both are there for a moment"
+            "old and new file exist at once"
         );
-        let room = Room::of(
+        let quota = DiskQuota::of(
             &WorkspaceSource::Namespace,
             &limits(8 << 20, 6 << 20),
             DiskUse::default(),
         );
-        assert!(room.check_alone(6 << 20).is_ok() && room.check_alone((6 << 20) + 1).is_err());
+        assert!(quota.check_alone(6 << 20).is_ok() && quota.check_alone((6 << 20) + 1).is_err());
         fs::remove_dir_all(root).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! The egress of sandboxes: sockets, rules as they are now, and what was reached.
+//! The egress of sandboxes: sockets, current rules, and reports of what was reached.
 
 mod asking;
 mod redaction;
@@ -18,7 +18,7 @@ use crate::{
     sync::lock,
     telemetry::Telemetry,
 };
-use asking::{ApprovalScope, AskHook, Open};
+use asking::{ApprovalScope, ApprovalScopeGuard, AskHook};
 use redaction::EgressRedactor;
 use ringfence_backend::{Arrival, Arrivals, ListenerKind, NAMES_FROM};
 use ringfence_egress::{
@@ -37,20 +37,19 @@ use std::{
 };
 use tokio::sync::{mpsc, watch};
 
-/// What is read there is no TLS.
+/// The port of plain HTTP, for which no TLS has to be inspected.
 const HTTP_PORT: u16 = 80;
-/// Hosts that stand in one record.
+/// Maximum hosts, and denials, in one record.
 const RECORDED_MAX: usize = 32;
 
-/// What all egress of a server shares.
 pub(crate) struct Egress {
     dialer: OnceLock<Arc<Dialer>>,
     trust: OnceLock<Arc<Trust>>,
-    /// Of search providers, whose hosts the operator has named.
+    /// The dialer for search providers, whose hosts the operator has configured.
     providers: OnceLock<Arc<Dialer>>,
     open: Mutex<Vec<Weak<LeasePolicy>>>,
-    /// Somebody listens to what is approved.
-    listens: Once,
+    /// Starts the task that follows changes of approvals.
+    follows_approvals: Once,
     settings: EgressSettings,
     policy: Arc<PolicyStore>,
     approvals: Arc<Approvals>,
@@ -58,7 +57,6 @@ pub(crate) struct Egress {
     pub(crate) tier: Tier,
 }
 
-/// Whose rules a lease has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RuleSource {
     Programs,
@@ -79,27 +77,26 @@ struct LeasePolicy {
     source: RuleSource,
     namespace: Namespace,
     session: Option<SessionId>,
-    asked: AllowedDomains,
-    /// What the run, or the call, that goes on has for itself.
-    own: Mutex<CallOverrides>,
+    requested: AllowedDomains,
+    overrides: Mutex<CallOverrides>,
     rules: watch::Sender<Arc<Rules>>,
 }
 
-/// What one run or call has, and the next has not.
+/// The rules of one run or call, which the next does not get.
 #[derive(Clone, Default, PartialEq, Eq)]
 struct CallOverrides {
     once: Vec<Rule>,
-    /// For a call of a session: those of the session's hosts that it names.
+    /// For a call of a session: the rules of the session's hosts that the call names.
     named: Option<Rules>,
 }
 
 /// The egress of one sandbox. Dropping it cuts every connection.
 pub(crate) struct EgressLease {
-    /// While it is held, a change of the rules reaches it.
-    terms: Arc<LeasePolicy>,
+    /// As long as this is held, changes of the rules reach the lease.
+    policy: Arc<LeasePolicy>,
     lease: Lease,
     redactor: EgressRedactor,
-    asking: Open,
+    approvals: ApprovalScopeGuard,
 }
 
 pub(crate) enum LeaseOwner<'a> {
@@ -128,7 +125,7 @@ impl Egress {
             trust: OnceLock::new(),
             providers: OnceLock::new(),
             open: Mutex::default(),
-            listens: Once::new(),
+            follows_approvals: Once::new(),
             settings,
             policy: sandboxes.policy.clone(),
             approvals,
@@ -145,11 +142,10 @@ impl Egress {
         Ok(self.dialer.get_or_init(|| made).clone())
     }
 
-    /// From now on what changes reaches this lease, and what has changed since its grant was made. From the first lease
-    /// on also what is approved, or ends.
-    fn follow(self: &Arc<Self>, terms: &Arc<LeasePolicy>) {
-        lock(&self.open).push(Arc::downgrade(terms));
-        self.listens.call_once(|| {
+    /// Makes changes of the rules reach this lease, also those since its grant; from the first lease on, approvals too.
+    fn follow(self: &Arc<Self>, lease_policy: &Arc<LeasePolicy>) {
+        lock(&self.open).push(Arc::downgrade(lease_policy));
+        self.follows_approvals.call_once(|| {
             let (egress, mut changes) = (Arc::downgrade(self), self.approvals.store.changes());
             tokio::spawn(async move {
                 while changes.changed().await.is_ok() {
@@ -161,35 +157,35 @@ impl Egress {
         self.refresh();
     }
 
-    /// Puts changed rules in force for open leases, and cuts what they do not allow.
+    /// Applies changed rules to open leases, and cuts connections that they do not allow.
     pub(crate) fn refresh(&self) {
-        let terms: Vec<Arc<LeasePolicy>> = {
+        let leases: Vec<Arc<LeasePolicy>> = {
             let mut open = lock(&self.open);
-            open.retain(|terms| terms.strong_count() > 0);
+            open.retain(|lease| lease.strong_count() > 0);
             open.iter().filter_map(Weak::upgrade).collect()
         };
-        for terms in terms {
-            // Held until the rules are sent: of two refreshes at once, the second sees both changes.
-            let own = lock(&terms.own);
+        for lease in leases {
+            // Held until the rules are sent: of two concurrent refreshes, the second sees both changes.
+            let overrides = lock(&lease.overrides);
             let policy = self.policy.current();
             let approved = Approved {
-                once: own.once.clone(),
-                ..self.approvals.approved(&terms.namespace, terms.session.as_ref())
+                once: overrides.once.clone(),
+                ..self.approvals.approved(&lease.namespace, lease.session.as_ref())
             };
-            let source = terms.source.of(&policy);
-            let now = policy::again(source, &approved, &terms.namespace, &terms.asked);
-            let now = policy::within(now, own.named.as_ref());
-            terms.rules.send_if_modified(|rules| {
-                let is_other = **rules != now;
-                if is_other {
+            let source = lease.source.of(&policy);
+            let now = policy::reevaluate(source, &approved, &lease.namespace, &lease.requested);
+            let now = policy::restrict(now, overrides.named.as_ref());
+            lease.rules.send_if_modified(|rules| {
+                let is_changed = **rules != now;
+                if is_changed {
                     *rules = Arc::new(now);
                 }
-                is_other
+                is_changed
             });
         }
     }
 
-    /// What a namespace, or one of its sessions, may reach now that names no hosts.
+    /// Returns the current rules of a namespace, or of one of its sessions, for requests that name no hosts.
     pub(crate) fn granted(
         &self,
         source: RuleSource,
@@ -198,11 +194,10 @@ impl Egress {
     ) -> Rules {
         let approved = self.approvals.approved(namespace, session);
         let policy = self.policy.current();
-        policy::again(source.of(&policy), &approved, namespace, &AllowedDomains::Granted)
+        policy::reevaluate(source.of(&policy), &approved, namespace, &AllowedDomains::Granted)
     }
 
-    /// Adds to a lease what the TLS of a sandbox is read with, where it has to be: for secrets that programs do not
-    /// get, and for rules that depend on the request.
+    /// Adds TLS inspection to a lease if secrets that programs do not get, or rules that depend on requests, need it.
     pub(crate) async fn inspect(&self, grant: &Grant, lease: SecretLease) -> Result<SecretLease> {
         let policy = self.policy.current();
         let mut bound = Vec::new();
@@ -210,10 +205,10 @@ impl Egress {
             let places = policy.egress.places_of(&grant.request.namespace, name);
             if !places.is_empty() {
                 let secret = BoundSecret::new(name.as_str(), value.expose(), places);
-                bound.push(secret.map_err(unread)?);
+                bound.push(secret.map_err(inspection_error)?);
             }
         }
-        if bound.is_empty() && !grant.reaches.iter().any(is_read) {
+        if bound.is_empty() && !grant.reaches.iter().any(needs_inspection) {
             return Ok(lease);
         }
         let trust = self.trust().await?;
@@ -222,40 +217,39 @@ impl Egress {
             let redactor = Redactor::new(values, Forms::All, Personal::Keep);
             Inspection::new(trust, bound, redactor)
         });
-        let made = made.await.map_err(unread)?;
-        let inspection = made.map_err(unread)?;
+        let made = made.await.map_err(inspection_error)?;
+        let inspection = made.map_err(inspection_error)?;
         Ok(SecretLease {
             inspection: Some(Arc::new(inspection)),
             ..lease
         })
     }
 
-    /// What a browser's TLS is read with, where it has to be: for rules that depend on the request, and where the
-    /// operator adds authorities, which no browser knows.
+    /// Returns TLS inspection for a browser if rules depend on requests, or for CAs of the operator, unknown to it.
     pub(crate) async fn inspect_browser(&self, rules: &Rules) -> Result<Option<Arc<Inspection>>> {
         let hosts = match &self.settings.ca_file {
             Some(_) => InspectedHosts::All,
-            None if rules.iter().any(is_read) => InspectedHosts::OfSecrets,
+            None if rules.iter().any(needs_inspection) => InspectedHosts::WithSecrets,
             None => return Ok(None),
         };
-        let made = Inspection::of_browser(self.trust().await?, hosts);
-        made.map(|made| Some(Arc::new(made))).map_err(unread)
+        let made = Inspection::for_browser(self.trust().await?, hosts);
+        made.map(|made| Some(Arc::new(made))).map_err(inspection_error)
     }
 
-    /// The authorities that TLS to the outside trusts, read once.
+    /// Returns the certificate authorities trusted for TLS to the outside, read once.
     async fn trust(&self) -> Result<Arc<Trust>> {
         if let Some(trust) = self.trust.get() {
             return Ok(trust.clone());
         }
         let file = self.settings.ca_file.clone();
         let read = tokio::task::spawn_blocking(move || Trust::read(file.as_deref()));
-        let read = read.await.map_err(unread)?;
-        let trust = read.map_err(unread)?;
-        // Two may have read it at once; either is good.
+        let read = read.await.map_err(inspection_error)?;
+        let trust = read.map_err(inspection_error)?;
+        // Two tasks may have read it at once; either result is good.
         Ok(self.trust.get_or_init(|| trust).clone())
     }
 
-    /// The egress of an installer: its rules are the operator's own, whose index may have a private address.
+    /// Opens the egress of a package installer. Its rules are the operator's own: an index may have a private address.
     pub(crate) fn open_for_installer(
         &self,
         namespace: &Namespace,
@@ -269,7 +263,7 @@ impl Egress {
         ringfence_egress::open(&dialer, sockets_of(sockets), options).map_err(fault)
     }
 
-    /// Begins to serve the sockets of a sandbox, if it has any.
+    /// Starts to serve the sockets of a sandbox, if it has any.
     pub(crate) fn open_for(
         self: &Arc<Self>,
         grant: &Grant,
@@ -283,24 +277,24 @@ impl Egress {
             LeaseOwner::Run(by) => (by.execution_id.as_deref().unwrap_or_default(), None),
             LeaseOwner::Session(id) => (id.as_str(), Some(*id)),
         };
-        let terms = Arc::new(LeasePolicy {
+        let lease_policy = Arc::new(LeasePolicy {
             source: RuleSource::Programs,
             namespace: request.namespace.clone(),
             session: session.cloned(),
-            asked: request.allowed_domains.clone(),
-            own: Mutex::new(CallOverrides::of(grant)),
+            requested: request.allowed_domains.clone(),
+            overrides: Mutex::new(CallOverrides::of(grant)),
             rules: watch::Sender::new(Arc::new(grant.reaches.clone())),
         });
         let dialer = self.shared_dialer()?;
         let redactor = EgressRedactor::of(lease);
-        let asking = ApprovalScope::new(self, &terms, redactor.clone());
-        let asked = Arc::new(AskHook(asking.clone()));
+        let scope = ApprovalScope::new(self, &lease_policy, redactor.clone());
+        let hook = Arc::new(AskHook(scope.clone()));
         let of = &request.namespace;
         let events = self.publisher(id, of, redactor.clone());
         let options = LeaseOptions {
             inspection: lease.inspection.clone(),
-            approval: Some(asked),
-            ..options(Purpose::Programs, of, id, terms.rules.subscribe(), events)
+            approval: Some(hook),
+            ..options(Purpose::Programs, of, id, lease_policy.rules.subscribe(), events)
         };
         let lease = match ends {
             EgressEnds::Sockets(sockets) => {
@@ -311,34 +305,34 @@ impl Egress {
                 ringfence_egress::open_forwarded(&dialer, NAMES_FROM, forwarded, options)
             }
         };
-        self.follow(&terms);
+        self.follow(&lease_policy);
         let open = EgressLease {
-            terms,
+            policy: lease_policy,
             lease,
             redactor,
-            asking: Open(asking),
+            approvals: ApprovalScopeGuard(scope),
         };
-        if let (LeaseOwner::Run(by), Some(patience)) = (owner, grant.asks) {
-            open.asking.begin(by, patience);
+        if let (LeaseOwner::Run(by), Some(patience)) = (owner, grant.approval_timeout) {
+            open.approvals.begin(by, patience);
         }
         Ok(Some(open))
     }
 
     fn publisher(self: &Arc<Self>, id: &str, namespace: &Namespace, redactor: EgressRedactor) -> EventSink {
         let (egress, id, namespace) = (Arc::downgrade(self), id.to_owned(), namespace.clone());
-        Arc::new(move |happened| {
+        Arc::new(move |reported| {
             if let Some(egress) = egress.upgrade() {
-                egress.telemetry.metrics.count_egress(&happened);
+                egress.telemetry.metrics.count_egress(&reported);
                 let bus = &egress.telemetry.bus;
-                bus.publish(&namespace, Some(&id), event(happened, &redactor));
+                bus.publish(&namespace, Some(&id), event(reported, &redactor));
             }
         })
     }
 }
 
-fn unread(why: impl Display) -> RequestError {
+fn inspection_error(why: impl Display) -> RequestError {
     RequestError::fault(
-        format!("TLS cannot be read, as a secret or a rule needs it: {why}."),
+        format!("TLS cannot be inspected, which a secret or a rule requires: {why}."),
         "Install the host's certificates of authorities (`ca-certificates`), or name a file of them in `egress.ca_file`.",
     )
 }
@@ -367,7 +361,7 @@ fn sockets_of(sockets: EgressSockets) -> Sockets {
     }
 }
 
-/// What a lease has whose TLS is not read, and for which no person is asked.
+/// Returns the options of a lease without TLS inspection and without approvals.
 fn options(
     purpose: Purpose,
     namespace: &Namespace,
@@ -388,16 +382,20 @@ fn options(
     }
 }
 
-/// What comes out of a container, as egress takes it; it ends with either.
+/// Forwards the connections of a container to its egress, until either ends.
 fn forwarded(mut arrivals: Arrivals) -> mpsc::Receiver<Forwarded> {
     let (to, forwarded) = mpsc::channel(1);
     tokio::spawn(async move {
         while let Some(arrival) = arrivals.recv().await {
             let forwarded = match arrival {
                 Arrival::Question { query, answer } => Forwarded::Question(query, answer),
-                Arrival::Connection { kind, meant, stream } => match kind {
+                Arrival::Connection {
+                    kind,
+                    destination,
+                    stream,
+                } => match kind {
                     ListenerKind::Proxy => Forwarded::Proxy(stream),
-                    ListenerKind::Transparent => Forwarded::Connection(meant, stream),
+                    ListenerKind::Transparent => Forwarded::Connection(destination, stream),
                     ListenerKind::Names => Forwarded::Names(stream),
                 },
             };
@@ -416,14 +414,14 @@ fn fault(error: io::Error) -> RequestError {
     )
 }
 
-/// Translates what the egress reports to an event.
-fn event(happened: EgressEvent, redactor: &EgressRedactor) -> EventKind {
+/// Translates an event of the egress to one of the engine, redacted.
+fn event(reported: EgressEvent, redactor: &EgressRedactor) -> EventKind {
     let to = |host, port| EgressFacts {
         host,
         port,
         ..EgressFacts::default()
     };
-    let mut event = match happened {
+    let mut event = match reported {
         EgressEvent::Connected(end) => EventKind::EgressConnected(EgressFacts {
             address: Some(end.address),
             ..to(Some(end.name), Some(end.port))
@@ -465,33 +463,31 @@ fn event(happened: EgressEvent, redactor: &EgressRedactor) -> EventKind {
     | EventKind::EgressRequest(facts)
     | EventKind::EgressRefused(facts) = &mut event
     {
-        redactor.over_facts(facts);
+        redactor.redact_facts(facts);
     }
     event
 }
 
 impl EgressLease {
-    /// A call of the session begins. It has what was approved for it, no more than it names, and may ask for more where
-    /// it names no host.
+    /// Begins a call of the session: with what was approved, for hosts that it names; it may ask if the grant allows.
     pub(crate) fn begin_call(&self, egress: &Egress, grant: &Grant, by: Requester) {
-        self.set_own(egress, CallOverrides::of(grant));
-        if let Some(patience) = grant.asks {
-            self.asking.begin(by, patience);
+        self.set_overrides(egress, CallOverrides::of(grant));
+        if let Some(patience) = grant.approval_timeout {
+            self.approvals.begin(by, patience);
         }
     }
 
-    /// It has ended, and what was its alone is gone.
     pub(crate) fn end_call(&self, egress: &Egress) {
-        self.asking.end();
-        self.set_own(egress, CallOverrides::default());
+        self.approvals.end();
+        self.set_overrides(egress, CallOverrides::default());
     }
 
-    fn set_own(&self, egress: &Egress, own: CallOverrides) {
-        let mut now = lock(&self.terms.own);
-        if *now == own {
+    fn set_overrides(&self, egress: &Egress, overrides: CallOverrides) {
+        let mut now = lock(&self.policy.overrides);
+        if *now == overrides {
             return;
         }
-        *now = own;
+        *now = overrides;
         drop(now);
         egress.refresh();
     }
@@ -500,22 +496,22 @@ impl EgressLease {
         self.lease.add_ports(ports).map_err(fault)
     }
 
-    /// What was done since somebody asked last.
+    /// Returns what was done since the last report.
     pub(crate) fn report(&self) -> EgressReport {
-        let mut traffic = self.lease.take_report();
-        self.redactor.over_traffic(&mut traffic);
-        traffic
+        let mut report = self.lease.take_report();
+        self.redactor.redact_report(&mut report);
+        report
     }
 
-    /// Cuts what is still open, and says the same.
+    /// Cuts open connections, and returns the last report.
     async fn close(self) -> EgressReport {
-        let mut traffic = self.lease.close().await;
-        self.redactor.over_traffic(&mut traffic);
-        traffic
+        let mut report = self.lease.close().await;
+        self.redactor.redact_report(&mut report);
+        report
     }
 }
 
-/// What egress was used for, for the result and for the record.
+/// The use of egress, for the result and for the record.
 #[derive(Default)]
 pub(crate) struct Reached {
     pub(crate) denials: Vec<Denial>,
@@ -523,16 +519,16 @@ pub(crate) struct Reached {
 }
 
 impl Reached {
-    pub(crate) fn of(traffic: Option<EgressReport>, packets_unrouted: u64) -> Self {
-        let traffic = traffic.unwrap_or_default();
-        let recorded = recorded(&traffic);
-        let mut denials = traffic.denials;
+    pub(crate) fn of(report: Option<EgressReport>, packets_unrouted: u64) -> Self {
+        let report = report.unwrap_or_default();
+        let recorded = recorded(&report);
+        let mut denials = report.denials;
         denials.extend(unrouted(packets_unrouted));
         Self { denials, recorded }
     }
 }
 
-/// The end of an installer's egress: what it was refused.
+/// Closes the egress of an installer, and returns its denials.
 pub(crate) async fn refused(lease: Option<Lease>, raw: &RawOutcome) -> Vec<Denial> {
     let mut refused = match lease {
         Some(lease) => lease.close().await.denials,
@@ -543,14 +539,14 @@ pub(crate) async fn refused(lease: Option<Lease>, raw: &RawOutcome) -> Vec<Denia
 }
 
 pub(crate) async fn close(lease: Option<EgressLease>, raw: &RawOutcome) -> Reached {
-    let traffic = match lease {
+    let report = match lease {
         Some(lease) => Some(lease.close().await),
         None => None,
     };
-    Reached::of(traffic, raw.ending.usage.unrouted)
+    Reached::of(report, raw.ending.usage.unrouted)
 }
 
-/// Packets that had no route, as a caller is told. Other connections are told by host and port.
+/// Returns the denial for packets that had no route. Other denied connections are reported by host and port.
 fn unrouted(packets: u64) -> Option<Denial> {
     let what = format!(
         "No network access by UDP, by IPv6, or to an address without a name: {packets} packet(s) had no route"
@@ -560,11 +556,11 @@ fn unrouted(packets: u64) -> Option<Denial> {
     (packets > 0).then(|| denial("egress.no_route", "network_namespace", what, hint))
 }
 
-pub(crate) fn recorded(traffic: &EgressReport) -> Option<Value> {
-    if traffic.reached.is_empty() && traffic.denials.is_empty() {
+pub(crate) fn recorded(report: &EgressReport) -> Option<Value> {
+    if report.reached.is_empty() && report.denials.is_empty() {
         return None;
     }
-    let reached: Vec<Value> = traffic
+    let reached: Vec<Value> = report
         .reached
         .iter()
         .take(RECORDED_MAX)
@@ -575,17 +571,19 @@ pub(crate) fn recorded(traffic: &EgressReport) -> Option<Value> {
             })
         })
         .collect();
-    let denied: Vec<Value> = traffic
+    let denied: Vec<Value> = report
         .denials
         .iter()
         .take(RECORDED_MAX)
         .map(|denial| json!({"rule": denial.rule, "what": denial.what}))
         .collect();
-    let untold = traffic.reached.len().saturating_sub(RECORDED_MAX) as u64 + traffic.more.connections;
-    let undenied = traffic.denials.len().saturating_sub(RECORDED_MAX) as u64 + traffic.more.denials;
-    Some(json!({"reached": reached, "denied": denied, "more_reached": untold, "more_denied": undenied}))
+    let more_reached = report.reached.len().saturating_sub(RECORDED_MAX) as u64 + report.more.connections;
+    let more_denied = report.denials.len().saturating_sub(RECORDED_MAX) as u64 + report.more.denials;
+    Some(json!({
+        "reached": reached, "denied": denied, "more_reached": more_reached, "more_denied": more_denied,
+    }))
 }
 
-fn is_read(rule: &Rule) -> bool {
+fn needs_inspection(rule: &Rule) -> bool {
     rule.needs_request() && rule.ports().iter().any(|port| *port != HTTP_PORT)
 }

@@ -1,17 +1,17 @@
-//! Refusals and denials that several operations give.
+//! Refusals and denials shared by several operations.
 
 use ringfence_types::{Denial, ErrorCode, RequestError};
 
 pub(crate) type Result<T, E = RequestError> = std::result::Result<T, E>;
 
-/// Too much goes on; the same request may succeed later.
+/// The refusal of a request for which there is no capacity now; the same request may succeed later.
 pub(crate) fn busy(message: impl Into<String>, hint: impl Into<String>, retry_after_ms: u64) -> RequestError {
     let mut busy = RequestError::new(ErrorCode::Busy, message, hint);
     busy.retry_after_ms = Some(retry_after_ms);
     busy
 }
 
-/// While something was done for it that is slow.
+/// The refusal of a request cancelled during a slow step, named by `meanwhile`.
 pub(crate) fn cancelled(meanwhile: &str) -> RequestError {
     RequestError::new(
         ErrorCode::Cancelled,
@@ -24,7 +24,6 @@ pub(crate) fn stopping() -> RequestError {
     RequestError::new(ErrorCode::Cancelled, "the server is stopping.", "Start it again.")
 }
 
-/// A task of the engine has panicked.
 pub(crate) fn task_died() -> RequestError {
     RequestError::fault("the engine's task died.", "Report this.")
 }
@@ -38,7 +37,7 @@ pub(crate) fn denial(rule: &str, layer: &str, what: impl Into<String>, hint: imp
     }
 }
 
-/// With a capital and a full stop.
+/// Returns the text with a capital first letter and a full stop.
 pub(crate) fn sentence(text: &str) -> String {
     let mut chars = text.trim_end_matches('.').chars();
     let first = chars.next().map(|c| c.to_ascii_uppercase());

@@ -1,5 +1,4 @@
-//! What happens, told as it happens by the thing itself. Subscribers are bounded: one that is too slow loses the oldest
-//! events and is told how many. Nothing here has been inside a sandbox without redaction.
+//! Events, redacted, as they happen. A slow subscriber loses the oldest events and gets their count.
 
 use crate::sync::lock;
 use ringfence_types::{ExitKind, Language, Phases, ResourceUsage};
@@ -15,13 +14,13 @@ use std::{
 };
 use tokio::sync::broadcast;
 
-/// Events that wait for the slowest subscriber.
+/// Maximum events that wait for the slowest subscriber.
 const WAITING_MAX: usize = 1024;
 const RECENT_MAX: usize = 100;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Event {
-    /// From 1, without gaps.
+    /// The sequence number, from 1, without gaps.
     pub number: u64,
     /// Unix time.
     pub time_ms: u64,
@@ -32,10 +31,10 @@ pub struct Event {
     pub kind: EventKind,
 }
 
-/// Each event with its name, which is said once: as it is written, and as `name` tells it.
+/// Declares each event with its name once, both for serialization and for `name`.
 macro_rules! events {
     ($($(#[$about:meta])* $name:literal => $variant:ident $({ $($fields:tt)* })? $(($facts:ty))?,)+) => {
-        /// Every event that this version has. The names are the contract's.
+        /// The events of this version. Their names are part of the contract.
         #[derive(Clone, Debug, Serialize)]
         #[serde(tag = "event")]
         pub enum EventKind {
@@ -57,17 +56,16 @@ events! {
     "execution.started" => ExecutionStarted {
         language: Language,
     },
-    /// It ended by itself, with success.
+    /// A program ended by itself, with success.
     "execution.completed" => ExecutionCompleted(Ended),
-    /// It ended in any other way but by the clock, or was refused.
+    /// A program ended in another way, except by its timeout, or the request was refused.
     "execution.failed" => ExecutionFailed(Ended),
-    /// Its time was up.
     "execution.timeout" => ExecutionTimeout(Ended),
-    /// It printed something. Told only while somebody listens.
+    /// A program wrote output. Published only while a subscriber wants output.
     "execution.output" => ExecutionOutput {
         /// `stdout` or `stderr`.
         stream: &'static str,
-        /// Redacted; what is not UTF-8 is U+FFFD.
+        /// Redacted; bytes that are not UTF-8 become U+FFFD.
         text: String,
     },
     "resource.exceeded" => ResourceExceeded {
@@ -82,42 +80,38 @@ events! {
         session_id: String,
         reason: &'static str,
     },
-    /// Secrets were given to it.
+    /// A program was given secrets.
     "vault.accessed" => VaultAccessed {
         secrets: Vec<String>,
     },
-    /// Packages were installed, for this request and every later one.
+    /// Packages were installed, for this request and later ones.
     "package.installed" => PackageInstalled {
         language: Language,
-        /// Names and versions, with those that came with what was asked for.
+        /// Names and versions, including dependencies.
         packages: Vec<String>,
     },
     "egress.connected" => EgressConnected(EgressFacts),
     "egress.closed" => EgressClosed(EgressFacts),
-    /// It sent a request that could be read.
+    /// A program sent a request that could be read.
     "egress.request" => EgressRequest(EgressFacts),
     "egress.refused" => EgressRefused(EgressFacts),
-    /// Events of hosts were dropped: there were too many at once.
+    /// Egress events were dropped because there were too many at once.
     "egress.untold" => EgressUntold {
         count: u64,
     },
     /// A person is asked.
     "approval.requested" => ApprovalRequested(ApprovalFacts),
-    /// The answer, or that there was none.
+    /// A request for approval was decided, or got no answer.
     "approval.decided" => ApprovalDecided(ApprovalFacts),
-    /// A person is asked whether programs may reach a host.
+    /// A person is asked to let programs reach a host.
     "egress.requested" => EgressRequested(ApprovalFacts),
-    /// They may.
     "egress.approved" => EgressApproved(ApprovalFacts),
-    /// They may not.
     "egress.denied" => EgressDenied(ApprovalFacts),
-    /// A command of the host is asked for: by a caller, or of a person.
+    /// A caller requests a command of the host, or a person is asked to allow one.
     "host.requested" => HostRequested(ApprovalFacts),
-    /// It may run, by a rule or a person.
+    /// The command may run, by a rule or by a person's approval.
     "host.approved" => HostApproved(ApprovalFacts),
-    /// It may not.
     "host.denied" => HostDenied(ApprovalFacts),
-    /// A file that it left was kept and signed.
     "artifact.signed" => ArtifactSigned {
         /// Redacted.
         name: String,
@@ -129,21 +123,20 @@ events! {
         snapshot_id: String,
         size_bytes: u64,
     },
-    /// A saved workspace took the place of what was there.
     "snapshot.restored" => SnapshotRestored {
         snapshot_id: String,
     },
-    /// The queue is nearly full, or somebody was turned away.
+    /// The queue is nearly full, or a request was refused.
     "queue.backpressure" => QueueBackpressure {
         waiting: usize,
         waiting_max: usize,
     },
 }
 
-/// A program and a host. Texts from inside are escaped and cut.
+/// The facts of a program's connection or request. Texts from inside the sandbox are escaped and cut.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct EgressFacts {
-    /// The name that it asked for, or the address.
+    /// The requested host name, or the address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -153,15 +146,14 @@ pub struct EgressFacts {
     pub address: Option<IpAddr>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
-    /// Its path, without the query.
+    /// The path of the request, without the query.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// Names of the secrets that were put into it.
+    /// Names of the secrets put into the request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<String>,
-    /// By which rule it was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -169,25 +161,24 @@ pub struct EgressFacts {
     /// The smallest change that would allow it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// Bytes that a connection has sent when it has ended.
+    /// Bytes sent by an ended connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_out: Option<u64>,
-    /// Bytes that it has received.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_in: Option<u64>,
 }
 
-/// A request for approval, without the requester's reason: only those who decide see that.
+/// A request for approval, without the caller's reason: only those who decide see that.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ApprovalFacts {
     pub request_id: String,
     /// `egress` or `host`.
     pub kind: &'static str,
-    /// What exactly is asked for.
+    /// The exact subject, without secrets.
     pub what: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
-    /// Once it is decided: yes or no.
+    /// True: approved. Absent: not decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approved: Option<bool>,
     /// `once`, `session`, `namespace`.
@@ -200,14 +191,13 @@ pub struct ApprovalFacts {
 #[derive(Clone, Debug, Serialize)]
 pub struct Ended {
     pub language: Language,
-    /// How it ended; absent: it was refused.
+    /// The exit; none: it was refused.
     pub exit: Option<ExitKind>,
-    /// As a shell would give it.
+    /// The exit code as a shell reports it.
     pub exit_code: Option<i32>,
-    /// The refusal's code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<&'static str>,
-    /// From acceptance to result.
+    /// Milliseconds from acceptance to result.
     pub duration_ms: f64,
     pub phases: Phases,
     pub resource_usage: ResourceUsage,
@@ -216,12 +206,11 @@ pub struct Ended {
 impl Drop for Subscriber {
     fn drop(&mut self) {
         if self.output.is_some() {
-            self.output_wanted.fetch_sub(1, Ordering::Relaxed);
+            self.output_subscribers.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
 
-/// Where events are told; clones share it.
 #[derive(Clone)]
 pub(crate) struct Bus {
     shared: Arc<Shared>,
@@ -229,28 +218,25 @@ pub(crate) struct Bus {
 
 struct Shared {
     sender: broadcast::Sender<Arc<Event>>,
-    /// A queue of its own, so that one program's output pushes nothing else out.
+    /// A separate queue, so that output displaces no other event.
     output: broadcast::Sender<Arc<Event>>,
     recent: Mutex<VecDeque<Arc<Event>>>,
     numbers: AtomicU64,
-    /// Subscribers who want to hear of output.
-    output_wanted: Arc<AtomicUsize>,
+    output_subscribers: Arc<AtomicUsize>,
 }
 
-/// Whether a subscriber wants every piece of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hears {
     Everything,
-    /// It hears only how things begin and end.
     AllButOutput,
 }
 
 pub struct Subscriber {
     others: Queue,
-    /// Of one that hears of output.
+    /// None: without output.
     output: Option<Queue>,
-    /// Not the whole bus: holding that would keep its channel open.
-    output_wanted: Arc<AtomicUsize>,
+    /// Shared alone, because holding the whole bus would keep its channel open.
+    output_subscribers: Arc<AtomicUsize>,
 }
 
 impl Bus {
@@ -261,7 +247,7 @@ impl Bus {
                 output: broadcast::channel(WAITING_MAX).0,
                 recent: Mutex::new(VecDeque::with_capacity(RECENT_MAX)),
                 numbers: AtomicU64::new(1),
-                output_wanted: Arc::default(),
+                output_subscribers: Arc::default(),
             }),
         }
     }
@@ -287,38 +273,37 @@ impl Bus {
         drop(self.shared.sender.send(event));
     }
 
-    /// Whether anybody wants output; otherwise it need not be copied.
-    pub(crate) fn wants_output(&self) -> bool {
-        self.shared.output_wanted.load(Ordering::Relaxed) > 0
+    /// Returns true if a subscriber wants output; otherwise it need not be copied.
+    pub(crate) fn is_output_wanted(&self) -> bool {
+        self.shared.output_subscribers.load(Ordering::Relaxed) > 0
     }
 
     pub(crate) fn subscribe(&self, hears: Hears) -> Subscriber {
         let output = (hears == Hears::Everything).then(|| {
-            self.shared.output_wanted.fetch_add(1, Ordering::Relaxed);
+            self.shared.output_subscribers.fetch_add(1, Ordering::Relaxed);
             Queue::of(&self.shared.output)
         });
         Subscriber {
             others: Queue::of(&self.shared.sender),
             output,
-            output_wanted: self.shared.output_wanted.clone(),
+            output_subscribers: self.shared.output_subscribers.clone(),
         }
     }
 
-    /// The last of them, output left out, oldest first.
     pub(crate) fn recent(&self) -> Vec<Arc<Event>> {
         lock(&self.shared.recent).iter().cloned().collect()
     }
 }
 
 impl Subscriber {
-    /// The next event; `None` when the engine is gone.
+    /// Waits for the next event; `None` when the engine is gone.
     pub async fn next(&mut self) -> Option<Arc<Event>> {
         loop {
             let other = self.others.first();
             let is_open = match self.output.as_mut() {
                 None if other.is_some() => return self.others.next.take(),
                 None => self.others.wait().await,
-                // Output that is older than `other` was sent before it, and is found here.
+                // Output older than `other` was sent before it, and is already in this queue.
                 Some(output) => match output.first() {
                     None if other.is_some() => return self.others.next.take(),
                     None => tokio::select! {
@@ -337,7 +322,7 @@ impl Subscriber {
         }
     }
 
-    /// How many were lost since the last question, output left out, because this subscriber was too slow.
+    /// Returns the number of other events than output lost since the last call because this subscriber was too slow.
     pub fn missed(&mut self) -> u64 {
         std::mem::take(&mut self.others.missed)
     }
@@ -364,7 +349,7 @@ impl Queue {
         }
     }
 
-    /// The number of the first that is there.
+    /// Returns the number of the first event in the queue.
     fn first(&mut self) -> Option<u64> {
         while self.next.is_none() {
             match self.receiver.try_recv() {
@@ -376,7 +361,7 @@ impl Queue {
         self.next.as_ref().map(|event| event.number)
     }
 
-    /// Until there is one; false: there will be none.
+    /// Waits until there is an event. False: there will be no more.
     async fn wait(&mut self) -> bool {
         while self.next.is_none() {
             match self.receiver.recv().await {
@@ -405,7 +390,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slow_subscriber_loses_the_oldest_and_is_told_how_many() {
+    async fn slow_subscriber_loses_the_oldest_events_and_gets_their_count() {
         let bus = Bus::new();
         let mut slow = bus.subscribe(Hears::Everything);
         for _ in 0..WAITING_MAX + 10 {
@@ -423,7 +408,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn output_pushes_nothing_else_out_and_comes_in_its_order() {
+    async fn output_displaces_no_other_event_and_keeps_its_order() {
         let bus = Bus::new();
         let (mut slow, mut others) = (
             bus.subscribe(Hears::Everything),
@@ -435,17 +420,17 @@ mod tests {
         }
         bus.publish("default", None, started());
         let last = WAITING_MAX as u64 + 12;
-        let mut heard = vec![
+        let mut numbers = vec![
             others.next().await.unwrap().number,
             others.next().await.unwrap().number,
         ];
-        assert_eq!(heard, [1, last]);
-        heard.clear();
-        while heard.last() != Some(&last) {
-            heard.push(slow.next().await.unwrap().number);
+        assert_eq!(numbers, [1, last]);
+        numbers.clear();
+        while numbers.last() != Some(&last) {
+            numbers.push(slow.next().await.unwrap().number);
         }
         let expect: Vec<u64> = [1].into_iter().chain(12..=last).collect();
-        assert_eq!(heard, expect);
+        assert_eq!(numbers, expect);
         assert_eq!(
             (slow.missed(), slow.missed_output(), slow.missed_output()),
             (0, 10, 0)
@@ -455,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded_and_leaves_output_out() {
+    fn recent_events_are_bounded_and_exclude_output() {
         let bus = Bus::new();
         for _ in 0..RECENT_MAX + 5 {
             bus.publish("default", Some("x"), started());
@@ -472,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_written_under_its_name() {
+    fn event_is_serialized_under_its_name() {
         let bus = Bus::new();
         bus.publish("team", Some("id"), started());
         let written = serde_json::to_value(&*bus.recent()[0]).unwrap();

@@ -1,8 +1,7 @@
-//! Executions by their id: those that run, with their output so far, and the results of those that have ended, for as
-//! long as they are kept. Each is its namespace's alone; to any other it is not there.
+//! Running executions with their output so far, and results while they are kept, each for its own namespace only.
 
 use crate::{
-    caller::{OURS, OutputChunk, Submission},
+    caller::{ENGINE_CALLER, OutputChunk, Submission},
     error::Result,
     events::now_ms,
     metrics::outcome,
@@ -23,29 +22,28 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// What an execution takes beside its result.
+/// Memory of an entry without its result, in bytes.
 const ENTRY_BYTES: usize = 1 << 10;
-/// Length of a program's first line, before secrets are taken out of it, and after.
+/// Length of a program's first line before redaction, and after.
 const LINE_BYTES_MAX: usize = 1000;
 const LINE_CHARS_MAX: usize = 80;
 
-/// What each stream of a result may take of the memory for all of them, so that a long one does not push itself out.
+/// Divisor of the memory for all results that gives a stream's maximum, so that a long one does not evict itself.
 const STREAM_SHARE: usize = 8;
 
-/// What an execution is and what became of it, in a line.
 #[derive(Clone, Debug, Serialize)]
 pub struct ExecutionLine {
     pub execution_id: String,
     pub namespace: Namespace,
     pub session_id: Option<String>,
-    /// When it was accepted.
+    /// Time of acceptance.
     pub started_unix_ms: u64,
     pub language: Language,
     /// First line of the program, at most 80 characters.
     pub first_line: String,
-    /// `running`, `ok`, `failed`, `refused`, or how it was ended.
+    /// `running`, `ok`, `failed`, `refused`, or another way in which it ended.
     pub verdict: &'static str,
-    /// So far, where it runs.
+    /// Up to now, if it is running.
     pub duration_ms: u64,
     pub artifacts: usize,
 }
@@ -58,31 +56,28 @@ pub enum ExecutionState {
 
 #[derive(Clone, Copy, Debug)]
 pub struct ExecutionTimes {
-    /// When it was accepted.
     pub started_unix_ms: u64,
-    /// So far, where it runs.
     pub duration_ms: u64,
-    /// How long its result is kept after its end, if no later ones need the room.
+    /// Time that its result is kept after its end, unless later results need the memory.
     pub keep: Duration,
 }
 
 #[derive(Debug)]
 pub struct Progress {
     pub line: ExecutionLine,
-    /// So far, without the request's secrets; at most 1 MiB.
+    /// Up to now, without the request's secrets; at most 1 MiB.
     pub stdout: String,
     pub stderr: String,
 }
 
-/// What became of an order to stop.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Cancelled {
-    /// It ran.
+    /// True if it was running.
     pub cancelled: bool,
     pub existed: bool,
 }
 
-/// The output of an execution that runs, from its beginning: the first MiB of each stream.
+/// The output of a running execution, from its beginning: the first MiB of each stream.
 pub struct Following {
     pub(crate) so_far: Arc<SoFar>,
     pub(crate) given: [usize; 2],
@@ -90,10 +85,10 @@ pub struct Following {
 }
 
 impl Following {
-    /// The next bytes; none: it has ended.
+    /// Returns the next bytes; `None` once the execution has ended.
     pub async fn next(&mut self) -> Option<OutputChunk> {
         loop {
-            // Both are watched before they are looked at, so that nothing comes between.
+            // Both are subscribed to before they are checked, so that no change is missed.
             let mut grown = pin!(self.so_far.grown.notified());
             grown.as_mut().enable();
             let has_ended = *self.has_ended.borrow_and_update();
@@ -119,13 +114,13 @@ pub(crate) struct Executions {
 #[derive(Default)]
 pub(crate) struct RegistryState {
     pub(crate) entries: HashMap<String, Entry>,
-    /// The latest last.
+    /// Oldest first.
     pub(crate) ended: VecDeque<String>,
     pub(crate) bytes: HashMap<Namespace, usize>,
 }
 
 pub(crate) struct Entry {
-    /// The engine's own is not found, listed or kept.
+    /// True for the engine's own executions, which are not found, listed or kept.
     pub(crate) is_ours: bool,
     pub(crate) namespace: Namespace,
     pub(crate) session: Option<SessionId>,
@@ -157,12 +152,11 @@ impl Executions {
         }
     }
 
-    /// A request has been accepted.
     pub(crate) fn begin(&self, id: &str, submission: &Submission, cancel: &watch::Sender<bool>) {
         let request = &submission.request;
-        let line = telling_line(&request.code);
+        let line = first_distinctive_line(&request.code);
         let entry = Entry {
-            is_ours: submission.caller == OURS,
+            is_ours: submission.caller == ENGINE_CALLER,
             namespace: request.namespace.clone(),
             session: request.session.clone(),
             language: request.language,
@@ -177,13 +171,11 @@ impl Executions {
         lock(&self.state).entries.insert(id.to_owned(), entry);
     }
 
-    /// Where its output goes, beside those who watch.
     pub(crate) fn so_far(&self, id: &str) -> Option<Arc<SoFar>> {
         let state = lock(&self.state);
         state.get(id).map(|entry| entry.so_far.clone())
     }
 
-    /// What became of it.
     pub(crate) fn end(&self, id: &str, result: Result<&ExecutionResult, &RequestError>) {
         let (verdict, artifacts) = match result {
             Ok(result) => (verdict(result), result.artifacts.len()),
@@ -191,7 +183,7 @@ impl Executions {
         };
         let json = result
             .map_err(|error| error.clone().for_execution(id))
-            .and_then(|result| written(result, self.settings.bytes_max / STREAM_SHARE));
+            .and_then(|result| encode(result, self.settings.bytes_max / STREAM_SHARE));
         let mut state = lock(&self.state);
         if state.entries.get(id).is_some_and(|entry| entry.is_ours) {
             state.entries.remove(id);
@@ -227,7 +219,7 @@ impl Executions {
         })
     }
 
-    /// The state, without what is too old.
+    /// Locks the state, without results that are too old.
     pub(crate) fn state(&self) -> MutexGuard<'_, RegistryState> {
         let mut state = lock(&self.state);
         state.forget(&self.settings);
@@ -275,23 +267,23 @@ impl RegistryState {
         all.map(|entry| entry.namespace.clone()).collect()
     }
 
-    /// One of a caller's, of whatever namespace.
+    /// Returns a caller's execution, of any namespace.
     pub(crate) fn get(&self, id: &str) -> Option<&Entry> {
         self.entries.get(id).filter(|entry| !entry.is_ours)
     }
 
-    /// Those that have not ended, with the engine's own.
+    /// Returns executions that have not ended, including the engine's own.
     pub(crate) fn running(&self) -> impl Iterator<Item = (&String, &Entry)> {
         self.entries.iter().filter(|(_, entry)| entry.kept.is_none())
     }
 
     pub(crate) fn find(&self, namespace: &Namespace, id: &str) -> Result<&Entry> {
         let own = self.get(id).filter(|entry| entry.namespace == *namespace);
-        own.ok_or_else(not_there)
+        own.ok_or_else(not_found)
     }
 }
 
-pub(crate) fn not_there() -> RequestError {
+pub(crate) fn not_found() -> RequestError {
     RequestError::not_found(
         "there is no such execution, or its result is no longer kept.",
         "next: list_executions {}",
@@ -320,8 +312,8 @@ impl Entry {
     }
 }
 
-/// As it is kept: of a long stream its beginning.
-fn written(result: &ExecutionResult, stream_bytes_max: usize) -> Result<Arc<Vec<u8>>> {
+/// Encodes a result for keeping; only the beginning of a long stream is kept.
+fn encode(result: &ExecutionResult, stream_bytes_max: usize) -> Result<Arc<Vec<u8>>> {
     let mut kept = Cow::Borrowed(result);
     if result.stdout.len().max(result.stderr.len()) > stream_bytes_max {
         let kept = kept.to_mut();
@@ -350,17 +342,17 @@ fn verdict(result: &ExecutionResult) -> &'static str {
     }
 }
 
-/// The first line that tells programs apart: most begin with comments and imports.
-fn telling_line(code: &str) -> &str {
+/// Returns the first line that is no comment or plain import, with which most programs begin; otherwise the first line.
+fn first_distinctive_line(code: &str) -> &str {
     let mut lines = code.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.clone().next().unwrap_or_default();
-    let is_telling = |line: &&str| {
+    let is_distinctive = |line: &&str| {
         let is_usual = ["#", "//", "import ", "from "]
             .iter()
             .any(|start| line.starts_with(start));
         !is_usual || line.trim_end_matches(';').contains(';')
     };
-    lines.find(is_telling).unwrap_or(first)
+    lines.find(is_distinctive).unwrap_or(first)
 }
 
 #[cfg(test)]
@@ -374,8 +366,8 @@ mod tests {
     use ringfence_types::ExecuteRequest;
 
     #[test]
-    fn an_import_with_more_in_its_line_is_shown() {
-        let first = |code| telling_line(code);
+    fn first_line_skips_comments_and_plain_imports() {
+        let first = |code| first_distinctive_line(code);
         assert_eq!(
             first("# x\nimport os\nimport fs from 'fs';\nprint(1)"),
             "print(1)"
@@ -406,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn an_execution_is_there_for_its_namespace_alone() {
+    fn execution_is_visible_to_its_own_namespace_only() {
         let executions = Executions::new(SMALL);
         refuse(&executions, "a", "1");
         let state = executions.state();
@@ -419,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn who_keeps_most_loses_the_oldest_and_nobody_else_does() {
+    fn eviction_drops_oldest_result_of_largest_namespace() {
         let executions = Executions::new(SMALL);
         refuse(&executions, "b", "b");
         for number in 0..100 {
@@ -432,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_old_is_not_there() {
+    fn expired_result_is_removed() {
         let executions = Executions::new(ResultSettings {
             keep: Duration::ZERO,
             ..SMALL

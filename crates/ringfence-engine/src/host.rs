@@ -1,5 +1,4 @@
-//! The host's commands and files, for callers that the operator lets at them: the rules in force, the walls that this
-//! host has, and how many commands run.
+//! Access to the host's commands and files: the rules in force, the walls available here, and concurrent commands.
 
 use crate::{
     error::{Result, busy},
@@ -56,7 +55,7 @@ impl HostAccess {
         })
     }
 
-    /// Which walls commands have here. Tried once.
+    /// Returns the walls that commands have on this host. Probed once.
     pub(crate) async fn support(&self) -> Result<&Support> {
         let (binary, cgroups) = (self.binary.clone(), self.cgroups.clone());
         let probe = || blocking(move || ringfence_host::probe(&binary, &cgroups));

@@ -1,12 +1,10 @@
-//! Which modules a Python program may import: what the caller asks for, within what the operator offers. Part of the
-//! policy, and as pure.
+//! The modules that a Python program may import: the caller's request, within the operator's offer. Pure policy.
 
 use crate::{error::Result, settings::CheckSettings};
 use ringfence_check::profile;
 use ringfence_types::{InputFile, Language, ModuleName, Profile, RequestError, Rules};
 use std::{collections::BTreeSet, str::FromStr};
 
-/// The rules of a request that names this profile and these modules.
 pub(crate) fn rules(
     check: &CheckSettings,
     language: Language,
@@ -47,7 +45,7 @@ pub(crate) fn rules(
 }
 
 impl CheckSettings {
-    /// What a program may import under a profile here; none: everything.
+    /// Returns the modules that a program may import under a profile; `None`: all.
     pub fn modules(&self, profile: Profile) -> Option<BTreeSet<ModuleName>> {
         let own = profile::modules(profile)?;
         let is_replaced = self.only_allowed_imports && matches!(profile, Profile::Basic | Profile::Strict);
@@ -59,7 +57,7 @@ impl CheckSettings {
         )
     }
 
-    /// The profile of a request that names this one, or none.
+    /// Returns the profile of a request that names this one, or none.
     pub fn choose(&self, named: Option<Profile>) -> Result<Profile> {
         let chosen = named.unwrap_or(self.profile);
         if self.offered().any(|profile| profile == chosen) {
@@ -73,14 +71,14 @@ impl CheckSettings {
         ))
     }
 
-    /// Those that callers may choose, and the one of those who name none.
+    /// Returns the profiles that callers may choose, and the default profile.
     pub fn offered(&self) -> impl Iterator<Item = Profile> {
         let is_offered = |profile: &Profile| *profile == self.profile || self.profiles.contains(profile);
         Profile::ALL.iter().copied().filter(is_offered)
     }
 }
 
-/// Whether a caller may name it: where everything is offered, or something that it is, or lies below.
+/// True if a caller may name this module: `unrestricted` is offered, or the module or a package around it is offered.
 fn is_offered(check: &CheckSettings, module: &ModuleName) -> bool {
     let all = check.offered().any(|profile| profile == Profile::Unrestricted);
     let covers = |other: &ModuleName| {
@@ -105,7 +103,7 @@ pub(crate) fn local(files: &[InputFile]) -> impl Iterator<Item = ModuleName> {
     names.into_iter().filter_map(|name| name.parse().ok())
 }
 
-/// What these files are imported as, from where they lie. One called `os` is not what `import os` finds.
+/// Returns the top-level module names of these files, without standard ones: `import os` finds no local `os.py`.
 pub(crate) fn of_files<'a>(paths: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
     let names = paths.filter_map(|path| {
         let stem = path.strip_suffix(".py")?;
@@ -138,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_has_a_profile_with_what_it_names_beside() {
+    fn named_modules_are_added_to_the_profile() {
         let all = operator(Profile::Unrestricted, Profile::ALL, &[]);
         let of = |profile, named: Option<&[&str]>| {
             let named = named.map(modules);
@@ -158,7 +156,7 @@ mod tests {
 
     /// claim: [CHK-3]
     #[test]
-    fn a_caller_gets_no_more_than_the_operator_offers() {
+    fn modules_beyond_the_operators_offer_are_denied() {
         let bound = operator(Profile::Basic, &[Profile::Basic, Profile::DataScience], &["yaml"]);
         let check = |profile, named: &[&str], expect: Option<ErrorCode>| {
             let named = (!named.is_empty()).then(|| modules(named));
@@ -171,16 +169,16 @@ mod tests {
         check(Some(Profile::Unrestricted), &[], denied);
         check(Some(Profile::Filesystem), &[], denied);
         check(None, &["yaml.nodes"], None);
-        check(None, &["numpy.linalg"], None); // of a profile that could have been chosen
+        check(None, &["numpy.linalg"], None); // in another profile that is offered
         check(None, &["os"], denied);
         check(None, &["yamlish"], denied);
-        check(None, &["xml"], denied); // a part of it is offered, not the whole
+        check(None, &["xml"], denied); // only submodules of it are offered
         let rules = rules(&bound, Language::Python, None, None).unwrap();
         assert!(rules.imports.unwrap().contains(&"yaml".parse().unwrap()));
     }
 
     #[test]
-    fn profiles_are_of_python() {
+    fn profiles_apply_to_python_only() {
         let all = operator(Profile::Basic, Profile::ALL, &[]);
         for language in [Language::Node, Language::Typescript, Language::Shell] {
             assert_eq!(rules(&all, language, None, None).unwrap(), Rules::unrestricted());
@@ -191,7 +189,7 @@ mod tests {
 
     /// claim: [CHK-3]
     #[test]
-    fn files_that_come_along_are_modules() {
+    fn input_files_are_importable_modules() {
         let file = |path: &str| InputFile {
             path: path.parse().unwrap(),
             bytes: Vec::new(),

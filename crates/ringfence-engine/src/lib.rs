@@ -1,4 +1,4 @@
-//! One request from start to finish. The only crate that knows the order of the steps; `execution` has them.
+//! One request from start to finish. No other crate knows the order of the steps; it is in `execution`.
 #![forbid(unsafe_code)]
 #![expect(
     missing_docs,
@@ -102,10 +102,10 @@ pub use settings::{
 pub use web::{BrowseRequest, PageRequest, SearchRequest, WebPage, tried};
 pub use workspaces::{FILE_BYTES_MAX, WorkspaceRef};
 
-/// The worker that gives back what it is given: the smallest program that proves a sandbox.
+/// The worker that returns its input: the smallest program that proves a sandbox.
 pub(crate) const ECHO: &str = "echo";
 
-/// The functions of this binary that run inside jails; `main` hands them to the helper.
+/// Returns the functions of this binary that run inside jails; `main` passes them to the helper.
 pub fn workers() -> ringfence_jail::helper::Workers {
     const fn kept(by: Answering) -> Work {
         Work::Kept {

@@ -1,5 +1,4 @@
-//! What a limit that was met says: which, its value, and the argument that raises it. And what the kernel refused, as
-//! far as the program has told it.
+//! Denials for limits that a run has met, with the argument that raises each, and for refusals that its error shows.
 
 use crate::{error::denial, policy::Grant};
 use ringfence_types::{Denial, Exit, ExitKind, Limits, ResourceUsage, WorkspaceSource};
@@ -7,37 +6,37 @@ use ringfence_types::{Denial, Exit, ExitKind, Limits, ResourceUsage, WorkspaceSo
 const MEBIBYTE: u64 = 1 << 20;
 /// A disk is full when a page more does not fit; programs write in pieces.
 const FULL_BYTES: u64 = 256 << 10;
-/// The end of the program's output that is looked at.
-const SAID_BYTES_MAX: usize = 4 << 10;
+/// Bytes at the end of the program's error that are searched.
+const ERROR_BYTES_MAX: usize = 4 << 10;
 const LINE_CHARS_MAX: usize = 200;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Bounds {
     pub(crate) limits: Limits,
     pub(crate) caps: Limits,
-    /// The caller named the memory, which then does not grow with the disk.
+    /// True: the caller specified the memory, which then does not grow with the disk.
     pub(crate) names_memory: bool,
-    /// What it writes lies in the sandbox's memory.
+    /// True: its files are in the sandbox's memory.
     pub(crate) in_memory: bool,
-    /// A session keeps some of its limits.
+    /// True: a call in a session, which keeps some of its limits.
     pub(crate) in_session: bool,
 }
 
 impl Bounds {
-    /// `session`: the workspace of the session whose call it is.
+    /// `session` is the workspace of the session, for a call in one.
     pub(crate) fn of(grant: &Grant, session: Option<&WorkspaceSource>) -> Self {
         let request = &grant.request;
         Self {
             limits: grant.limits.clone(),
             caps: grant.caps.clone(),
             names_memory: request.limits.max_ram_mb.is_some(),
-            in_memory: session.unwrap_or(&request.workspace).lies_in_memory(),
+            in_memory: session.unwrap_or(&request.workspace).is_in_memory(),
             in_session: session.is_some(),
         }
     }
 
-    /// The call that raises what a sandbox has from its beginning.
-    fn again(&self, raised: &str) -> String {
+    /// Returns the call that raises a limit fixed at the start of a sandbox.
+    fn raised_call(&self, raised: &str) -> String {
         if self.in_session {
             let kept = "a session keeps the limits that it was made with";
             return format!("next: create_session {{resource_limits: {{{raised}}}}} ({kept})");
@@ -46,40 +45,39 @@ impl Bounds {
     }
 }
 
-/// What of a run shows that a limit was met.
-pub(crate) struct Seen<'a> {
+pub(crate) struct Evidence<'a> {
     pub(crate) exit: &'a Exit,
     pub(crate) usage: &'a ResourceUsage,
-    /// Bytes of the longer stream that was cut.
+    /// Total bytes of the longer of the streams that were cut.
     pub(crate) output: Option<u64>,
     /// The program's error, or the end of its standard error.
-    pub(crate) said: &'a str,
+    pub(crate) error_text: &'a str,
 }
 
-impl Seen<'_> {
-    fn says(&self, words: &[&str]) -> bool {
-        last_lines(self.said).any(|line| words.iter().any(|word| line.contains(word)))
+impl Evidence<'_> {
+    fn mentions(&self, words: &[&str]) -> bool {
+        last_lines(self.error_text).any(|line| words.iter().any(|word| line.contains(word)))
     }
 }
 
-pub(crate) fn denials(bounds: &Bounds, seen: &Seen<'_>) -> Vec<Denial> {
+pub(crate) fn denials(bounds: &Bounds, evidence: &Evidence<'_>) -> Vec<Denial> {
     let met = [
-        time(bounds, seen),
-        memory(bounds, seen),
-        disk(bounds, seen),
-        processes(bounds, seen),
-        output(bounds, seen),
+        time(bounds, evidence),
+        memory(bounds, evidence),
+        disk(bounds, evidence),
+        processes(bounds, evidence),
+        output(bounds, evidence),
     ];
     met.into_iter().flatten().collect()
 }
 
-/// Twice as much, if that is allowed; none: it has all that there is.
+/// Returns twice as much, at most the cap; none: it is at the cap.
 fn more<N: PartialOrd + Copy + std::ops::Add<Output = N>>(now: N, most: N) -> Option<N> {
     let twice = now + now;
     (now < most).then_some(if twice < most { twice } else { most })
 }
 
-/// Four times as much: room that is not used costs nothing.
+/// Returns four times as much, at most the cap: unused disk costs nothing; none: it is at the cap.
 fn more_disk(now: u64, most: u64) -> Option<u64> {
     (now < most).then(|| most.min(4 * now))
 }
@@ -88,14 +86,14 @@ fn no_more(setting: &str) -> String {
     format!("next: use less; it has the most that the operator allows (`caps.{setting}`)")
 }
 
-fn time(bounds: &Bounds, seen: &Seen<'_>) -> Option<Denial> {
-    let is_cpu = seen.exit.limit.as_deref() == Some("cpu");
-    if seen.exit.kind != ExitKind::Timeout && !is_cpu {
+fn time(bounds: &Bounds, evidence: &Evidence<'_>) -> Option<Denial> {
+    let is_cpu = evidence.exit.limit.as_deref() == Some("cpu");
+    if evidence.exit.kind != ExitKind::Timeout && !is_cpu {
         return None;
     }
     let now = bounds.limits.timeout_ms.div_ceil(1000);
     let hint = match more(now, bounds.caps.timeout_ms / 1000) {
-        // Also in a session, where time is a call's own.
+        // Also in a session: each call has its own time limit.
         Some(seconds) => {
             format!("next: execute_code {{timeout_seconds: {seconds}}}, if the program ends by itself")
         }
@@ -105,16 +103,16 @@ fn time(bounds: &Bounds, seen: &Seen<'_>) -> Option<Denial> {
     Some(denial("limit.timeout", "wall_time", what, hint))
 }
 
-fn memory(bounds: &Bounds, seen: &Seen<'_>) -> Option<Denial> {
-    if seen.exit.kind != ExitKind::OutOfMemory {
+fn memory(bounds: &Bounds, evidence: &Evidence<'_>) -> Option<Denial> {
+    if evidence.exit.kind != ExitKind::OutOfMemory {
         return None;
     }
     let now = bounds.limits.memory_bytes / MEBIBYTE;
     let hint = match more(now, bounds.caps.memory_bytes / MEBIBYTE) {
-        Some(mb) => bounds.again(&format!("max_ram_mb: {mb}")),
+        Some(mb) => bounds.raised_call(&format!("max_ram_mb: {mb}")),
         None => no_more("ram_mb"),
     };
-    let files = seen.usage.disk_bytes / MEBIBYTE;
+    let files = evidence.usage.disk_bytes / MEBIBYTE;
     let of_files = if bounds.in_memory && files > 0 {
         format!(", of which files of its private disk took {files} MiB")
     } else {
@@ -126,20 +124,20 @@ fn memory(bounds: &Bounds, seen: &Seen<'_>) -> Option<Denial> {
     Some(denial("limit.memory", "memory", what, hint))
 }
 
-fn disk(bounds: &Bounds, seen: &Seen<'_>) -> Option<Denial> {
+fn disk(bounds: &Bounds, evidence: &Evidence<'_>) -> Option<Denial> {
     let (limits, caps) = (&bounds.limits, &bounds.caps);
     let (size, most) = if bounds.in_memory {
         (limits.private_disk_bytes(), caps.private_disk_bytes())
     } else {
         (limits.disk_bytes, caps.disk_bytes)
     };
-    let is_stopped = matches!(seen.exit.limit.as_deref(), Some("disk" | "file_size"));
-    let is_told = seen.says(&["No space left on device", "ENOSPC", "File too large", "EFBIG"]);
-    let is_full = seen.usage.disk_bytes + FULL_BYTES > size;
-    if !is_stopped && !is_told && !is_full {
+    let is_stopped = matches!(evidence.exit.limit.as_deref(), Some("disk" | "file_size"));
+    let is_reported = evidence.mentions(&["No space left on device", "ENOSPC", "File too large", "EFBIG"]);
+    let is_full = evidence.usage.disk_bytes + FULL_BYTES > size;
+    if !is_stopped && !is_reported && !is_full {
         return None;
     }
-    if is_stopped && !bounds.in_memory && seen.usage.disk_bytes <= size {
+    if is_stopped && !bounds.in_memory && evidence.usage.disk_bytes <= size {
         let what =
             "the server keeps no more on its disk (`disk.free_mb`, `disk.total_mb`, `disk.namespace_mb`)";
         let hint = "next: remove files, or have the operator make room";
@@ -152,7 +150,7 @@ fn disk(bounds: &Bounds, seen: &Seen<'_>) -> Option<Denial> {
             if bounds.in_memory && bounds.names_memory {
                 raised += &format!(", max_ram_mb: {}", 2 * mb);
             }
-            bounds.again(&raised)
+            bounds.raised_call(&raised)
         }
         None => no_more("disk_mb"),
     };
@@ -163,42 +161,42 @@ fn disk(bounds: &Bounds, seen: &Seen<'_>) -> Option<Denial> {
         (true, false) => format!("its private disk was full at {now} MiB (`max_disk_mb`)"),
         (false, _) => format!(
             "the workspace has {} MiB, and may have {now} (`max_disk_mb`); remove something",
-            seen.usage.disk_bytes / MEBIBYTE
+            evidence.usage.disk_bytes / MEBIBYTE
         ),
     };
     Some(denial("limit.disk", "disk", what, hint))
 }
 
-fn processes(bounds: &Bounds, seen: &Seen<'_>) -> Option<Denial> {
+fn processes(bounds: &Bounds, evidence: &Evidence<'_>) -> Option<Denial> {
     let now = bounds.limits.processes;
-    let is_told = seen.says(&[
+    let is_reported = evidence.mentions(&[
         "can't start new thread",
         "Resource temporarily unavailable",
         "EAGAIN",
     ]);
-    let is_likely = match seen.usage.processes_peak {
-        // The peak of a session is of all its calls: alone it says nothing of this one.
+    let is_likely = match evidence.usage.processes_peak {
+        // The peak of a session covers all its calls: alone it proves nothing about this one.
         Some(peak) => {
             let is_met = peak >= u64::from(now) && !bounds.in_session;
-            is_met || (is_told && peak >= u64::from(now / 2))
+            is_met || (is_reported && peak >= u64::from(now / 2))
         }
-        None => is_told,
+        None => is_reported,
     };
     if !is_likely {
         return None;
     }
     let hint = match more(now, bounds.caps.processes) {
-        Some(count) => bounds.again(&format!("max_processes: {count}")),
+        Some(count) => bounds.raised_call(&format!("max_processes: {count}")),
         None => no_more("processes"),
     };
     let what = format!("the program had {now} processes and threads, and may have no more (`max_processes`)");
     Some(denial("limit.processes", "processes", what, hint))
 }
 
-fn output(bounds: &Bounds, seen: &Seen<'_>) -> Option<Denial> {
-    let (total, now, cap) = (seen.output?, bounds.limits.output_bytes, bounds.caps.output_bytes);
-    let hint = if now < cap {
-        let bytes = total.min(cap);
+fn output(bounds: &Bounds, evidence: &Evidence<'_>) -> Option<Denial> {
+    let (total, now) = (evidence.output?, bounds.limits.output_bytes);
+    let hint = if now < bounds.caps.output_bytes {
+        let bytes = total.min(bounds.caps.output_bytes);
         format!("next: execute_code {{resource_limits: {{max_output_bytes: {bytes}}}}}, or write a file")
     } else {
         no_more("output_bytes")
@@ -208,13 +206,13 @@ fn output(bounds: &Bounds, seen: &Seen<'_>) -> Option<Denial> {
 }
 
 fn last_lines(text: &str) -> impl Iterator<Item = &str> {
-    let from = text.len().saturating_sub(SAID_BYTES_MAX);
+    let from = text.len().saturating_sub(ERROR_BYTES_MAX);
     let from = (from..=text.len()).find(|at| text.is_char_boundary(*at));
     text[from.unwrap_or_default()..].lines()
 }
 
-/// What the program's error shows to be the sandbox's refusal. One that it has caught is its own matter.
-pub(crate) fn refused_by_kernel(said: &str) -> Option<Denial> {
+/// Returns the denial for a refusal of the sandbox that shows in the program's error, which it has not handled.
+pub(crate) fn refused_by_kernel(error_text: &str) -> Option<Denial> {
     const REFUSALS: [(&str, &[&str], &str, &str); 3] = [
         (
             "kernel.read_only",
@@ -236,7 +234,7 @@ pub(crate) fn refused_by_kernel(said: &str) -> Option<Denial> {
         ),
     ];
     REFUSALS.into_iter().find_map(|(rule, words, layer, hint)| {
-        let line = last_lines(said).find(|line| words.iter().any(|word| line.contains(word)))?;
+        let line = last_lines(error_text).find(|line| words.iter().any(|word| line.contains(word)))?;
         let what: String = line.trim().chars().take(LINE_CHARS_MAX).collect();
         Some(denial(rule, layer, what, hint))
     })
@@ -281,21 +279,26 @@ mod tests {
         }
     }
 
-    /// The rule and the next step of each.
-    fn told(bounds: &Bounds, exit: &Exit, usage: &ResourceUsage, said: &str) -> Vec<(String, String)> {
-        let seen = Seen {
+    /// Returns the rule and the hint of each denial.
+    fn findings(
+        bounds: &Bounds,
+        exit: &Exit,
+        usage: &ResourceUsage,
+        error_text: &str,
+    ) -> Vec<(String, String)> {
+        let evidence = Evidence {
             exit,
             usage,
             output: None,
-            said,
+            error_text,
         };
-        let denials = denials(bounds, &seen).into_iter();
+        let denials = denials(bounds, &evidence).into_iter();
         denials.map(|denial| (denial.rule, denial.hint)).collect()
     }
 
-    fn check(bounds: &Bounds, exit: &Exit, said: &str, rule: &str, hint: &str) {
-        let told = told(bounds, exit, &ResourceUsage::default(), said);
-        assert_eq!(told, [(rule.to_owned(), hint.to_owned())]);
+    fn check(bounds: &Bounds, exit: &Exit, error_text: &str, rule: &str, hint: &str) {
+        let found = findings(bounds, exit, &ResourceUsage::default(), error_text);
+        assert_eq!(found, [(rule.to_owned(), hint.to_owned())]);
     }
 
     #[test]
@@ -352,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_the_most_is_not_told_to_ask_for_more() {
+    fn limit_at_its_cap_is_not_advised_to_be_raised() {
         let all = Bounds {
             caps: LIMITS,
             ..bounds()
@@ -366,35 +369,37 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_met_is_told() {
+    fn only_limits_that_were_met_are_reported() {
         let ended = exit(ExitKind::Code, None);
-        let quiet = |usage: ResourceUsage, said: &str| told(&bounds(), &ended, &usage, said);
+        let found = |usage: ResourceUsage, error_text: &str| findings(&bounds(), &ended, &usage, error_text);
         let peak = |processes| ResourceUsage {
             processes_peak: Some(processes),
             ..ResourceUsage::default()
         };
-        assert!(quiet(ResourceUsage::default(), "ValueError: no").is_empty());
+        assert!(found(ResourceUsage::default(), "ValueError: no").is_empty());
         let blocked = "BlockingIOError: [Errno 11] Resource temporarily unavailable";
-        assert!(quiet(peak(3), blocked).is_empty(), "a read that would block");
-        assert_eq!(quiet(peak(64), "").len(), 1, "the program has caught it");
+        assert!(found(peak(3), blocked).is_empty(), "a read that would block");
+        assert_eq!(found(peak(64), "").len(), 1, "the program has caught it");
         let session = Bounds {
             in_session: true,
             ..bounds()
         };
-        let of_call = |said: &str| told(&session, &ended, &peak(64), said).len();
+        let of_call = |error_text: &str| findings(&session, &ended, &peak(64), error_text).len();
         assert_eq!(of_call(""), 0, "an earlier call has met it");
         assert_eq!(of_call(blocked), 1);
         let full = ResourceUsage {
             disk_bytes: (256 << 20) - 4096,
             ..ResourceUsage::default()
         };
-        assert_eq!(quiet(full, "")[0].0, "limit.disk");
+        assert_eq!(found(full, "")[0].0, "limit.disk");
     }
 
     #[test]
-    fn what_the_kernel_refused_is_told_by_what_the_program_says() {
-        let rule = |said: &str| refused_by_kernel(said).map(|denial| denial.rule);
-        let refused = |said: &str, expect: &str| assert_eq!(rule(said).as_deref(), Some(expect), "{said}");
+    fn kernel_refusals_are_recognized_in_the_programs_error() {
+        let rule = |error_text: &str| refused_by_kernel(error_text).map(|denial| denial.rule);
+        let refused = |error_text: &str, expect: &str| {
+            assert_eq!(rule(error_text).as_deref(), Some(expect), "{error_text}")
+        };
         refused("[Errno 30] Read-only file system: '/usr/x'", "kernel.read_only");
         refused("EROFS: read-only file system, open '/usr/x'", "kernel.read_only");
         refused(

@@ -1,5 +1,4 @@
-//! Keeps every value of the vault out of the operator's log, in every namespace and whatever a message repeats. It
-//! costs one look at the vault for a line as long as nothing has changed.
+//! Keeps all values of the vault, of all namespaces, out of the operator's log, at one check of the vault per line.
 
 use crate::sync::lock;
 use ringfence_redact::{Forms, Personal, Redactor};
@@ -10,11 +9,11 @@ use std::{
 };
 use zeroize::Zeroizing;
 
-/// A thread that panics while it holds the vault writes with what was known before.
+/// Maximum wait for the vault. After it the values known before are used: a thread may panic while it holds the vault.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Takes the vault's values out of lines, each whole. People's addresses and numbers stay: a log is full of numbers,
-/// and it never holds what a program printed.
+/// Removes the vault's values from whole lines. Personal data stay: a log is full of numbers, and it never contains the
+/// output of a program.
 pub struct LogRedactor {
     vault: Arc<Vault>,
     known: Mutex<Known>,
@@ -46,7 +45,7 @@ impl LogRedactor {
         self.redactor().text(text).into_owned()
     }
 
-    /// The lock is never held while something else is called, which may log or panic itself.
+    /// Returns the current redactor. The lock is never held across calls of other code, which may itself log or panic.
     fn redactor(&self) -> Redactor {
         let known = lock(&self.known).clone();
         let Some((generation, values)) = self.vault.values_after(known.generation, PATIENCE) else {
@@ -64,7 +63,7 @@ impl LogRedactor {
     }
 }
 
-/// Each value as it is, and as `{:?}` writes it; the redactor adds how either stands in JSON.
+/// Builds a redactor of each value as it is and as `{:?}` formats it; the redactor itself adds the JSON form of both.
 fn redactor_of(values: &[Arc<SecretValue>]) -> Redactor {
     let quoted: Vec<Zeroizing<String>> = values
         .iter()
@@ -91,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_come_later_are_taken_out_too() {
+    fn values_stored_later_are_redacted_too() {
         let vault = Arc::new(Vault::open(VaultSettings::Memory).unwrap());
         let redactor = LogRedactor::new(&vault);
         assert_eq!(redactor.text("first-canary"), "first-canary");
@@ -102,14 +101,14 @@ mod tests {
     }
 
     #[test]
-    fn values_are_found_as_messages_quote_them() {
+    fn values_are_redacted_as_messages_quote_them() {
         let vault = Arc::new(Vault::open(VaultSettings::Memory).unwrap());
         let secret = "pass\"word\\with\tall";
         put(&vault, "ONE", secret);
         let redactor = LogRedactor::new(&vault);
         let quoted = format!("{secret:?}");
-        for said in [secret.to_owned(), quoted] {
-            let line = serde_json::json!({"message": said}).to_string();
+        for message in [secret.to_owned(), quoted] {
+            let line = serde_json::json!({"message": message}).to_string();
             let clean = redactor.text(&line);
             assert!(
                 clean.contains("***REDACTED***") && !clean.contains("word"),

@@ -1,4 +1,4 @@
-//! What is counted, as the operator's monitoring reads it (OpenMetrics) and as the tools tell it.
+//! Metrics, as the operator's monitoring reads them (OpenMetrics) and as the tools report them.
 
 use crate::{events::Ended, sync::lock};
 use prometheus_client::{
@@ -15,11 +15,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Durations that percentiles are made of.
+/// Maximum samples from which percentiles are computed.
 const DURATIONS_MAX: usize = 1000;
-/// Bytes: from an empty shell to the most that is usual.
+/// Bytes: from an empty shell to the usual maximum.
 const MEMORY_BUCKETS: [f64; 9] = [8e6, 16e6, 32e6, 64e6, 128e6, 256e6, 512e6, 1e9, 4e9];
-/// Seconds: from a warm shell to the longest that anybody waits.
+/// Seconds: from a warm shell to the longest usual wait.
 const BUCKETS: [f64; 13] = [
     0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0, 120.0, 600.0,
 ];
@@ -30,7 +30,7 @@ type Histograms<Value> = Family<[Label<Value>; 1], Histogram, fn() -> Histogram>
 type Seconds = Counter<f64, AtomicU64>;
 
 #[derive(Default)]
-struct Lately {
+struct RecentSamples {
     durations: BTreeMap<&'static str, VecDeque<f64>>,
     memory: BTreeMap<&'static str, VecDeque<f64>>,
     tools: BTreeMap<String, Tool>,
@@ -52,7 +52,7 @@ fn push(sample: &mut VecDeque<f64>, value: f64) {
 
 pub(crate) struct Metrics {
     registry: Registry,
-    begun: Instant,
+    started: Instant,
     executions: Counters<2>,
     refusals: Counters<1>,
     durations: Histograms<&'static str>,
@@ -74,10 +74,9 @@ pub(crate) struct Metrics {
     pub(crate) artifact_bytes: Gauge,
     pub(crate) not_recorded: Gauge,
     ready: Family<[Label; 1], Gauge>,
-    lately: Mutex<Lately>,
+    recent: Mutex<RecentSamples>,
 }
 
-/// The counts, as a tool tells them.
 #[derive(Clone, Debug, Serialize)]
 pub struct Counts {
     /// Since the engine started.
@@ -86,51 +85,44 @@ pub struct Counts {
     pub executions: BTreeMap<String, BTreeMap<String, u64>>,
     /// Requests that were refused, by code.
     pub refusals: BTreeMap<String, u64>,
-    /// Runs that passed a limit, by limit.
+    /// Runs that exceeded a limit, by limit.
     pub limits_exceeded: BTreeMap<String, u64>,
-    /// Milliseconds of the last thousand runs of each language.
+    /// Durations in milliseconds of the last thousand runs of each language.
     pub duration_ms: BTreeMap<String, Percentiles>,
-    /// Most memory that each of these took, in bytes.
+    /// Peak memory of each of these runs, in bytes.
     pub memory_peak_bytes: BTreeMap<String, Percentiles>,
     pub tools: BTreeMap<String, ToolCounts>,
     /// Processor time of all programs.
     pub cpu_seconds: f64,
-    /// Bytes that programs have written.
     pub stdout_bytes: u64,
-    /// Bytes that programs have written.
     pub stderr_bytes: u64,
-    /// Secrets that were taken out of what left.
+    /// Secrets removed from results.
     pub redactions: u64,
-    /// Files that programs have left.
     pub artifacts: u64,
 }
 
-/// How a call of a tool ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallEnd {
-    /// Also where a program failed.
+    /// Answered, even if a program failed.
     Answered,
-    /// With an error of ours.
+    /// Ended with an error of the server.
     Refused,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ToolCounts {
     pub calls: u64,
-    /// Those that were refused or failed. A program that fails does not count.
+    /// Calls that were refused or failed. A program that fails does not count.
     pub errors: u64,
-    /// Milliseconds of the last thousand.
+    /// Durations in milliseconds of the last thousand calls.
     pub duration_ms: Percentiles,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Percentiles {
     pub count: usize,
-    /// Half are below.
     pub p50: f64,
-    /// Nine of ten are.
     pub p90: f64,
-    /// 99 of 100 are.
     pub p99: f64,
 }
 
@@ -156,7 +148,6 @@ pub(crate) fn outcome(result: &ExecutionResult) -> &'static str {
     }
 }
 
-/// Limits that a run may pass.
 const LIMITS: [&str; 6] = ["timeout", "memory", "disk", "cpu", "file_size", "other"];
 
 fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
@@ -183,54 +174,54 @@ where
 }
 
 impl Metrics {
-    /// `stuck`: the backend counts them.
+    /// Registers all metrics. The backend counts `stuck`.
     pub(crate) fn new(stuck: &Counter) -> Self {
         let mut registry = Registry::with_prefix("ringfence");
         let all = &mut registry;
-        let help = "Sandboxes that did not end though they were killed";
+        let help = "Sandboxes that did not end although they were killed";
         all.register("sandboxes_stuck", help, stuck.clone());
         let durations = || Histogram::new(BUCKETS);
         let sizes = || Histogram::new(MEMORY_BUCKETS);
         let from_acceptance = "From acceptance to result";
         let from_call = "From a tool's call to its answer";
-        let kinds_denied = "What programs were refused of others, each kind once in a run";
-        let most_memory = "Most memory that a run took";
+        let kinds_denied = "Destinations denied to programs, each kind once per run";
+        let peak_memory = "Peak memory of a run";
         let traffic = "Sent and received by programs";
         Self {
-            begun: Instant::now(),
+            started: Instant::now(),
             executions: add(all, "executions", "Runs that have ended"),
             refusals: add(all, "refusals", "Requests that were refused"),
-            limits: add(all, "limits_exceeded", "Runs that passed a limit"),
-            redactions: add(all, "redactions", "Secrets taken out of what left"),
+            limits: add(all, "limits_exceeded", "Runs that exceeded a limit"),
+            redactions: add(all, "redactions", "Secrets removed from results"),
             artifacts: add(all, "artifacts", "Files that programs have left"),
             connections: add(all, "egress_connections", "Connections that programs have opened"),
             connections_denied: add(all, "egress_denied", kinds_denied),
-            running: add(all, "running", "Programs that run"),
-            waiting: add(all, "waiting", "Requests that wait"),
-            ready: add(all, "ready", "Sandboxes that stand ready"),
-            not_recorded: add(all, "not_recorded", "Actions that are not on the audit record"),
+            running: add(all, "running", "Running programs"),
+            waiting: add(all, "waiting", "Waiting requests"),
+            ready: add(all, "ready", "Ready sandboxes"),
+            not_recorded: add(all, "not_recorded", "Actions that could not be audited"),
             durations: in_seconds(all, "execution_duration", from_acceptance, histograms(durations)),
             calls: add(all, "tool_calls", "Calls of tools"),
             call_durations: in_seconds(all, "tool_duration", from_call, histograms(durations)),
-            memory: in_bytes(all, "memory_peak", most_memory, histograms(sizes)),
-            phases: in_seconds(all, "phase", "Where that time went", Family::default()),
+            memory: in_bytes(all, "memory_peak", peak_memory, histograms(sizes)),
+            phases: in_seconds(all, "phase", "Time of executions by phase", Family::default()),
             cpu: in_seconds(all, "cpu", "Processor time of programs", Seconds::default()),
             output: in_bytes(all, "output", "Written by programs", Family::default()),
             egress: in_bytes(all, "egress", traffic, Family::default()),
-            sessions: add(all, "sessions", "Sessions that live"),
+            sessions: add(all, "sessions", "Live sessions"),
             artifact_bytes: in_bytes(
                 all,
                 "artifacts_kept",
                 "Size of the artifacts kept",
                 Gauge::default(),
             ),
-            lately: Mutex::default(),
+            recent: Mutex::default(),
             registry,
         }
     }
 
-    pub(crate) fn count_egress(&self, happened: &EgressEvent) {
-        match happened {
+    pub(crate) fn count_egress(&self, event: &EgressEvent) {
+        match event {
             EgressEvent::Connected(_) => {
                 self.connections.inc();
             }
@@ -251,7 +242,6 @@ impl Metrics {
         }
     }
 
-    /// A run that has ended, one way or another.
     pub(crate) fn count_result(&self, result: &ExecutionResult) {
         let execution = [
             ("language", result.language.as_str()),
@@ -273,7 +263,7 @@ impl Metrics {
         self.redactions.inc_by(found);
     }
 
-    /// A request that has ended, run or refused.
+    /// Counts a request that has ended, after a run or by a refusal.
     pub(crate) fn count_end(&self, ended: &Ended) {
         if let Some(code) = ended.refused {
             self.refusals.get_or_create(&[("code", code)]).inc();
@@ -296,15 +286,14 @@ impl Metrics {
         let usage = &ended.resource_usage;
         self.cpu
             .inc_by((usage.cpu_user_ms + usage.cpu_system_ms) / 1000.0);
-        let mut lately = lock(&self.lately);
-        push(lately.durations.entry(language).or_default(), ended.duration_ms);
+        let mut recent = lock(&self.recent);
+        push(recent.durations.entry(language).or_default(), ended.duration_ms);
         #[expect(clippy::cast_precision_loss, reason = "for statistics")]
         let peak = usage.max_rss_bytes as f64;
-        push(lately.memory.entry(language).or_default(), peak);
+        push(recent.memory.entry(language).or_default(), peak);
         self.memory.get_or_create(&of).observe(peak);
     }
 
-    /// A call of a tool that was answered.
     pub(crate) fn count_call(&self, tool: &str, end: CallEnd, took: Duration) {
         let outcome = if end == CallEnd::Refused { "error" } else { "ok" };
         let tool = tool.to_owned();
@@ -312,14 +301,14 @@ impl Metrics {
         self.calls.get_or_create(&call).inc();
         let of = [("tool", tool.clone())];
         self.call_durations.get_or_create(&of).observe(took.as_secs_f64());
-        let mut lately = lock(&self.lately);
-        let counted = lately.tools.entry(tool).or_default();
+        let mut recent = lock(&self.recent);
+        let counted = recent.tools.entry(tool).or_default();
         counted.calls += 1;
         counted.errors += u64::from(end == CallEnd::Refused);
         push(&mut counted.durations, took.as_secs_f64() * 1000.0);
     }
 
-    /// With what the gauges show now, and how many sandboxes stand ready.
+    /// Returns the OpenMetrics text, after setting the gauges to the present values and the numbers of ready sandboxes.
     pub(crate) fn text(
         &self,
         present: &[(&Gauge, u64)],
@@ -358,13 +347,13 @@ impl Metrics {
             values.iter().filter_map(count).collect::<BTreeMap<_, _>>()
         };
         let written = |stream| self.output.get_or_create(&[("stream", stream)]).get();
-        let lately = lock(&self.lately);
+        let recent = lock(&self.recent);
         let of_languages = |samples: &BTreeMap<&'static str, VecDeque<f64>>| {
             let samples = samples.iter();
-            let shown = samples.map(|(language, sample)| ((*language).to_owned(), percentiles(sample)));
-            shown.collect()
+            let percentiles = samples.map(|(language, sample)| ((*language).to_owned(), percentiles(sample)));
+            percentiles.collect()
         };
-        let tools = lately.tools.iter().map(|(name, tool)| {
+        let tools = recent.tools.iter().map(|(name, tool)| {
             let counts = ToolCounts {
                 calls: tool.calls,
                 errors: tool.errors,
@@ -373,12 +362,12 @@ impl Metrics {
             (name.clone(), counts)
         });
         Counts {
-            uptime_seconds: self.begun.elapsed().as_secs_f64(),
+            uptime_seconds: self.started.elapsed().as_secs_f64(),
             executions,
             refusals: counted(&self.refusals, "code", ErrorCode::WORDS),
             limits_exceeded: counted(&self.limits, "limit", &LIMITS),
-            duration_ms: of_languages(&lately.durations),
-            memory_peak_bytes: of_languages(&lately.memory),
+            duration_ms: of_languages(&recent.durations),
+            memory_peak_bytes: of_languages(&recent.memory),
             tools: tools.collect(),
             cpu_seconds: self.cpu.get(),
             stdout_bytes: written("stdout"),
@@ -422,30 +411,30 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_of_the_last_thousand() {
-        let meters = Metrics::new(&Counter::default());
+    fn percentiles_cover_the_last_thousand_runs() {
+        let metrics = Metrics::new(&Counter::default());
         for number in 0..2000 {
-            meters.count_end(&ended(f64::from(number), None));
+            metrics.count_end(&ended(f64::from(number), None));
         }
-        let python = meters.counts().duration_ms["python"];
+        let python = metrics.counts().duration_ms["python"];
         assert_eq!((python.count, python.p50, python.p99), (1000, 1499.0, 1989.0));
     }
 
     #[test]
-    fn what_is_counted_can_be_scraped() {
+    fn counts_are_exported_as_openmetrics() {
         let stuck = Counter::default();
-        let meters = Metrics::new(&stuck);
+        let metrics = Metrics::new(&stuck);
         stuck.inc();
-        meters.count_call("list_files", CallEnd::Answered, Duration::from_millis(2));
-        meters.count_call("list_files", CallEnd::Refused, Duration::from_millis(4));
-        let of_tool = meters.counts().tools["list_files"];
+        metrics.count_call("list_files", CallEnd::Answered, Duration::from_millis(2));
+        metrics.count_call("list_files", CallEnd::Refused, Duration::from_millis(4));
+        let of_tool = metrics.counts().tools["list_files"];
         assert_eq!(
             (of_tool.calls, of_tool.errors, of_tool.duration_ms.p50),
             (2, 1, 2.0)
         );
-        meters.count_end(&ended(2.5, None));
-        meters.count_end(&ended(0.0, Some("busy")));
-        let text = meters.text(&[(&meters.running, 3)], [(Language::Shell, 2)]);
+        metrics.count_end(&ended(2.5, None));
+        metrics.count_end(&ended(0.0, Some("busy")));
+        let text = metrics.text(&[(&metrics.running, 3)], [(Language::Shell, 2)]);
         for line in [
             "ringfence_refusals_total{code=\"busy\"} 1\n",
             "ringfence_running 3\n",

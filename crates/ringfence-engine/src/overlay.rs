@@ -1,5 +1,5 @@
-//! What a program did to a directory of the host that it saw through an overlay. It lies in the sandbox's own memory
-//! until somebody decides, and what they decide about is what they were shown: the digest of the changes says so.
+//! Changes that a program made to a directory of the host through an overlay. They stay in the sandbox's memory until
+//! they are accepted or discarded. Accepting names their digest, so that only the changes that were shown are accepted.
 
 use crate::{
     caller::Caller,
@@ -30,7 +30,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// By this name a caller knows that a run has changes which cannot be accepted.
+/// The rule of a denial that says that a run's changes cannot be read, and so cannot be accepted.
 pub const UNTOLD: &str = "workspace.changes_untold";
 const NAMED_MAX: usize = 20;
 
@@ -38,17 +38,17 @@ const NAMED_MAX: usize = 20;
 pub(crate) struct Lower {
     directory: PathBuf,
     opened: OwnedFd,
-    /// How it lay before the program ran.
+    /// Its state before the program ran.
     seen: Mutex<LowerState>,
 }
 
 impl Lower {
-    /// Looks at all of it, which is also what tells whether changes to it can be told.
-    fn look(directory: PathBuf, opened: OwnedFd) -> Result<Self> {
+    /// Reads the state of the whole directory. An error means that changes to it could not be determined later.
+    fn read(directory: PathBuf, opened: OwnedFd) -> Result<Self> {
         let seen = LowerState::of(opened.as_fd(), WALK).map_err(|error| {
             RequestError::invalid(
                 format!(
-                    "the changes to an overlay of {} could not be told: {error}.",
+                    "the changes to an overlay of {} could not be determined: {error}.",
                     directory.display()
                 ),
                 "Name a directory further down, or share this one `ro`.",
@@ -63,49 +63,47 @@ impl Lower {
 
     fn commit(&self, upper: &OwnedFd, changes: &Changes) -> Result<overlay::Committed, TreeError> {
         let done = overlay::commit(upper.as_fd(), self.opened.as_fd(), changes)?;
-        if let Err(error) = lock(&self.seen).look_again(self.opened.as_fd(), changes) {
+        if let Err(error) = lock(&self.seen).record_committed(self.opened.as_fd(), changes) {
             tracing::warn!(%error, "what was committed will count as changed by the host");
         }
         Ok(done)
     }
 }
 
-/// What a commit does with a path that the host, too, has changed since the program began.
+/// Handling of a path that the host has also changed since the program began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Conflicts {
-    /// Nothing at all is written.
+    /// Nothing is written.
     #[default]
     Refuse,
-    /// The host's version is gone.
+    /// The host's version is overwritten.
     Overwrite,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum ChangeOrigin {
-    /// A run that has ended.
     Execution(String),
-    /// A session, which makes no call as long as they are held.
+    /// A session, which makes no call as long as its changes are held.
     Session(SessionId),
 }
 
 pub(crate) struct OverlayLayers {
     pub(crate) lower: Arc<Lower>,
-    /// By which the sandbox's disk is kept.
+    /// Keeps the sandbox's disk alive.
     pub(crate) upper: OwnedFd,
 }
 
-/// Changes that are not accepted yet. Dropped, they are gone.
+/// Changes that are not accepted yet. Dropped, they are discarded.
 pub struct HeldChanges {
     record: Record,
     namespace: Namespace,
     of: ChangeOrigin,
     lower: Arc<Lower>,
-    /// The upper layer, by which the sandbox's disk is kept.
     upper: OwnedFd,
     changes: Changes,
     difference: Difference,
-    /// Keeps the session whose they are from its next call.
+    /// The turn of their session, which keeps it from its next call.
     pub(crate) turn: Option<Box<dyn Any + Send + Sync>>,
 }
 
@@ -123,17 +121,16 @@ pub struct CommittedChanges {
     /// Files, links and directories written.
     pub written: usize,
     pub deleted: usize,
-    /// Special files, which never are. The first twenty.
+    /// Special files, which are never written. The first twenty.
     pub skipped: Vec<String>,
-    /// Directories that were to go and have something in them. The first twenty.
+    /// Directories that were to be deleted but are not empty. The first twenty.
     pub kept: Vec<String>,
-    /// What the host changed meanwhile, which was not written. The first twenty.
+    /// Paths that the host changed meanwhile, which were not written. The first twenty.
     pub conflicts: Vec<String>,
 }
 
 impl HeldChanges {
-    /// Reads them: once nothing of the program is alive, or in the session's turn. What a session does in the
-    /// background meanwhile is found by the commit, which then writes nothing.
+    /// Reads the changes after the program's end or in a session's turn. If they change then, a commit writes nothing.
     pub(crate) async fn read(
         record: &Record,
         namespace: &Namespace,
@@ -144,7 +141,7 @@ impl HeldChanges {
         let OverlayLayers { lower, upper } = layers;
         let read = move || {
             let bounds = CompareBounds {
-                shown: &|text| redactor.text(text),
+                redact: &|text| redactor.text(text),
                 ..COMPARE
             };
             let mut changes = overlay::read(upper.as_fd(), lower.opened.as_fd(), WALK, bounds)?;
@@ -170,17 +167,16 @@ impl HeldChanges {
         &self.difference
     }
 
-    /// The directory of the host that they are meant for.
     pub fn directory(&self) -> &std::path::Path {
         &self.lower.directory
     }
 
-    /// Names exactly these changes.
+    /// Returns the token that identifies exactly these changes.
     pub fn token(&self) -> String {
         self.changes.token()
     }
 
-    /// What the host may run is not accepted as a line that says there was no room for it.
+    /// Refuses files that the host may later run and whose content was cut from the difference.
     fn check_whole(&self) -> Result<()> {
         let flagged = self.changes.list.iter().filter(|change| !change.risks.is_empty());
         let count = flagged
@@ -198,14 +194,13 @@ impl HeldChanges {
         ))
     }
 
-    /// Refuses changes of which not all were shown.
     pub fn check_shown(&self) -> Result<()> {
         if !self.difference.truncated {
             return self.check_whole();
         }
         Err(RequestError::denied(
             format!(
-                "of the {} changes to {} not all could be shown.",
+                "not all of the {} changes to {} could be shown.",
                 self.changes.list.len(),
                 self.lower.directory.display()
             ),
@@ -236,8 +231,8 @@ impl HeldChanges {
         ))
     }
 
-    /// Writes them to the host's directory: those that the token names, all of which were shown, and only over what was
-    /// there when they were read. It is on record before it is done, and with what became of it.
+    /// Writes to the host's directory the changes that the token names, all of which were shown, and only over the
+    /// state in which they were read. It is on record before it is done, and again with its outcome.
     pub async fn commit(
         self,
         caller: &Caller,
@@ -294,19 +289,18 @@ impl HeldChanges {
     }
 }
 
-/// The directory to which changes may be written later; none: there is no overlay. One whose changes could not be told
-/// afterwards is refused before anything starts.
+/// Opens the directory below an overlay, if any. One whose changes could not be read later is refused before the start.
 pub(crate) async fn lower_of(workspace: &WorkspaceLease) -> Result<Option<Arc<Lower>>> {
     let shared = workspace.shared.as_ref();
     let Some(shared) = shared.filter(|shared| shared.mode == WorkspaceMode::Overlay) else {
         return Ok(None);
     };
     let (directory, opened) = (shared.directory.path.clone(), workspace.open(None)?);
-    let lower = blocking(move || Lower::look(directory, opened)).await??;
+    let lower = blocking(move || Lower::read(directory, opened)).await??;
     Ok(Some(Arc::new(lower)))
 }
 
-/// Whether a run has written to an overlay and its changes are not held: its files are artifacts, and nowhere else.
+/// True if a run has written to an overlay and its changes are not held: its files are then kept as artifacts only.
 pub(crate) fn is_dropped(request: &ExecuteRequest, result: &ExecutionResult) -> bool {
     let is_overlay =
         matches!(&request.workspace, WorkspaceSource::Host { mode, .. } if *mode == WorkspaceMode::Overlay);
@@ -317,15 +311,15 @@ pub(crate) fn not_kept() -> Denial {
     denial(
         "workspace.overlay",
         "workspace",
-        "what it wrote is not in the workspace any more: an overlay ends with its run",
+        "its changes are no longer in the workspace: an overlay ends with its run",
         "A session keeps it (`create_session` with this `workspace`); the operator accepts it with `ringfence session commit`.",
     )
 }
 
-/// The program has run, and its changes cannot be read.
-pub(crate) fn untold(why: &str) -> Denial {
+/// The denial for a program that has run, but whose changes cannot be read.
+pub(crate) fn unreadable(why: &str) -> Denial {
     let what =
-        format!("what this run did to its overlay cannot be told, so nothing of it can be accepted: {why}");
+        format!("the changes of this run to its overlay cannot be read, so none can be accepted: {why}");
     denial(
         UNTOLD,
         "workspace",

@@ -1,26 +1,24 @@
-//! Pictures for clients. To show one is to decode it, and decoders are attacked by what they decode: so a picture
-//! of a program's is decoded in a jail, and its pixels are written anew. What comes out of that jail is not trusted
-//! either.
+//! Pictures for clients. Showing a picture means decoding it, and decoders are attacked by their input: so a program's
+//! picture is decoded in a jail, and its pixels are encoded again. That jail's output is not trusted either.
 
 use crate::{sandbox::Sandboxes, worker};
 use ringfence_check::PICTURE_SIDE_MAX;
 use serde::Deserialize;
 
 pub(crate) const PICTURE: &str = "picture";
-/// Workers with pictures at once; each may take its whole limit of memory.
+/// Concurrent picture workers; each may use its whole memory limit.
 pub(crate) const AT_ONCE: usize = 2;
-/// A larger file is not looked at.
+/// Larger files are not decoded.
 const INPUT_BYTES_MAX: usize = 32 << 20;
 
-/// A picture that holds nothing but its pixels.
+/// A picture that contains only its pixels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Picture {
     /// `image/png` or `image/jpeg`.
     pub mime: String,
     pub bytes: Vec<u8>,
-    /// In pixels, at most 1568.
+    /// Width and height are in pixels, at most 1568.
     pub width: u32,
-    /// In pixels, at most 1568.
     pub height: u32,
 }
 
@@ -35,9 +33,8 @@ struct Head {
     height: u32,
 }
 
-/// Draws a stranger's PNG, JPEG, GIF or WebP anew. `None`: it is another format, or too large, or its decoder was
-/// killed.
-pub(crate) async fn safe(sandboxes: &Sandboxes, bytes: Vec<u8>) -> Option<Picture> {
+/// Re-encodes an untrusted PNG, JPEG, GIF or WebP. `None`: another format, too large, or its decoder was killed.
+pub(crate) async fn reencode(sandboxes: &Sandboxes, bytes: Vec<u8>) -> Option<Picture> {
     if bytes.len() > INPUT_BYTES_MAX {
         return None;
     }
@@ -55,7 +52,7 @@ pub(crate) async fn safe(sandboxes: &Sandboxes, bytes: Vec<u8>) -> Option<Pictur
     }
 }
 
-/// A line of JSON, then the file.
+/// Reads the worker's answer: a line of JSON, then the file.
 fn read(answer: &[u8]) -> Option<Picture> {
     let end = answer.iter().position(|byte| *byte == b'\n')?;
     let head: Head = serde_json::from_slice(&answer[..end]).ok()?;
@@ -80,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_worker_says_is_held_against_what_it_may_say() {
+    fn invalid_worker_answer_is_refused() {
         let check = |head: &str, bytes: &[u8], good: bool| {
             let answer = [head.as_bytes(), b"\n", bytes].concat();
             assert_eq!(read(&answer).is_some(), good, "{head}");
@@ -104,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_worker_draws_is_taken() {
+    fn valid_worker_answer_is_accepted() {
         let pixel = b"GIF89a\x01\0\x01\0\x80\0\0\xff\0\0\0\0\0,\0\0\0\0\x01\0\x01\0\0\x02\x02D\x01\0;";
         let picture = read(&ringfence_check::picture(pixel)).unwrap();
         assert_eq!((picture.width, picture.height), (1, 1));

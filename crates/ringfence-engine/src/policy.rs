@@ -1,16 +1,15 @@
-//! What a request may have. `decide` is pure and the only maker of a [`Grant`]; with a grant in hand nothing is asked
-//! again.
+//! The policy decision for a request. `decide` is pure and the only maker of a [`Grant`]; a grant is not checked again.
 
 mod domains;
 mod limits;
 pub(crate) mod reach;
 mod workspace;
 
-pub(crate) use domains::{again, asks, gives, within};
+pub(crate) use domains::{approval_timeout, is_granted, reevaluate, restrict};
 pub(crate) use limits::{OwnLimits, least, limits_of, narrow, set_defaults};
 pub(crate) use workspace::workspace;
 
-use limits::{MEBIBYTE, bring_memory, limits};
+use limits::{MEBIBYTE, limits, raise_memory};
 
 use crate::{
     error::Result,
@@ -23,27 +22,25 @@ use ringfence_types::{
 };
 use std::{borrow::Cow, ops::Deref, path::PathBuf, time::Duration};
 
-/// A request with the operator's yes: complete limits, nothing left to choose.
+/// A granted request: complete limits, nothing left to decide.
 #[derive(Debug)]
 pub(crate) struct Grant(Granted);
 
-/// What a grant says, to be read and not to be changed.
+/// The contents of a grant, which are read-only.
 #[derive(Debug)]
 pub(crate) struct Granted {
     pub(crate) request: ExecuteRequest,
     pub(crate) limits: Limits,
-    /// The most that a request of its namespace gets.
     pub(crate) caps: Limits,
-    /// What its code may import, and by which rules it is read.
+    /// The imports of its code, and the profile that it is checked by.
     pub(crate) rules: Rules,
     pub(crate) reaches: Reaches,
-    /// Those that were approved for it alone.
+    /// Rules that were approved for this run only.
     pub(crate) once: Vec<Rule>,
-    /// The hosts that a call of a session names; it has no others.
+    /// The hosts that a call of a session names, and is restricted to; `None`: all of the session's.
     pub(crate) named: Option<Reaches>,
-    /// How long a person is asked about a connection that no rule allows; none: no person is.
-    pub(crate) asks: Option<Duration>,
-    /// What makes its sandbox.
+    /// Time to wait for a person's approval of a connection that no rule allows; `None`: it is denied at once.
+    pub(crate) approval_timeout: Option<Duration>,
     pub(crate) backend: Backend,
 }
 
@@ -61,14 +58,14 @@ pub(crate) struct NamespaceState {
     pub(crate) approved: Approved,
 }
 
-/// What a human has let programs reach.
+/// Egress rules that a person has approved.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Approved {
-    /// All of the namespace's, for a time.
+    /// For all programs of the namespace, for a limited time.
     pub(crate) of_namespace: Vec<Rule>,
-    /// The session's, or this one run's, whatever hosts are named.
+    /// For the session, or for this one run, independent of the hosts that are named.
     pub(crate) own: Vec<Rule>,
-    /// What of these is for this run alone.
+    /// For this run only.
     pub(crate) once: Vec<Rule>,
 }
 
@@ -82,7 +79,7 @@ impl Approved {
     }
 }
 
-/// Grants the request, or names the rule that refuses it. `private` is what of the host is the server's own.
+/// Grants the request, or names the rule that refuses it. `private`: the server's own directories on the host.
 pub(crate) fn decide(
     policy: &PolicySettings,
     state: &NamespaceState,
@@ -98,8 +95,8 @@ pub(crate) fn decide(
     request.workspace = workspace(policy, private, &request.namespace, request.workspace)?;
     let (usual, most) = limits_of(policy, &state.limits);
     let mut limits = limits(&usual, &most, &request.limits)?;
-    if request.workspace.lies_in_memory() {
-        bring_memory(&mut limits, &most, &request.limits)?;
+    if request.workspace.is_in_memory() {
+        raise_memory(&mut limits, &most, &request.limits)?;
     }
     let files: u64 = request.files.iter().map(|file| file.bytes.len() as u64).sum();
     if files > limits.private_disk_bytes() {
@@ -117,7 +114,7 @@ pub(crate) fn decide(
     let (namespace, asked) = (&request.namespace, &request.allowed_domains);
     let reaches = domains::decide(&egress, &state.approved, namespace, asked)?;
     reach::check(&reaches)?;
-    let asks = asks(&egress, asked);
+    let approval_timeout = approval_timeout(&egress, asked);
     Ok(Grant(Granted {
         backend,
         request,
@@ -127,11 +124,11 @@ pub(crate) fn decide(
         reaches,
         once: state.approved.once.clone(),
         named: None,
-        asks,
+        approval_timeout,
     }))
 }
 
-/// What makes the sandbox of a request: never another backend than the one asked for.
+/// Returns the backend of a request: never another than the requested one.
 fn backend(policy: &BackendPolicy, request: &ExecuteRequest) -> Result<Backend> {
     let backend = request.backend.unwrap_or(policy.default);
     policy.allows(backend)?;
@@ -155,7 +152,7 @@ fn check_container(backend: Backend, request: &ExecuteRequest) -> Result<()> {
     ))
 }
 
-/// The rules of egress for sandboxes of this backend: a container has a network namespace in every tier.
+/// Returns the egress policy for sandboxes of this backend: a container has a network namespace in every tier.
 fn egress_of(policy: &PolicySettings, backend: Backend) -> Cow<'_, EgressPolicy> {
     match backend.tier(policy.egress.tier) {
         tier if tier == policy.egress.tier => Cow::Borrowed(&policy.egress),
@@ -166,7 +163,7 @@ fn egress_of(policy: &PolicySettings, backend: Backend) -> Cow<'_, EgressPolicy>
     }
 }
 
-/// A session: its sandbox may live for `age`. Beside the grant the limits of its calls.
+/// Grants a session, whose sandbox may live for `age`; also returns the limits of its calls.
 pub(crate) fn decide_session(
     policy: &PolicySettings,
     state: &NamespaceState,
@@ -180,14 +177,13 @@ pub(crate) fn decide_session(
     Ok((grant, limits))
 }
 
-/// What a session was granted when it was made, as its calls see it.
 pub(crate) struct SessionGrant<'a> {
     pub(crate) limits: &'a Limits,
     pub(crate) allowed_domains: &'a AllowedDomains,
     pub(crate) backend: Backend,
 }
 
-/// A call of a session: what that has is what it may use; its time and its output are its own.
+/// Grants a call of a session: it has the session's resources, and its own time and output limits.
 pub(crate) fn decide_call(
     policy: &PolicySettings,
     state: &NamespaceState,
@@ -215,15 +211,15 @@ pub(crate) fn decide_call(
     };
     let limits = limits(&least(session, &most), &most, &request.limits)?;
     let rules = rules(&policy.check, &request)?;
-    let reaches = again(
+    let reaches = reevaluate(
         &policy.egress,
         &state.approved,
         &request.namespace,
         &request.allowed_domains,
     );
     let named = domains::narrow(&reaches, &asked)?;
-    let reaches = within(reaches, named.as_ref());
-    let asks = asks(&egress_of(policy, backend), &request.allowed_domains).filter(|_| named.is_none());
+    let reaches = restrict(reaches, named.as_ref());
+    let timeout = approval_timeout(&egress_of(policy, backend), &request.allowed_domains);
     Ok(Grant(Granted {
         backend,
         request,
@@ -232,8 +228,8 @@ pub(crate) fn decide_call(
         rules,
         reaches,
         once: state.approved.once.clone(),
+        approval_timeout: timeout.filter(|_| named.is_none()),
         named,
-        asks,
     }))
 }
 
@@ -342,7 +338,7 @@ mod tests {
 
     /// claim: [PKG-6]
     #[test]
-    fn packages_that_the_operator_does_not_allow_are_refused_by_name() {
+    fn disallowed_package_is_refused_by_name() {
         let check = |enabled: bool, name: &str, expect: Result<(), &str>| {
             let mut policy = policy();
             policy.packages.enabled = enabled;
@@ -370,7 +366,7 @@ mod tests {
 
     /// claim: [TIER-4]
     #[test]
-    fn a_backend_is_given_only_where_it_is_allowed_and_meets_the_floor() {
+    fn backend_must_be_allowed_and_meet_the_floor() {
         use ringfence_types::Tier;
         let check =
             |backend: Backend, allowed: &[Backend], floor: Tier, expect: Result<(), (ErrorCode, &str)>| {
@@ -427,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_container_has_is_refused_by_name_and_given_natively() {
+    fn unsupported_container_argument_is_refused_by_name() {
         let check = |change: &dyn Fn(&mut ExecuteRequest), part: &str| {
             let mut policy = policy();
             policy.backends.allowed = Backend::ALL.iter().copied().collect();
@@ -453,10 +449,10 @@ mod tests {
     }
 
     #[test]
-    fn wishes_outside_the_caps_are_refused_and_name_the_cap() {
-        let check = |wish: LimitsRequest, expect: Result<(), &str>| {
+    fn limit_beyond_the_cap_is_refused_with_the_cap() {
+        let check = |limits: LimitsRequest, expect: Result<(), &str>| {
             let mut request = ExecuteRequest::new(Language::Python, "1");
-            request.limits = wish;
+            request.limits = limits;
             match (
                 decide(&policy(), &NamespaceState::default(), &[], request).map(|_| ()),
                 expect,
@@ -496,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_has_the_secrets_that_the_policy_gives_it_and_no_other() {
+    fn namespace_gets_only_allowed_secrets() {
         let check = |namespace: &str, key: &str, good: bool| {
             let mut request = ExecuteRequest::new(Language::Shell, "true");
             request.namespace = Namespace::try_from(namespace.to_owned()).unwrap();
@@ -521,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listed_workspace_is_there_for_those_who_may_have_it_and_for_nobody_else() {
+    fn listed_workspace_is_visible_to_its_namespaces_only() {
         let ask = |namespace: &str, name: &str| {
             let namespace = Namespace::try_from(namespace.to_owned()).unwrap();
             workspace(&policy(), &[], &namespace, name.parse().unwrap())
@@ -554,18 +550,18 @@ mod tests {
     }
 
     fn memory_with(own: &OwnLimits, limits: LimitsRequest) -> Result<u64> {
-        let standing = NamespaceState {
+        let state = NamespaceState {
             limits: own.clone(),
             ..NamespaceState::default()
         };
         let mut request = ExecuteRequest::new(Language::Shell, "true");
         request.limits = limits;
-        let grant = decide(&policy(), &standing, &[], request)?;
+        let grant = decide(&policy(), &state, &[], request)?;
         Ok(grant.limits.memory_bytes / MEBIBYTE)
     }
 
     #[test]
-    fn a_namespace_narrows_and_never_widens() {
+    fn namespace_limits_are_narrowed_but_never_widened() {
         let wide = OwnLimits::default();
         let narrowed = narrow(&policy(), &wide, &ram(100)).unwrap();
         assert!(narrow(&policy(), &narrowed, &ram(101)).is_err());
@@ -578,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_of_a_namespace_are_set_within_the_caps_which_stay() {
+    fn namespace_defaults_are_set_within_unchanged_caps() {
         let own = set_defaults(&policy(), &OwnLimits::default(), &ram(1024)).unwrap();
         let (usual, caps) = limits_of(&policy(), &own);
         assert_eq!(usual.memory_bytes, 1024 * MEBIBYTE);
@@ -596,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn more_disk_brings_the_memory_in_which_it_lies() {
+    fn larger_disk_raises_the_memory_limit() {
         let disk = |mb, memory| LimitsRequest {
             max_disk_mb: Some(mb),
             max_ram_mb: memory,

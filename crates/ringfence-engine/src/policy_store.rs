@@ -1,4 +1,4 @@
-//! What is in force now: the operator's policy, and the limits that namespaces have set for themselves.
+//! The current policy: the operator's, and the limits of namespaces.
 
 use crate::{
     policy::{self, OwnLimits},
@@ -15,9 +15,9 @@ use std::{
 pub(crate) struct PolicyStore {
     policy: RwLock<Arc<PolicySettings>>,
     own_limits: Mutex<HashMap<Namespace, OwnLimits>>,
-    /// One change at a time, so that the record says what is so.
+    /// Serializes changes, so that the record matches the state.
     pub(crate) changing_limits: tokio::sync::Mutex<()>,
-    /// Directories of the host that no program is ever shown: keys and the record lie in them.
+    /// Directories of the host that are never shown to programs: keys and the record are in them.
     pub(crate) private: Vec<PathBuf>,
 }
 
@@ -39,7 +39,6 @@ impl PolicyStore {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
     }
 
-    /// Limits of namespaces that differ from the operator's.
     pub(crate) fn all_own_limits(&self) -> MutexGuard<'_, HashMap<Namespace, OwnLimits>> {
         lock(&self.own_limits)
     }
@@ -48,7 +47,6 @@ impl PolicyStore {
         self.all_own_limits().get(namespace).cloned().unwrap_or_default()
     }
 
-    /// Default and greatest limits of a namespace.
     pub(crate) fn limits_of(&self, namespace: &Namespace) -> (Limits, Limits) {
         policy::limits_of(&self.current(), &self.own_limits(namespace))
     }

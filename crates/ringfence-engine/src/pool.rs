@@ -1,4 +1,4 @@
-//! One pool: the sandboxes of one plan that wait, how many there should be, and the template that they are made from.
+//! One pool: the ready sandboxes of one plan, their target number, and the template that they are forked from.
 
 use crate::{
     backend::{Sandbox, Template},
@@ -16,18 +16,18 @@ use std::{
 };
 use tokio::sync::Notify;
 
-const USED_UP: &str = "the memory for sandboxes that wait (warm.memory_mb) is used up";
+const USED_UP: &str = "the memory for ready sandboxes (warm.memory_mb) is used up";
 
-/// How long a pool may stay larger than it was told to be without being emptied.
+/// Time after which a pool that was not found empty shrinks to its configured size.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// Until it is tried again whether an interpreter has the modules of a pool: somebody may have installed them.
+/// Time until an interpreter is checked again for the modules of a pool: they may have been installed.
 const USELESS: Duration = Duration::from_secs(600);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Program(Language),
-    /// Python programs that name the modules of `warm.preload_python`.
+    /// Python programs that name modules of `warm.preload_python`.
     Data,
     /// The parser of TypeScript and of ES modules.
     Parser,
@@ -56,44 +56,42 @@ pub(crate) struct Pool {
     pub(crate) purpose: Purpose,
     pub(crate) plan: Arc<Plan>,
     pub(crate) toolchain: Arc<Toolchain>,
-    /// When its interpreter was changed last.
+    /// Last modification of its interpreter.
     changed: Option<SystemTime>,
-    /// How the template is made from which its sandboxes are forked; `None`: they are forked from none.
+    /// The plan of the template that its sandboxes are forked from; `None`: they are not forked.
     template_plan: Option<Arc<Plan>>,
-    /// Modules of which the template has to have one to make the pool worth having; empty: it is in any case.
-    pub(crate) special: Vec<String>,
-    /// The template that there is now.
-    living: Option<Living>,
-    /// What an interpreter that is not a fork of a template has imported.
-    told: Imported,
+    /// Modules of which the template must have at least one to make the pool useful; empty: it is always useful.
+    pub(crate) required: Vec<String>,
+    active: Option<ActiveTemplate>,
+    /// Imports of an interpreter that is not forked from a template.
+    own_imports: Imported,
     pub(crate) ready: Vec<Sandbox>,
     pub(crate) making: usize,
     target: usize,
-    /// When it was last found empty.
-    wanted_more: Instant,
+    found_empty: Instant,
     pub(crate) failures: u32,
     pub(crate) trouble: Option<String>,
-    /// Memory that one sandbox takes; 0 until one has been measured.
+    /// Memory of one sandbox; 0 until one has been measured.
     pub(crate) sandbox_bytes: u64,
-    /// When its template turned out to have none of the modules for which the pool is there.
+    /// Time at which its template had none of the required modules.
     useless_since: Option<Instant>,
-    /// Whether its template is being made.
+    /// True while its template is being made.
     pub(crate) has_builder: bool,
-    /// Memory that a template took for which there was not enough.
+    /// Memory of a template that was too large.
     template_needs: u64,
 }
 
 pub(crate) enum MadeFrom {
     Nothing,
     Template(Arc<Template>),
-    /// A fork of what has this plan and is still to be made.
+    /// A template with this plan, which has to be made first.
     TemplateToBe(Arc<Plan>),
 }
 
-struct Living {
+struct ActiveTemplate {
     template: Arc<Template>,
     bytes: u64,
-    born: Instant,
+    created: Instant,
     forks: u32,
 }
 
@@ -111,13 +109,13 @@ impl Pool {
             changed: runtimes::changed(&toolchain.interpreter),
             toolchain: Arc::new(toolchain),
             template_plan,
-            special: Vec::new(),
-            living: None,
-            told: Imported::default(),
+            required: Vec::new(),
+            active: None,
+            own_imports: Imported::default(),
             ready: Vec::new(),
             making: 0,
             target,
-            wanted_more: Instant::now(),
+            found_empty: Instant::now(),
             failures: 0,
             trouble: None,
             sandbox_bytes: 0,
@@ -127,7 +125,6 @@ impl Pool {
         }
     }
 
-    /// Whether this one would make the same sandboxes.
     pub(crate) fn is_same_as(&self, other: &Self) -> bool {
         self.plan == other.plan
             && self.toolchain == other.toolchain
@@ -135,38 +132,38 @@ impl Pool {
             && self.template_plan == other.template_plan
     }
 
-    /// A sandbox that waits. A pool that is found empty shall be larger.
+    /// Takes a ready sandbox. A pool that is found empty grows.
     pub(crate) fn pop(&mut self, ready_max: usize) -> Option<Sandbox> {
-        let taken = std::iter::from_fn(|| self.ready.pop()).find(Sandbox::waits);
+        let taken = std::iter::from_fn(|| self.ready.pop()).find(Sandbox::is_parked);
         if taken.is_none() {
             self.target = (self.target + 1).min(ready_max.max(self.target));
-            self.wanted_more = Instant::now();
+            self.found_empty = Instant::now();
         }
         taken
     }
 
-    pub(crate) fn drop_the_dead(&mut self) {
-        self.ready.retain(Sandbox::waits);
+    pub(crate) fn drop_ended(&mut self) {
+        self.ready.retain(Sandbox::is_parked);
     }
 
     pub(crate) fn shrink_when_idle(&mut self, ready: usize) {
-        if self.target > ready && self.wanted_more.elapsed() > IDLE {
+        if self.target > ready && self.found_empty.elapsed() > IDLE {
             self.target = ready;
             self.ready.truncate(ready);
         }
     }
 
-    /// How many sandboxes are to be made now. `room` is what is left of the memory for all pools.
+    /// Returns the number of sandboxes to make now. `room`: remaining memory for all pools.
     pub(crate) fn missing(&mut self, settings: &WarmSettings, room: &mut u64) -> usize {
         if self.is_useless() {
             return 0;
         }
-        let is_good = |living: &Living| living.is_good(settings);
-        let wants_template = self.template_plan.is_some() && !self.living.as_ref().is_some_and(is_good);
-        // After a failure one attempt at a time; and the first makes the template, and is measured.
+        let is_good = |active: &ActiveTemplate| active.is_good(settings);
+        let wants_template = self.template_plan.is_some() && !self.active.as_ref().is_some_and(is_good);
+        // After a failure one attempt at a time. The first attempt also makes the template, and is measured.
         let alone = self.failures > 0 || wants_template || self.sandbox_bytes == 0;
         let at_once = if alone { 1 } else { self.target };
-        // One of the sandboxes of an old template makes room for the first of the next.
+        // One sandbox of an old template is replaced by the first of the next.
         let have = self.ready.len() - usize::from(wants_template && !self.ready.is_empty());
         let wanted = self.target.saturating_sub(have + self.making);
         let wanted = wanted.min(at_once.saturating_sub(self.making));
@@ -187,8 +184,7 @@ impl Pool {
         affordable
     }
 
-    /// What the next sandbox is made from; a fork of a template counts as one at once. `None`: somebody is making the
-    /// template.
+    /// Returns the origin of the next sandbox, and counts a fork at once; `None`: the template is being made.
     pub(crate) fn origin(&mut self, settings: &WarmSettings) -> Option<MadeFrom> {
         if let Some(template) = self.template_to_fork(settings) {
             return Some(MadeFrom::Template(template));
@@ -203,86 +199,83 @@ impl Pool {
         }
     }
 
-    /// Whether nothing more comes without a request.
+    /// True if the pool will not grow without a request.
     pub(crate) fn is_settled(&self) -> bool {
         self.ready.len() >= self.target || self.trouble.is_some() || self.is_useless()
     }
 
-    /// A sandbox was made. `room` is what is left of the memory for all pools.
+    /// Adds a new sandbox. `room`: remaining memory for all pools.
     pub(crate) fn add(&mut self, made: Made, room: u64) {
         self.failures = 0;
         self.trouble = None;
-        self.told = made.imported;
+        self.own_imports = made.imported;
         self.sandbox_bytes = made.bytes.unwrap_or(self.sandbox_bytes).max(1);
         if self.sandbox_bytes > room {
             self.trouble = Some(USED_UP.to_owned());
             return;
         }
-        // What an older template has made is not used any more.
-        let current = self.living.as_ref().map(|living| &living.template);
+        // Sandboxes of an older template are not used any more.
+        let current = self.active.as_ref().map(|active| &active.template);
         self.ready.push(made.sandbox);
-        self.ready.retain(|sandbox| sandbox.is_of(current));
+        self.ready.retain(|sandbox| sandbox.is_made_from(current));
     }
 
-    /// None could be made. A template that has died takes its sandboxes with it.
+    /// Records a failed attempt. A template that has ended takes its sandboxes with it.
     pub(crate) fn failed(&mut self, why: String) {
         self.failures = self.failures.saturating_add(1);
         self.trouble = Some(why);
         if self
-            .living
-            .take_if(|living| !living.template.sandbox.waits())
+            .active
+            .take_if(|active| !active.template.sandbox.is_parked())
             .is_some()
         {
             self.ready.clear();
         }
     }
 
-    /// A template was made that takes more memory than there is.
+    /// Rejects a template that takes more memory than there is.
     pub(crate) fn refuse_template(&mut self, bytes: u64) {
         self.template_needs = bytes;
         self.trouble = Some(USED_UP.to_owned());
     }
 
-    /// Memory that the sandboxes that wait, and those that are being made, take with their template.
+    /// Returns the memory of the template and of sandboxes that are ready or being made.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let sandboxes = (self.ready.len() + self.making) as u64;
-        let template = self.living.as_ref().map_or(0, |living| living.bytes);
+        let template = self.active.as_ref().map_or(0, |active| active.bytes);
         template + self.sandbox_bytes.saturating_mul(sandboxes)
     }
 
-    /// The template for one more fork, if there is a good one.
     pub(crate) fn template_to_fork(&mut self, settings: &WarmSettings) -> Option<Arc<Template>> {
-        let living = self.living.as_mut().filter(|living| living.is_good(settings))?;
-        living.forks += 1;
-        Some(living.template.clone())
+        let active = self.active.as_mut().filter(|active| active.is_good(settings))?;
+        active.forks += 1;
+        Some(active.template.clone())
     }
 
-    /// Takes a template into use; `None`: it has none of the modules for which the pool is there.
+    /// Starts to use a template; `None`: it has none of the required modules.
     pub(crate) fn begin_template(&mut self, template: Template, bytes: u64) -> Option<Arc<Template>> {
         let has = |module: &String| template.imported.wanted.contains(module);
-        if !self.special.is_empty() && !self.special.iter().any(has) {
+        if !self.required.is_empty() && !self.required.iter().any(has) {
             self.useless_since = Some(Instant::now());
             return None;
         }
         let template = Arc::new(template);
-        self.living = Some(Living {
+        self.active = Some(ActiveTemplate {
             template: template.clone(),
             bytes,
-            born: Instant::now(),
+            created: Instant::now(),
             forks: 1,
         });
         self.useless_since = None;
         Some(template)
     }
 
-    /// What its template, or its interpreters, have imported.
     pub(crate) fn imported(&self) -> &Imported {
-        let living = self.living.as_ref();
-        living.map_or(&self.told, |living| &living.template.imported)
+        let active = self.active.as_ref();
+        active.map_or(&self.own_imports, |active| &active.template.imported)
     }
 
-    /// Processes and threads of its sandboxes that are still to be made: of each the supervisor's, pid 1's and the
-    /// interpreter's.
+    /// Returns the number of tasks of sandboxes still to be made: each one's supervisor, pid 1 and interpreter.
     pub(crate) fn tasks_to_come(&self) -> u64 {
         let tasks = match self.purpose {
             Purpose::Program(Language::Node) if self.template_plan.is_none() => 10,
@@ -292,12 +285,11 @@ impl Pool {
         tasks * self.target.saturating_sub(self.ready.len()) as u64
     }
 
-    /// Whether its interpreter has none of the modules for which the pool is there.
     pub(crate) fn is_useless(&self) -> bool {
         self.useless_since.is_some_and(|since| since.elapsed() < USELESS)
     }
 
-    /// Whether the code names a module that this pool has and others lack.
+    /// True if the code names a module that only this pool has.
     pub(crate) fn is_named_in(&self, code: &str) -> bool {
         let modules = self.imported().wanted.iter();
         modules
@@ -307,8 +299,7 @@ impl Pool {
     }
 }
 
-/// Whether the request has a file, or its workspace one of these names, that a program would import instead of a
-/// module that is loaded.
+/// True if a file of the request, or one of these names in its workspace, would be imported instead of a loaded module.
 pub(crate) fn is_shadowed(loaded: &str, files: &[InputFile], beside: &HashSet<String>) -> bool {
     let first = |path: &str| path.split(['/', '.']).next().unwrap_or_default().to_owned();
     let files = files.iter().map(|file| file.path.as_str());
@@ -320,29 +311,28 @@ pub(crate) fn is_shadowed(loaded: &str, files: &[InputFile], beside: &HashSet<St
     !names.is_empty() && loaded.any(|name| names.contains(name))
 }
 
-impl Living {
+impl ActiveTemplate {
     fn is_good(&self, settings: &WarmSettings) -> bool {
         self.forks < settings.template_forks
-            && self.born.elapsed() < settings.template_age
-            && self.template.sandbox.waits()
+            && self.created.elapsed() < settings.template_age
+            && self.template.sandbox.is_parked()
     }
 }
 
 #[derive(Default)]
 pub(crate) struct Pools {
     pools: Mutex<Vec<Pool>>,
-    /// Rings when a sandbox was made, or could not be.
-    pub(crate) tried: Notify,
+    /// Notified when a sandbox was made, or could not be.
+    pub(crate) attempted: Notify,
 }
 
-/// What `list_runtimes` tells of a language's pools.
+/// Status of a language's pools, for `list_runtimes`.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Warmth {
+pub(crate) struct PoolStatus {
     pub(crate) ready: usize,
     pub(crate) preloaded: Vec<String>,
-    /// What they and their templates take of the host's memory.
+    /// Memory of the sandboxes and their templates.
     pub(crate) memory_bytes: u64,
-    /// Why one could not be made.
     pub(crate) trouble: Option<String>,
 }
 
@@ -351,39 +341,38 @@ impl Pools {
         lock(&self.pools)
     }
 
-    pub(crate) fn warmth(&self, language: Language) -> Warmth {
-        let mut warmth = Warmth::default();
+    pub(crate) fn pool_status(&self, language: Language) -> PoolStatus {
+        let mut status = PoolStatus::default();
         for pool in self.lock().iter_mut() {
             if pool.purpose.language() == Some(language) {
-                pool.drop_the_dead();
-                warmth.ready += pool.ready.len();
-                warmth.memory_bytes += pool.memory_bytes();
-                warmth.preloaded.extend_from_slice(&pool.imported().wanted);
-                warmth.trouble = warmth.trouble.take().or(pool.trouble.clone());
+                pool.drop_ended();
+                status.ready += pool.ready.len();
+                status.memory_bytes += pool.memory_bytes();
+                status.preloaded.extend_from_slice(&pool.imported().wanted);
+                status.trouble = status.trouble.take().or(pool.trouble.clone());
             }
         }
         let mut known = HashSet::new();
-        warmth.preloaded.retain(|module| known.insert(module.clone()));
-        warmth
+        status.preloaded.retain(|module| known.insert(module.clone()));
+        status
     }
 
-    /// Processes and threads that the server has still to start for sandboxes that are to wait.
     pub(crate) fn tasks_to_come(&self) -> u64 {
         self.lock().iter().map(Pool::tasks_to_come).sum()
     }
 
-    /// Waits until every pool is full, or cannot be.
+    /// Waits until every pool is full, or cannot be filled.
     pub(crate) async fn settled(&self) {
         loop {
-            let tried = self.tried.notified();
+            let attempted = self.attempted.notified();
             if self.lock().iter().all(Pool::is_settled) {
                 return;
             }
-            tried.await;
+            attempted.await;
         }
     }
 
-    /// Lets every sandbox go, and makes no more.
+    /// Ends all ready sandboxes, and makes no more.
     pub(crate) fn close(&self) {
         self.lock().clear();
     }
@@ -392,6 +381,6 @@ impl Pools {
 pub(crate) struct Made {
     pub(crate) sandbox: Sandbox,
     pub(crate) imported: Imported,
-    /// The memory that it takes, where that was not known yet.
+    /// Its memory, if that was not known yet.
     pub(crate) bytes: Option<u64>,
 }

@@ -1,5 +1,5 @@
-//! Between a request's code and the file that an interpreter is given: its name, and for TypeScript and ES modules a
-//! pass through the parser, which runs in a jail of its own because it reads a stranger's text.
+//! Prepares a request's code for its interpreter: its file name, and for TypeScript and ES modules a pass through the
+//! parser, which runs in a jail of its own because it reads untrusted text.
 
 use crate::{
     error::Result,
@@ -11,7 +11,6 @@ use ringfence_check::{ModuleAnswer, ModuleQuestion, Objection};
 use ringfence_jail::Layout;
 use ringfence_types::{ExecuteRequest, Language, ProgramError, RequestError};
 
-/// Names the code and, where its language needs it, has it parsed.
 pub(crate) async fn prepare(
     sandboxes: &Sandboxes,
     request: &ExecuteRequest,
@@ -35,7 +34,7 @@ pub(crate) async fn prepare(
     };
     let answer = ask(sandboxes, &question).await?;
     Ok(match answer.error {
-        // A plain script that the parser does not like is the interpreter's to judge.
+        // A JavaScript script that the parser rejects is left to the interpreter.
         Some(_) if !typescript => as_it_is,
         Some(objection) => {
             let error = syntax_error(&name, &objection);
@@ -86,7 +85,7 @@ async fn ask(sandboxes: &Sandboxes, question: &ModuleQuestion) -> Result<ModuleA
     serde_json::from_slice(&answer).map_err(|error| broken(error.to_string()))
 }
 
-/// Makes a call ready for the interpreter of its session. The types of TypeScript go first.
+/// Prepares a call for the interpreter of its session. The types of TypeScript are removed first.
 pub(crate) async fn call(
     sandboxes: &Sandboxes,
     request: &ExecuteRequest,
@@ -118,10 +117,10 @@ pub(crate) async fn call(
     })
 }
 
-/// What is sent to a session in place of the caller's code, and its name in tracebacks.
+/// The code that is sent to a session, and its name in tracebacks.
 pub(crate) struct PreparedCall {
     pub(crate) name: String,
     pub(crate) code: String,
-    /// The parser's objection, for which nothing need be sent.
+    /// The parser's error, if any; then nothing is sent.
     pub(crate) error: Option<ProgramError>,
 }

@@ -1,6 +1,5 @@
-//! The audit bracket around everything that is done: a record before a run starts, and one before its result leaves.
-//! When it cannot be written nothing runs and nothing leaves, unless the operator has said otherwise; then the log says
-//! so, and so does the result of an execution.
+//! The audit bracket around every action: a record before it starts and one before its result leaves. If one cannot be
+//! written, nothing runs or leaves, unless `audit.on_failure` is `warn`; then the log and an execution's result say so.
 //!
 //! Room for both records is reserved before the run. A refusal is one record; a flood of them is counted (`refusals`).
 
@@ -9,14 +8,14 @@ mod refusals;
 pub(crate) use ringfence_store::to_hex as hex;
 
 use crate::{
-    caller::{Caller, OURS},
+    caller::{Caller, ENGINE_CALLER},
     error::{Result, busy},
     policy::Grant,
     settings::OnFailure,
     sync::lock,
 };
 use refusals::Refusals;
-use ringfence_store::audit::{Action, Audit, AuditError, Entry, Outcome, Receipt, Room};
+use ringfence_store::audit::{Action, Audit, AuditError, Entry, Outcome, QueueReservation, Receipt};
 use ringfence_types::{
     EnvName, ErrorCode, ExecuteRequest, Namespace, RequestError, Requirement, WorkspaceSource,
 };
@@ -28,14 +27,14 @@ use std::sync::{
 };
 use tokio::sync::oneshot;
 
-/// Records that each execution has room for: its beginning, its end, and that its end could not be written.
+/// Reserved records of an execution: its begin, its end, and that its end could not be written.
 const RESERVED: usize = 3;
-/// When to come back if there is no room.
+/// Retry interval if there is no room.
 const RETRY_MS: u64 = 100;
 
-/// Rules of egress that stand in one record; each has at most a kibibyte.
+/// Most egress rules in one record; each has at most 1 KiB.
 const RULES_SHOWN_MAX: usize = 16;
-/// Names of secrets that stand in one record; each has at most 256 bytes.
+/// Most secret names in one record; each has at most 256 bytes.
 const SECRET_NAMES_MAX: usize = 100;
 
 /// The record of one engine; clones share it.
@@ -50,7 +49,7 @@ pub(crate) struct Record {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     Yes,
-    /// And the operator said that it may go on.
+    /// Not written, but the operator allows the action anyway (`audit.on_failure: warn`).
     No,
 }
 
@@ -65,7 +64,7 @@ pub(crate) struct Note<'a> {
 }
 
 impl<'a> Note<'a> {
-    /// Notes an action that belongs to no execution, before it is done.
+    /// Returns a note of an action that belongs to no execution and is not done yet.
     pub(crate) fn of(caller: &'a Caller, namespace: &'a str, action: Action, details: Value) -> Self {
         Self {
             action,
@@ -100,27 +99,26 @@ impl<'a> Note<'a> {
     }
 }
 
-/// How an execution, or the making of a session, ended, as it stands on record.
+/// The end of an execution, or of the creation of a session, for the record.
 pub(crate) struct Closing {
     pub(crate) action: Action,
     pub(crate) outcome: Outcome,
     pub(crate) details: Value,
 }
 
-/// An execution, or a session that is being made, with room in the record for its beginning and its end. Dropped
-/// without an end (a panic, a task that is taken down), it leaves one.
+/// The audit scope of an execution, or of the creation of a session, with room reserved for its begin and end. Dropped
+/// without an end (a panic, an aborted task), it records one.
 pub(crate) struct AuditScope {
     record: Record,
     id: String,
     begun: Action,
     namespace: Namespace,
     caller: Caller,
-    /// What was asked for. It stands in the first record.
-    asked: Value,
-    room: Mutex<Room>,
+    requested: Value,
+    room: Mutex<QueueReservation>,
     is_begun: AtomicBool,
     is_closed: bool,
-    /// A step of it is not on record.
+    /// True if a step of it is not on record.
     is_missing: AtomicBool,
 }
 
@@ -134,20 +132,19 @@ impl Record {
         }
     }
 
-    /// Actions that are not on record although they were done.
+    /// Returns the number of actions that were done but are not on record.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
     pub(crate) async fn note(&self, note: Note<'_>) -> Result<Written> {
-        let (done, told) = oneshot::channel();
+        let (done, receipt) = oneshot::channel();
         self.audit
             .append(note.entry(), move |written| drop(done.send(written)));
-        self.written(told).await
+        self.written(receipt).await
     }
 
-    /// Puts an action on record before it is done, and after, with its outcome. `done` adds to the second entry what
-    /// came of it.
+    /// Puts an action on record before it is done and again with its outcome, to which `done` adds its results.
     pub(crate) async fn around<T>(
         &self,
         note: Note<'_>,
@@ -164,7 +161,7 @@ impl Record {
         result
     }
 
-    /// Puts a refusal on record, or counts it where there are too many.
+    /// Puts a refusal on record, or only counts it if there are too many.
     pub(crate) async fn note_refusal(&self, note: Note<'_>) -> Result<Written> {
         if self.refusals.counts(self, &note) {
             return Ok(Written::Yes);
@@ -172,27 +169,27 @@ impl Record {
         self.note(note).await
     }
 
-    async fn written(&self, told: oneshot::Receiver<Result<Receipt, AuditError>>) -> Result<Written> {
-        match told.await {
+    async fn written(&self, receipt: oneshot::Receiver<Result<Receipt, AuditError>>) -> Result<Written> {
+        match receipt.await {
             Ok(Ok(_)) => Ok(Written::Yes),
             Ok(Err(error)) => self.judge(error),
             Err(_) => self.judge(AuditError::Stopped),
         }
     }
 
-    /// Puts on record what is done in any case: something is taken away. The log says what is not on record.
+    /// Records, without waiting, an action that is done in any case, like a removal. The log has those not on record.
     pub(crate) fn note_unwaited(&self, note: Note<'_>) {
         let (lost, audit) = (self.lost.clone(), Arc::downgrade(&self.audit));
         self.audit.append(note.entry(), move |written| {
             if let Err(error) = written {
-                audit.upgrade().inspect(|audit| audit.leaves_open());
+                audit.upgrade().inspect(|audit| audit.note_open_operation());
                 lost.fetch_add(1, Ordering::Relaxed);
                 tracing::error!(%error, "NOT ON RECORD: something that was taken away");
             }
         });
     }
 
-    /// Puts an action on record and blocks meanwhile: the start and the end of a server.
+    /// Puts an action on record and blocks until it is written: the start and the end of a server.
     pub(crate) fn note_now(&self, note: Note<'_>) -> Result<Written> {
         match self.audit.append_and_wait(note.entry()) {
             Ok(_) => Ok(Written::Yes),
@@ -200,7 +197,7 @@ impl Record {
         }
     }
 
-    /// Closes the audit entries that dead servers left open, and blocks meanwhile.
+    /// Closes the audit entries that crashed servers left open. Blocks meanwhile.
     pub(crate) fn close_lost(&self) -> Result<()> {
         let Some(lost) = self.audit.lost().map_err(unavailable)? else {
             return Ok(());
@@ -216,7 +213,7 @@ impl Record {
             };
             let details =
                 json!({"why": "its server died", "begun_by": begun.server_id, "begun_seq": begun.seq});
-            let note = Note::of(&OURS, &begun.namespace, action, details).ended(Outcome::Lost);
+            let note = Note::of(&ENGINE_CALLER, &begun.namespace, action, details).ended(Outcome::Lost);
             let note = note.of_execution(begun.execution_id.as_deref());
             are_closed &= self.note_now(note)? == Written::Yes;
         }
@@ -226,13 +223,13 @@ impl Record {
         Ok(())
     }
 
-    /// Writes the counts of refusals that are still open. At the end of the server.
+    /// Writes the counts of refusals of the current period, at the end of the server.
     pub(crate) fn flush_refusals(&self) {
         self.refusals.flush(self);
     }
 
     fn judge(&self, error: AuditError) -> Result<Written> {
-        self.audit.leaves_open();
+        self.audit.note_open_operation();
         if error == AuditError::Overloaded {
             return Err(overloaded());
         }
@@ -246,7 +243,7 @@ impl Record {
         }
     }
 
-    /// Reserves the records of an execution, or of a session that is being made. Errors: `busy`.
+    /// Reserves the records of an execution, or of the creation of a session. Errors: `busy`.
     pub(crate) fn open(
         &self,
         begun: Action,
@@ -262,9 +259,9 @@ impl Record {
             begun,
             namespace: request.namespace.clone(),
             caller: caller.clone(),
-            asked: match begun {
-                Action::SessionCreated => asked_of_session(id, request),
-                _ => asked(request),
+            requested: match begun {
+                Action::SessionCreated => requested_session(id, request),
+                _ => requested(request),
             },
             is_begun: AtomicBool::new(false),
             is_closed: false,
@@ -282,20 +279,19 @@ impl AuditScope {
         &self.caller
     }
 
-    /// Its beginning. No record, no run.
+    /// Records the begin. Without a record nothing runs.
     pub(crate) async fn begin(&self) -> Result<()> {
         if self.is_begun.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        let note = self.note(self.begun, Outcome::Pending, self.asked.clone());
+        let note = self.note(self.begun, Outcome::Pending, self.requested.clone());
         self.reserved(note).await.map(drop)
     }
 
-    /// A record in the room that is reserved for it.
     async fn reserved(&self, note: Note<'_>) -> Result<Written> {
-        let (done, told) = oneshot::channel();
+        let (done, receipt) = oneshot::channel();
         self.append(note.entry(), move |written| drop(done.send(written)));
-        let written = self.record.written(told).await?;
+        let written = self.record.written(receipt).await?;
         self.is_missing
             .fetch_or(written == Written::No, Ordering::Relaxed);
         Ok(written)
@@ -313,7 +309,7 @@ impl AuditScope {
         Ok(written)
     }
 
-    /// No record, no result: a session that was made and is not on record is ended by its maker.
+    /// Records the end. Without a record no result leaves: the creator of a session then ends it.
     pub(crate) async fn close(mut self, ended: Result<Closing, &RequestError>) -> Result<Written> {
         let Closing {
             action,
@@ -328,15 +324,14 @@ impl AuditScope {
         }
     }
 
-    /// A refusal, with what was asked for where no record before it has that. The message may repeat what the caller
-    /// sent; the code says which rule it was.
+    /// The closing of a refusal, with the request if no record has it; no message, which may repeat the caller's data.
     fn refused(&self, error: &RequestError) -> Closing {
         let (action, mut details) = match self.begun {
             Action::SessionCreated => (Action::SessionCreated, json!({"session": self.id})),
             _ => (Action::ExecutionRefused, json!({})),
         };
         if !self.is_begun.load(Ordering::Relaxed) {
-            details.clone_from(&self.asked);
+            details.clone_from(&self.requested);
         }
         details["code"] = json!(error.code.as_str());
         Closing {
@@ -372,7 +367,7 @@ impl Drop for AuditScope {
             let audit = Arc::downgrade(&self.record.audit);
             self.append(note.entry(), move |written| {
                 if let Err(error) = written {
-                    audit.upgrade().inspect(|audit| audit.leaves_open());
+                    audit.upgrade().inspect(|audit| audit.note_open_operation());
                     tracing::error!(%error, "an execution that was abandoned is not on record");
                 }
             });
@@ -380,7 +375,7 @@ impl Drop for AuditScope {
     }
 }
 
-/// The outcome of an action that was allowed.
+/// Returns the outcome of an action that was allowed.
 pub(crate) fn outcome_of<T, E>(result: &Result<T, E>) -> Outcome {
     match result {
         Ok(_) => Outcome::Ok,
@@ -388,7 +383,7 @@ pub(crate) fn outcome_of<T, E>(result: &Result<T, E>) -> Outcome {
     }
 }
 
-/// The outcome of one that was refused, or went wrong.
+/// Returns the outcome of an action that was refused, or failed.
 pub(crate) fn refusal(error: &RequestError) -> Outcome {
     match error.code {
         ErrorCode::PolicyDenied | ErrorCode::Busy => Outcome::Denied,
@@ -417,8 +412,8 @@ pub(crate) fn unavailable(error: AuditError) -> RequestError {
     )
 }
 
-/// What was asked for: digests and names, never what they stand for.
-fn asked(request: &ExecuteRequest) -> Value {
+/// Returns the details of a request: digests and names, never their contents.
+fn requested(request: &ExecuteRequest) -> Value {
     let mut details = json!({
         "language": request.language,
         "code_sha256": hex(&Sha256::digest(request.code.as_bytes())),
@@ -444,18 +439,18 @@ fn asked(request: &ExecuteRequest) -> Value {
         !request.stdin.is_empty(),
         json!(request.stdin.len()),
     );
-    add_belongings(&mut details, request);
+    add_inputs(&mut details, request);
     details
 }
 
-fn asked_of_session(id: &str, request: &ExecuteRequest) -> Value {
+fn requested_session(id: &str, request: &ExecuteRequest) -> Value {
     let mut details = json!({"session": id, "language": request.language});
-    add_belongings(&mut details, request);
+    add_inputs(&mut details, request);
     details
 }
 
-/// What a program is given, and what it may touch: names and numbers.
-fn add_belongings(details: &mut Value, request: &ExecuteRequest) {
+/// Adds the inputs and the workspace of a program: names and counts.
+fn add_inputs(details: &mut Value, request: &ExecuteRequest) {
     if !request.env.is_empty() {
         details["variables"] = json!(request.env.len());
     }
@@ -475,7 +470,7 @@ fn add_belongings(details: &mut Value, request: &ExecuteRequest) {
     }
 }
 
-/// All of them, or the first and how many there are: a record has room for 64 KiB.
+/// Returns all names, or the first and their count: a record has room for 64 KiB.
 pub(crate) fn secret_names<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> Value {
     if names.len() <= SECRET_NAMES_MAX {
         return json!(names.collect::<Vec<_>>());
@@ -484,7 +479,6 @@ pub(crate) fn secret_names<'a>(names: impl ExactSizeIterator<Item = &'a str>) ->
     json!({"count": count, "first": names.take(SECRET_NAMES_MAX).collect::<Vec<_>>()})
 }
 
-/// What a grant allowed, as it stands on record.
 pub(crate) fn granted(grant: &Grant) -> Value {
     let mut granted = json!(&grant.limits);
     let reaches = &grant.reaches;
@@ -500,7 +494,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn however_many_secrets_are_asked_for_there_is_room_for_their_record() {
+    fn secret_names_in_a_record_are_bounded() {
         let names: Vec<String> = (0..1000)
             .map(|number| format!("{}{number:04}", "K".repeat(252)))
             .collect();

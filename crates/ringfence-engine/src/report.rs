@@ -1,12 +1,12 @@
-//! Turns what a tree left into what a caller may see. The only maker of a [`Report`]: its streams and files have had
-//! their secrets taken out as they came, and whatever else the program has said loses them here.
+//! Builds the result of an execution from its outcome. The only maker of a [`Report`]: streams and files have been
+//! redacted as they came, and everything else from the program is redacted here.
 
 use crate::{
     artifacts::Staged,
     backend::RawOutcome,
     error::denial,
     language::{Blocked, ProgramReport},
-    limits_met::{self, Bounds, Seen},
+    limits_met::{self, Bounds, Evidence},
     policy::Grant,
     secrets::SecretLease,
     streams::{CapturedStream, whole_characters},
@@ -26,13 +26,12 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// The result, and how many secrets were taken out of it, of its streams and of its files.
+    /// Returns the result, and the number of secrets redacted from it, its streams and its files.
     pub(crate) fn into_parts(self) -> (ExecutionResult, u64) {
         (self.result, self.redactions)
     }
 }
 
-/// What the engine knows of a request beside its outcome.
 pub(crate) struct About<'a> {
     pub(crate) execution_id: &'a str,
     pub(crate) grant: &'a Grant,
@@ -41,9 +40,9 @@ pub(crate) struct About<'a> {
     pub(crate) phases: Phases,
     pub(crate) duration_ms: f64,
     pub(crate) validation: Option<Validation>,
-    /// Why it is missing.
+    /// The reason why `validation` is missing.
     pub(crate) unchecked: Option<Denial>,
-    /// What was refused of what the program wanted of others.
+    /// Refused connections and other denials.
     pub(crate) refused: Vec<Denial>,
     pub(crate) bounds: Bounds,
 }
@@ -78,14 +77,14 @@ pub(crate) fn build(
     let denials = redaction.denials([staged.denials, about.refused].concat());
     let said = program.error.as_ref().map_or(&stderr, |error| &error.message);
     let mut denials = [limits_met(raw, about.bounds, &exit, said), denials].concat();
-    // Output that is not wanted was not cut by a limit.
+    // Output that was not requested was not cut by a limit.
     denials.retain(|denial| request.capture_output || denial.rule != "limit.output");
     denials.extend(limits_met::refused_by_kernel(said));
     let mut security_events = filtered(&exit);
     security_events.extend(staged.security_events);
     security_events.extend(unredactable(lease));
     security_events.extend(about.unchecked);
-    // What a program says of refusals is made up where it was held to no profile.
+    // Without restrictions there are no refusals, and those in the report are forged.
     if rules.restrict() {
         let events = program.security_events.iter();
         security_events.extend(events.map(|event| refused(event, rules.profile.as_str())));
@@ -132,11 +131,10 @@ pub(crate) fn build(
     Report { result, redactions }
 }
 
-/// Takes secrets out of what the program's driver has said.
 struct Redaction<'a> {
     redactor: &'a Redactor,
     count: u64,
-    /// Texts may end within a secret.
+    /// True if texts may end within a secret.
     is_cut: bool,
 }
 
@@ -186,7 +184,7 @@ impl<'a> Redaction<'a> {
         program
     }
 
-    /// It repeats what stands in the code, which need not have a secret from the vault.
+    /// Redacts findings, which repeat parts of the code; that may contain a secret from the vault.
     fn validation(&mut self, found: Validation) -> Validation {
         if self.redactor.is_idle() {
             return found;
@@ -196,7 +194,7 @@ impl<'a> Redaction<'a> {
             self.count += taken.secrets + taken.personal;
             serde_json::from_value(value)
         });
-        // A mark took the place of a word of a closed list: then nothing of it is shown.
+        // If redaction replaced an enumerated word, all details are left out.
         clean.unwrap_or_else(|_| Validation {
             issues: Vec::new(),
             fixes_applied: Vec::new(),
@@ -221,7 +219,7 @@ impl<'a> Redaction<'a> {
 fn unredactable(lease: &SecretLease) -> impl Iterator<Item = Denial> {
     lease.unredactable().into_iter().map(|(name, why)| {
         let name = name.as_str();
-        let what = format!("the secret {name} is not kept out of what the program says: {why}");
+        let what = format!("the secret {name} is not redacted from the program's output: {why}");
         denial("redact.too_short", "redact", what, "Use a longer secret.")
     })
 }
@@ -240,7 +238,7 @@ fn refused(event: &Blocked, profile: &str) -> Denial {
     denial("blocked_import", "language", what, hint)
 }
 
-/// A character that the limit cut in two is not the program's fault and does not count as lossy.
+/// Decodes a stream. A character that was cut by the limit does not count as lossy.
 fn text(kept: &CapturedStream) -> (String, bool) {
     let bytes = match kept.is_cut {
         true => whole_characters(&kept.bytes),
@@ -251,7 +249,7 @@ fn text(kept: &CapturedStream) -> (String, bool) {
     (text.into_owned(), is_lossy)
 }
 
-/// What names an artifact needs one of that name, and a photograph one that looks like it: both are the program's word.
+/// Keeps displays whose artifact exists; a PNG or JPEG must have such content, since the program chose name and type.
 fn displayed(mut display: Vec<Display>, staged: &Staged) -> Vec<Display> {
     for one in &mut display {
         let saved = one.artifact.as_ref().and_then(|name| staged.saved.get(name));
@@ -293,7 +291,7 @@ fn exit(ending: &Ending) -> Exit {
     }
 }
 
-/// As a shell would give it; 124 as timeout(1).
+/// Returns the exit code as a shell would; 124 for a timeout, as timeout(1).
 fn exit_code(exit: &Exit) -> i32 {
     match (exit.kind, exit.code, exit.signal) {
         (ExitKind::Timeout, ..) => 124,
@@ -307,17 +305,17 @@ fn limits_met(raw: &RawOutcome, bounds: Bounds, exit: &Exit, said: &str) -> Vec<
     let cut = [&raw.stdout, &raw.stderr]
         .into_iter()
         .filter(|stream| stream.is_cut);
-    let seen = Seen {
+    let evidence = Evidence {
         exit,
         usage: &usage(&raw.ending.usage),
         output: cut.map(|stream| stream.total).max(),
-        said,
+        error_text: said,
     };
     let bounds = Bounds {
         in_memory: bounds.in_memory && raw.isolation.tier == Tier::Full,
         ..bounds
     };
-    limits_met::denials(&bounds, &seen)
+    limits_met::denials(&bounds, &evidence)
 }
 
 fn filtered(exit: &Exit) -> Vec<Denial> {
@@ -346,7 +344,7 @@ mod tests {
     use ringfence_types::Artifact;
 
     #[test]
-    fn a_refused_import_is_told_with_its_line_and_profile() {
+    fn refused_import_is_reported_with_line_and_profile() {
         let event = |line| Blocked {
             module: "os".to_owned(),
             line,
@@ -368,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn only_artifacts_that_are_there_are_shown() {
+    fn display_needs_an_existing_artifact() {
         let artifact = |name: &str, mime: &str| Artifact {
             name: name.to_owned(),
             size_bytes: 1,

@@ -1,5 +1,5 @@
-//! Finds an interpreter wherever it lives, and what has to be shown to a program so that it works there: the
-//! directory it was installed in, the environment it belongs to, and the links on the way. Nothing is executed.
+//! Finds interpreters, and everything that has to be visible to a program so that its interpreter works: its
+//! installation directory, its virtual environment, and the symlinks on the way. Nothing is executed.
 
 use crate::{error::Result, settings::RuntimeSettings};
 use ringfence_jail::Layout;
@@ -11,7 +11,7 @@ use std::{
     time::SystemTime,
 };
 
-/// Finds the interpreter of a language, or says why it is missing.
+/// Finds the interpreter of a language. Errors: `runtime_unavailable`, with the reason.
 pub(crate) fn find(language: Language, settings: &RuntimeSettings) -> Result<Toolchain> {
     let (names, configured): (&[&str], _) = match language {
         Language::Python => (&["python3", "python"], &settings.python),
@@ -54,13 +54,13 @@ pub(crate) fn find(language: Language, settings: &RuntimeSettings) -> Result<Too
         return Err(absent(reason));
     }
     let mut interpreter =
-        surroundings(path).map_err(|reason| absent(format!("{}: {reason}.", path.display())))?;
+        toolchain_of(path).map_err(|reason| absent(format!("{}: {reason}.", path.display())))?;
     interpreter.trees.extend(settings.extra_mounts.iter().cloned());
     Ok(interpreter)
 }
 
 impl RuntimeSettings {
-    /// Why interpreters that are named, instead of looked for on the path, cannot be used.
+    /// Returns the errors of interpreters that are configured rather than found on the path.
     pub fn faults(&self) -> Vec<RequestError> {
         let named = [&self.python, &self.node, &self.shell].map(Option::is_some);
         let languages = [Language::Python, Language::Node, Language::Shell];
@@ -71,17 +71,16 @@ impl RuntimeSettings {
     }
 }
 
-/// An executable of this name on the path, if there is one.
 pub(crate) fn on_path(name: &str, settings: &RuntimeSettings) -> Option<PathBuf> {
     let mut paths = settings.search_path.iter().map(|dir| dir.join(name));
     paths.find(|path| executable(path))
 }
 
-/// The oldest Python whose syntax the driver has.
+/// The oldest Python that supports the driver's syntax.
 const PYTHON_OLDEST: (u8, u8) = (3, 8);
 
-/// Why a program is not this language's interpreter, by the name that it is called by and the name of its file. Nothing
-/// is executed; another program would take our driver for arguments of its own.
+/// Returns the reason why a program is not an interpreter of this language, judged by its path and its real file name.
+/// It is not executed: another program would take our driver for arguments of its own.
 fn unfit(language: Language, path: &Path) -> Option<String> {
     let real = path.canonicalize().ok()?;
     let name = |path: &Path| {
@@ -113,7 +112,7 @@ fn unfit(language: Language, path: &Path) -> Option<String> {
     }
 }
 
-/// The version of the interpreter that runs Python, as its file is called (`python3.11`). None: it is called otherwise.
+/// Returns the version of Python from the name of the interpreter's file (`python3.11`); `None` if the name has none.
 pub(crate) fn python_version(settings: &RuntimeSettings) -> Option<(u8, u8)> {
     let found = find(Language::Python, settings).ok()?;
     version_in_name(&found.interpreter.canonicalize().ok()?)
@@ -125,14 +124,12 @@ fn version_in_name(real: &Path) -> Option<(u8, u8)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// What of an interpreter lies in this directory, or around it: programs that write there decide what the next program,
-/// of anybody's, runs as.
-pub(crate) fn within(directory: &Path, settings: &RuntimeSettings) -> Option<(Language, PathBuf)> {
+/// Returns a part of an interpreter in or around this directory, where a program could change later ones' interpreter.
+pub(crate) fn overlapping_part(directory: &Path, settings: &RuntimeSettings) -> Option<(Language, PathBuf)> {
     let overlaps = |way: &PathBuf| way.starts_with(directory) || directory.starts_with(way);
-    parts(settings).find(|(_, part)| ringfence_host::ways(part).iter().any(overlaps))
+    parts(settings).find(|(_, part)| ringfence_host::resolution_paths(part).iter().any(overlaps))
 }
 
-/// Where the interpreters and what they load are.
 pub(crate) fn parts(settings: &RuntimeSettings) -> impl Iterator<Item = (Language, PathBuf)> {
     let languages = [Language::Python, Language::Node, Language::Shell].into_iter();
     languages.flat_map(|language| {
@@ -142,7 +139,7 @@ pub(crate) fn parts(settings: &RuntimeSettings) -> impl Iterator<Item = (Languag
     })
 }
 
-/// When an interpreter or its packages were changed last: what has been imported before that is not what it is now.
+/// Returns the last modification of an interpreter or its packages: earlier imports may be outdated.
 pub(crate) fn changed(interpreter: &Path) -> Option<SystemTime> {
     let prefix = interpreter.parent().and_then(Path::parent);
     let libraries = prefix.map(|prefix| prefix.join("lib"));
@@ -165,8 +162,8 @@ fn executable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
-/// pyenv and nodenv put scripts on the path that choose a version when they run; the choice is made here instead
-/// (`PYENV_VERSION` is the caller's shell's and does not count). Anything else is taken as it is.
+/// Resolves a shim. pyenv and nodenv put scripts on the path that choose a version when they run; the choice is made
+/// here instead (`PYENV_VERSION` belongs to the caller's shell and does not count). Other paths are returned unchanged.
 fn resolve_shim(path: &Path) -> Option<PathBuf> {
     let directory = path.parent()?;
     if directory.file_name()? != "shims" {
@@ -181,11 +178,10 @@ fn resolve_shim(path: &Path) -> Option<PathBuf> {
         .find(|p| p.exists())
 }
 
-/// What an interpreter at this path needs.
-fn surroundings(path: &Path) -> Result<Toolchain, String> {
+fn toolchain_of(path: &Path) -> Result<Toolchain, String> {
     let (real, links) = follow(path)?;
     let mut trees = Vec::new();
-    // A virtual environment: its packages are beside the link, the standard library where `home` says.
+    // A virtual environment: its packages are beside the link, the standard library is in `home`.
     let environment = path
         .parent()
         .and_then(Path::parent)
@@ -203,7 +199,7 @@ fn surroundings(path: &Path) -> Result<Toolchain, String> {
     trees.retain(|tree| !is_system(tree));
     trees.sort();
     trees.dedup();
-    // What lies in a shown tree is there already.
+    // Links in a visible tree are there already.
     links.retain(|(link, _)| !is_system(link) && !trees.iter().any(|tree| link.starts_with(tree)));
     links.dedup();
     Ok(Toolchain {
@@ -214,8 +210,8 @@ fn surroundings(path: &Path) -> Result<Toolchain, String> {
     })
 }
 
-/// The directory an executable was installed in. Package managers that spread an installation over siblings (Nix,
-/// Guix, Homebrew) need their whole store.
+/// Returns the directory that an executable was installed in. Package managers that spread an installation over
+/// siblings (Nix, Guix, Homebrew) need their whole store.
 fn prefix(real: &Path) -> Option<PathBuf> {
     for store in ["/nix/store", "/gnu/store", "/home/linuxbrew/.linuxbrew"] {
         if real.starts_with(store) {
@@ -233,14 +229,14 @@ fn prefix(real: &Path) -> Option<PathBuf> {
     })
 }
 
-/// Shown to every program anyway.
+/// True for paths that every program sees anyway.
 fn is_system(path: &Path) -> bool {
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"]
         .iter()
         .any(|system| path.starts_with(system))
 }
 
-/// `home` in pyvenv.cfg (PEP 405): the directory of the base interpreter.
+/// Reads `home` in pyvenv.cfg (PEP 405): the directory of the base interpreter.
 fn home_of(prefix: &Path) -> Option<PathBuf> {
     let text = fs::read_to_string(prefix.join("pyvenv.cfg")).ok()?;
     text.lines().find_map(|line| {
@@ -251,7 +247,7 @@ fn home_of(prefix: &Path) -> Option<PathBuf> {
 
 const LINKS_MAX: usize = 40; // as the kernel, path_resolution(7)
 
-/// Where a path leads, and each link on the way, component by component.
+/// Resolves a path component by component; returns its target, and each link on the way.
 fn follow(path: &Path) -> Result<(PathBuf, Vec<(PathBuf, String)>), String> {
     let mut links = Vec::new();
     let mut done = PathBuf::new();
@@ -286,13 +282,13 @@ fn follow(path: &Path) -> Result<(PathBuf, Vec<(PathBuf, String)>), String> {
     }
 }
 
-/// The parts of a path, the last one first.
+/// Returns the components of a path, the last one first.
 fn backwards(path: &Path) -> Vec<PathBuf> {
     let parts = path.components().rev();
     parts.map(|part| PathBuf::from(part.as_os_str())).collect()
 }
 
-/// An interpreter and what it needs of the host.
+/// An interpreter, and the paths of the host that it needs.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Toolchain {
     pub(crate) interpreter: PathBuf,
@@ -316,11 +312,11 @@ pub(crate) fn toolchain(language: Language, settings: &RuntimeSettings) -> Resul
     Ok(toolchain)
 }
 
-/// The environment of a program without its language's and its request's variables. None of the server's is in it.
+/// The environment of a program, without its language's and its request's variables. None is inherited from the server.
 pub(crate) fn environment(layout: &Layout, interpreters: &[PathBuf]) -> Vec<(String, String)> {
     const SYSTEM: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
     let mut path: Vec<String> = Vec::new();
-    // The system's come last, because they hold other interpreters of the same names.
+    // System directories come last, because they hold other interpreters of the same names.
     let bins = interpreters
         .iter()
         .filter_map(|path| path.parent())
@@ -355,7 +351,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn a_script_finds_the_configured_interpreters_before_those_of_the_system() {
+    fn configured_interpreters_precede_system_ones_on_the_path() {
         let on_path = ["/usr/bin/bash", "/opt/python/bin/python3", "/usr/bin/node"].map(PathBuf::from);
         let environment = environment(&Layout::own_root(), &on_path);
         let path = environment.iter().find(|(name, _)| name == "PATH").unwrap();
@@ -398,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_of_python_stands_in_its_files_name() {
+    fn python_version_is_read_from_its_file_name() {
         let tree = Tree::new("version");
         let check = |path: PathBuf, expect| {
             let settings = RuntimeSettings {
@@ -414,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_the_interpreter_is_named_with_the_reason() {
+    fn unsuitable_interpreter_is_refused_with_the_reason() {
         let tree = Tree::new("unfit");
         let check = |language: Language, path: PathBuf, reason: &str| {
             let settings = RuntimeSettings {
@@ -443,7 +439,7 @@ mod tests {
         check(node, tree.0.join("bin/node"), "node is bun, not Node.js.");
         check(node, tree.program("bin/deno"), "is deno, not Node.js.");
         check(node, tree.program("bin/nodejs"), "");
-        // On the path, one that fits is found behind one that does not.
+        // On the path, a suitable interpreter is found behind an unsuitable one.
         let old = tree.program("old/python3.6");
         symlink(&old, tree.0.join("old/python3")).unwrap();
         let fit = tree.program("new/python3");
@@ -456,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pyenv_shim_leads_to_the_chosen_version() {
+    fn pyenv_shim_resolves_to_the_chosen_version() {
         let tree = Tree::new("pyenv");
         tree.program("shims/python3");
         let real = tree.program("versions/3.12.1/bin/python3");
@@ -467,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn a_virtual_environment_brings_its_base_and_the_links_between() {
+    fn virtual_environment_includes_its_base_and_links() {
         let tree = Tree::new("venv");
         tree.program("uv/cpython-3.12.5/bin/python3.12");
         symlink("cpython-3.12.5", tree.0.join("uv/cpython-3.12")).unwrap();
@@ -504,23 +500,23 @@ mod tests {
 
     /// claim: [WS-7]
     #[test]
-    fn a_directory_that_holds_an_interpreter_or_lies_in_one_is_told() {
+    fn directory_overlapping_an_interpreter_is_detected() {
         let tree = Tree::new("within");
         tree.program("project/.venv/bin/python3");
         fs::write(tree.0.join("project/.venv/pyvenv.cfg"), "").unwrap();
         fs::create_dir_all(tree.0.join("project/src")).unwrap();
         symlink(tree.0.join("project"), tree.0.join("link")).unwrap();
         let settings = settings(&tree.0.join("link/.venv/bin"));
-        let told = |path: &str| within(&tree.0.join(path), &settings).map(|(language, _)| language);
+        let at = |path: &str| overlapping_part(&tree.0.join(path), &settings).map(|(language, _)| language);
         for path in ["", "project", "project/.venv", "project/.venv/lib/site-packages"] {
-            assert_eq!(told(path), Some(Language::Python), "{path}");
+            assert_eq!(at(path), Some(Language::Python), "{path}");
         }
-        assert_eq!(told("project/src"), None);
-        assert_eq!(told("elsewhere"), None);
+        assert_eq!(at("project/src"), None);
+        assert_eq!(at("elsewhere"), None);
     }
 
     #[test]
-    fn node_below_nvm_shows_its_own_version_only() {
+    fn nvm_node_exposes_only_its_own_version() {
         let tree = Tree::new("nvm");
         let node = tree.program("versions/node/v20.1.0/bin/node");
         tree.program("versions/node/v18.0.0/bin/node");
@@ -529,21 +525,21 @@ mod tests {
     }
 
     #[test]
-    fn a_system_interpreter_needs_nothing_more() {
+    fn system_interpreter_needs_no_extra_paths() {
         let found = find(Language::Shell, &settings(Path::new("/usr/bin"))).unwrap();
         assert_eq!(found.trees, Vec::<PathBuf>::new());
         assert_eq!(found.links, Vec::new());
     }
 
     #[test]
-    fn an_absent_interpreter_is_a_typed_error_with_a_hint() {
+    fn missing_interpreter_is_an_error_with_a_hint() {
         let error = find(Language::Node, &settings(Path::new("/nonexistent"))).unwrap_err();
         assert_eq!(error.code, ErrorCode::RuntimeUnavailable);
         assert!(error.hint.contains("runtimes.node"));
     }
 
     #[test]
-    fn a_circle_of_links_ends() {
+    fn symlink_loop_is_an_error() {
         let tree = Tree::new("circle");
         symlink("b", tree.0.join("a")).unwrap();
         symlink("a", tree.0.join("b")).unwrap();

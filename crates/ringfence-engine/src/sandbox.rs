@@ -1,5 +1,5 @@
-//! What a granted request becomes for the jail: the interpreter and its toolchain, the environment built from
-//! nothing, and which bytes go where.
+//! Translates a granted request for the jail: the interpreter and its toolchain, an environment that inherits nothing,
+//! and the places of files and other bytes.
 
 use crate::{
     backend::{Native, Sandbox},
@@ -29,56 +29,51 @@ use tokio::sync::Semaphore;
 use zeroize::{Zeroize, Zeroizing};
 
 const GRACE_MS: u64 = 500;
-/// Processes and threads by which a user may come to have more while a worker is kept.
-const OTHERS_IN_TIME: u64 = 1024;
-/// Memory of a template that each living fork keeps, because it still sees what the template has written to since:
-/// 1.1 MiB with the common modules.
-const LEFT_WITH_A_FORK_BYTES: u64 = 4 << 20;
+/// Additional processes and threads that a user may start while a worker is kept.
+const OTHER_TASKS_MARGIN: u64 = 1024;
+/// Memory of a template that each fork keeps: pages that it has written to since. 1.1 MiB with the common modules.
+const FORK_OVERHEAD_BYTES: u64 = 4 << 20;
 
-/// The blobs of a claim that has no parts.
 pub(crate) const NO_BLOBS: &[&[u8]] = &[];
 
 pub(crate) struct Sandboxes {
     pub(crate) native: Native,
     pub(crate) containers: Arc<Containers>,
     pub(crate) pools: Pools,
-    /// Made for a first request of the language, before it is admitted.
+    /// Made for the first request of a language, before it is admitted.
     pub(crate) first: Mutex<HashMap<Language, ReadySandbox>>,
     pub(crate) tier: Tier,
     pub(crate) runtimes: RuntimeSettings,
     pub(crate) warm: WarmSettings,
-    /// Forks of one template that may live at once.
+    /// Most concurrent forks of one template.
     pub(crate) forks_max: usize,
-    /// A template of Node.js has turned out not to be one.
+    /// True once a template of Node.js has failed.
     pub(crate) node_does_not_fork: AtomicBool,
     pub(crate) state_dir: PathBuf,
     pub(crate) layers: PathBuf,
     pub(crate) policy: Arc<PolicyStore>,
-    /// Workers that may redraw pictures now.
+    /// Permits for workers that re-encode pictures.
     pub(crate) pictures: Semaphore,
 }
 
-/// A sandbox for a request, with what its interpreter needs.
 pub(crate) struct ReadySandbox {
     pub(crate) sandbox: Sandbox,
     pub(crate) toolchain: Arc<Toolchain>,
 }
 
-/// When the interpreter of a sandbox is started.
+/// The time at which the interpreter of a sandbox is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
     Claimed,
-    /// Before the claim, which tells it what to run: where there are no templates.
+    /// Before the claim, which sends it the program: if there are no templates.
     Ahead(Language),
-    /// Before it, as a fork of a template.
+    /// Before the claim, as a fork of a template.
     Forked,
-    /// It is the template.
     Template(TemplateOf),
 }
 
-/// Whether the request's interpreter can be there before the request: then it does not see what the environment told
-/// it at its start. Where Node.js is not forked it can raise no wall around itself once it has started, and a directory
-/// of the host needs one.
+/// True if the interpreter can be started before the request, which must not set variables that are read only at start.
+/// Without forks, Node.js cannot restrict itself after its start, as a directory of the host requires.
 pub(crate) fn can_start_ahead(
     request: &ExecuteRequest,
     lease: &SecretLease,
@@ -90,10 +85,10 @@ pub(crate) fn can_start_ahead(
             .env
             .keys()
             .chain(&request.secrets)
-            .any(|name| language::decides_at_start(name.as_str()))
+            .any(|name| language::is_read_at_start(name.as_str()))
 }
 
-/// A claim with the bytes that its parts point into. Both may hold secrets, and are wiped.
+/// A claim with the bytes that its parts refer to. Both may hold secrets, and are wiped.
 pub(crate) struct Bound<'a> {
     pub(crate) claim: Claim,
     pub(crate) blobs: Vec<Cow<'a, [u8]>>,
@@ -112,10 +107,9 @@ impl Drop for Bound<'_> {
     }
 }
 
-/// The authorities that programs have to believe where TLS is read, beside their code.
+/// The file of certificate authorities for inspected TLS, beside the code.
 const AUTHORITIES: &str = "authorities.pem";
-/// The variables by which OpenSSL and what is made with it, Python's requests, curl, git, Node.js, npm and the SDKs of
-/// AWS find them.
+/// The variables that name it for OpenSSL and its users, Python's requests, curl, git, Node.js, npm and AWS SDKs.
 const AUTHORITY_VARIABLES: [&str; 7] = [
     "SSL_CERT_FILE",
     "REQUESTS_CA_BUNDLE",
@@ -133,22 +127,22 @@ pub(crate) struct RunInputs<'a> {
     pub(crate) workspace: Option<&'a HostWorkspace>,
 }
 
-/// The variable by which a driver, and the program, know where packages are.
+/// The variable that tells a driver and its program the path of packages.
 const PACKAGES_VARIABLE: &str = "RINGFENCE_PACKAGES";
 
-/// What a program with packages has in its environment: their scripts come last on its path.
+/// Adds the environment of a program with packages: their scripts come last on its path.
 fn add_packages(environment: &mut Vec<(String, String)>, language: Language) {
     for (_, path) in environment.iter_mut().filter(|(name, _)| name == "PATH") {
         *path += &format!(":{PACKAGES}/bin:{PACKAGES}/node_modules/.bin");
     }
     environment.push((PACKAGES_VARIABLE.to_owned(), PACKAGES.to_owned()));
     if language == Language::Shell {
-        // For the Python that it calls; a driver tells its own.
+        // For a Python that the script calls; a Python driver sets this itself.
         environment.push(("PYTHONPATH".to_owned(), format!("{PACKAGES}/python")));
     }
 }
 
-/// A parser of one megabyte of text, or a decoder of a picture.
+/// The limits of a parser of one megabyte of text, or a decoder of a picture.
 const WORKER_LIMITS: Limits = Limits {
     memory_bytes: 512 << 20,
     cpu_millicores: 1000,
@@ -158,9 +152,9 @@ const WORKER_LIMITS: Limits = Limits {
     disk_bytes: 1 << 20,
 };
 
-/// Where no package index is reached, pip and npm ask once and give up: they would try again for up to a minute, look
-/// for newer versions of themselves, and, in front of the system's Python, advise to break it.
-fn asked_once(grant: &Grant) -> impl Iterator<Item = (String, String)> {
+/// Returns variables that make pip and npm give up at once if no package index can be reached: otherwise they retry for
+/// up to a minute, look for newer versions of themselves, and, with the system's Python, advise to break it.
+fn no_retry_variables(grant: &Grant) -> impl Iterator<Item = (String, String)> {
     const ONCE: [(&str, &str); 5] = [
         ("PIP_RETRIES", "0"),
         ("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
@@ -169,12 +163,12 @@ fn asked_once(grant: &Grant) -> impl Iterator<Item = (String, String)> {
         ("npm_config_update_notifier", "false"),
     ];
     let is_reached = |index: &&str| index.parse().is_ok_and(|name| grant.reaches.names_reached(&name));
-    let refused = grant.asks.is_none() && !reach::PACKAGE_INDEXES.iter().any(is_reached);
+    let refused = grant.approval_timeout.is_none() && !reach::PACKAGE_INDEXES.iter().any(is_reached);
     let names = ONCE.into_iter().filter(move |_| refused);
     names.map(|(name, value)| (name.to_owned(), value.to_owned()))
 }
 
-/// The bytes of a payload, each with its place.
+/// The bytes of a payload, with their offsets.
 #[derive(Default)]
 pub(crate) struct Blobs<'a> {
     pub(crate) blobs: Vec<Cow<'a, [u8]>>,
@@ -195,7 +189,7 @@ impl<'a> Blobs<'a> {
 }
 
 impl Sandboxes {
-    /// The directory of the host that a sandbox has to be made with, because no claim can bring it.
+    /// Returns the directory of the host that has to be mounted when a sandbox is made, because no claim can mount it.
     pub(crate) fn made_with(&self, shared: Option<&HostWorkspace>) -> Option<HostWorkspace> {
         let overlaid = |shared: &&HostWorkspace| shared.mode == WorkspaceMode::Overlay;
         shared
@@ -203,7 +197,7 @@ impl Sandboxes {
             .cloned()
     }
 
-    /// The sandbox that a language needs, which is the same for every request that shares no directory of the host.
+    /// Returns the plan of a language's sandbox, which is the same for all requests without a directory of the host.
     pub(crate) fn plan(
         &self,
         mut layout: Layout,
@@ -213,12 +207,12 @@ impl Sandboxes {
     ) -> Result<Plan> {
         let mut limits = self.policy.current().defaults.clone();
         if matches!(start, Start::Template(_)) {
-            // It may not die of the number of its forks: all of them die with it.
-            limits.memory_bytes += self.forks_max as u64 * LEFT_WITH_A_FORK_BYTES;
+            // Its forks must not exhaust its memory: if it is killed, all of them are.
+            limits.memory_bytes += self.forks_max as u64 * FORK_OVERHEAD_BYTES;
         }
         let program = self.program(&layout, toolchain, start);
         if let (Tier::Landlock, Some(shared)) = (self.tier, &host_workspace) {
-            // There is no root in which it could be shown elsewhere.
+            // Without a root of its own it cannot be mounted elsewhere.
             layout.workspace.clone_from(&shared.directory.path);
         }
         self.native.plan(JailSpec {
@@ -230,7 +224,7 @@ impl Sandboxes {
         })
     }
 
-    /// The spec of a sandbox without an interpreter, files or packages.
+    /// Returns the spec of a sandbox without an interpreter, files or packages.
     fn spec(&self, layout: Layout, program: Program, limits: Limits) -> JailSpec {
         JailSpec {
             tier: self.tier,
@@ -276,12 +270,12 @@ impl Sandboxes {
         plan: &Plan,
         toolchain: &Toolchain,
         grant: &'a Grant,
-        brought: &RunInputs<'a>,
+        inputs: &RunInputs<'a>,
     ) -> Bound<'a> {
-        let RunInputs { lease, prepared, .. } = *brought;
-        let layer = brought.layer;
-        // One that the sandbox was made with is there.
-        let workspace = brought.workspace.filter(|_| plan.shared.is_none());
+        let RunInputs { lease, prepared, .. } = *inputs;
+        let layer = inputs.layer;
+        // A workspace that the sandbox was made with is already mounted.
+        let workspace = inputs.workspace.filter(|_| plan.shared.is_none());
         let (request, layout) = (&grant.request, &plan.layout);
         let mut blobs = Blobs::default();
         let mut code = vec![(prepared.name(), blobs.add(prepared.script.as_bytes()))];
@@ -298,7 +292,7 @@ impl Sandboxes {
         );
         let mut environment = Zeroizing::new(environment(layout, &toolchain.on_path));
         environment.extend(launch.env);
-        // To a session they may be added while it lives.
+        // Packages may be added to a session later.
         if layer.is_some() || (prepared.session && plan.tier == Tier::Full) {
             add_packages(&mut environment, request.language);
         }
@@ -308,7 +302,7 @@ impl Sandboxes {
             let path = layout.code.join(AUTHORITIES).display().to_string();
             environment.extend(AUTHORITY_VARIABLES.map(|name| (name.to_owned(), path.clone())));
         }
-        environment.extend(asked_once(grant));
+        environment.extend(no_retry_variables(grant));
         environment.retain(|(name, _)| !request.env.keys().any(|given| given.as_str() == name));
         environment.extend(
             request
@@ -319,7 +313,7 @@ impl Sandboxes {
         environment.retain(|(name, _)| !lease.secrets.iter().any(|(secret, _)| secret.as_str() == name));
         environment.extend(
             lease
-                .handed_in()
+                .environment_values()
                 .map(|(name, value)| (name.to_owned(), value.to_owned())),
         );
         let run = match plan.program {
@@ -349,7 +343,7 @@ impl Sandboxes {
         }
     }
 
-    /// The sandbox of a worker of our own: no interpreter, no files, nothing but its pipes.
+    /// Returns the plan of a worker of our own: no interpreter, no files, only its pipes.
     pub(crate) fn plan_of_worker(&self, id: &str, name: &str) -> Result<Plan> {
         let program = Program::Worker {
             name: name.to_owned(),
@@ -358,7 +352,7 @@ impl Sandboxes {
             .plan(self.spec(self.layout(id), program, WORKER_LIMITS))
     }
 
-    /// The sandbox of an installer of packages, in which nothing that was written can be executed.
+    /// Returns the plan of a package installer, in which written files cannot be executed.
     pub(crate) fn plan_of_installer(
         &self,
         toolchain: &Toolchain,
@@ -374,9 +368,9 @@ impl Sandboxes {
         })
     }
 
-    /// The sandbox of a browser, which executes nothing that was written there.
+    /// Returns the plan of a browser, in which written files cannot be executed.
     pub(crate) fn plan_of_browser(&self, program: &Path, limits: Limits) -> Result<Plan> {
-        // Beside the program lie its resources; where that is a directory of the system, it is shown already.
+        // The program's resources are beside it; a directory of the system is visible already.
         let tree = program
             .canonicalize()
             .ok()
@@ -391,23 +385,21 @@ impl Sandboxes {
         })
     }
 
-    /// Its claim: no more than to begin.
+    /// Returns the claim of a worker, which only starts it.
     pub(crate) fn claim_of_worker(&self) -> Claim {
         let mut claim = self.native.claim(Run::Work, WORKER_LIMITS);
         claim.others = self.pools.tasks_to_come();
         claim
     }
 
-    /// The claim of a worker that is kept for so long at most.
     pub(crate) fn claim_of_kept_worker(&self, age: Duration) -> Claim {
         let mut claim = self.claim_of_worker();
         claim.limits.timeout_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
         // It forks for each question, long after the user's other processes were counted; those forks cannot fork.
-        claim.others += OTHERS_IN_TIME;
+        claim.others += OTHER_TASKS_MARGIN;
         claim
     }
 
-    /// Tier and layers of a run in this sandbox.
     pub(crate) fn isolation_of(&self, sandbox: &Sandbox, claim: &Claim) -> Isolation {
         match &sandbox.container {
             Some(side) => self.containers.isolation(side, &claim.limits),
@@ -415,7 +407,6 @@ impl Sandboxes {
         }
     }
 
-    /// Tier and layers of a run with these limits.
     pub(crate) fn isolation(&self, limits: &Limits) -> Result<Isolation> {
         let plan = self.plan_of_worker("none", "none")?;
         let mut claim = self.claim_of_worker();

@@ -1,4 +1,4 @@
-//! The secrets that one request has been lent, and what keeps them out of what leaves.
+//! The secrets of requests, and the redactors that keep them out of output.
 
 use crate::{
     error::Result,
@@ -21,36 +21,34 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// Redactors that were made lately, because making one takes longer than a run with a few secrets.
+/// Most cached redactors. They are cached because making one takes longer than a run with a few secrets.
 const KEPT_MAX: usize = 16;
-/// States of all of them together; nine bytes each.
+/// Most states of all cached redactors; each takes nine bytes.
 const STATES_MAX: usize = 4 << 20;
-/// From so few bytes of secrets one is made in a millisecond.
+/// Up to this many bytes of secrets a redactor is made in a millisecond.
 const QUICK_BYTES: usize = 8 << 10;
-const IN_A_FILE: &str = "file";
-const IN_MEMORY: &str = "memory";
+const FILE_VAULT: &str = "file";
+const MEMORY_VAULT: &str = "memory";
 
-/// Secrets of one request. They are wiped with their last holder.
+/// Secrets of one request. They are wiped with their last owner.
 pub(crate) struct SecretLease {
     pub(crate) secrets: Vec<(EnvName, Arc<SecretValue>)>,
     pub(crate) redactor: Redactor,
-    /// What TLS is read with: for secrets that leave and are not handed in, and for rules about what is asked.
+    /// TLS inspection: for secrets put into requests instead of given to the program, and for rules about requests.
     pub(crate) inspection: Option<Arc<Inspection>>,
 }
 
-/// The secrets of a server, and the redactors that look for them.
 pub(crate) struct Secrets {
-    /// Shared with whatever writes the log.
+    /// Shared with the log writer.
     pub(crate) vault: Arc<Vault>,
-    /// The redactors that were made last.
+    /// The most recently used redactors.
     kept: Mutex<VecDeque<(Source, Redactor)>>,
-    /// For requests without secrets.
+    /// The redactor of requests without secrets.
     personal: Redactor,
     takes_personal: Personal,
     bus: Bus,
 }
 
-/// What a redactor was made from.
 #[derive(Clone, PartialEq, Eq)]
 struct Source {
     namespace: Namespace,
@@ -69,7 +67,7 @@ impl Secrets {
         }
     }
 
-    /// What the vault no longer has is not kept here either.
+    /// Drops redactors with secrets that the vault no longer has.
     pub(crate) fn forget_old(&self) {
         let mut kept = lock(&self.kept);
         if !kept.is_empty() {
@@ -78,7 +76,7 @@ impl Secrets {
         }
     }
 
-    /// Lends a request what its grant says. That it was lent is on record before it is.
+    /// Leases the secrets of a grant to a request. The lease is on record before it is used.
     pub(crate) async fn lease(&self, opened: &AuditScope, grant: &Grant) -> Result<SecretLease> {
         let request = &grant.request;
         if request.secrets.is_empty() {
@@ -118,12 +116,11 @@ impl Secrets {
         })
     }
 
-    /// What keeps every secret that a namespace's programs may have had out of a file that they have left: those it has
-    /// now, and those that were lent before.
+    /// Returns the redactor for a file that a namespace's programs left: of its secrets, current and of earlier leases.
     pub(crate) async fn redactor_of_all(
         &self,
         namespace: &Namespace,
-        lent: &[(EnvName, Arc<SecretValue>)],
+        earlier: &[(EnvName, Arc<SecretValue>)],
     ) -> Result<Redactor> {
         let of = namespace.clone();
         let (leased, generation) = self
@@ -141,8 +138,8 @@ impl Secrets {
                 |(own, now): &(EnvName, Arc<SecretValue>)| own == name && now.expose() == value.expose();
             secrets.iter().any(same)
         };
-        let old: Vec<_> = lent.iter().filter(|one| !is_known(one)).cloned().collect();
-        // A redactor that knows more than the vault is used once.
+        let old: Vec<_> = earlier.iter().filter(|one| !is_known(one)).cloned().collect();
+        // A redactor with secrets that the vault no longer has is not cached.
         let generation = generation.filter(|_| old.is_empty());
         secrets.extend(old);
         if secrets.is_empty() {
@@ -156,7 +153,7 @@ impl Secrets {
         self.redactor(source, &secrets).await
     }
 
-    /// The one that was made for the same secrets before, or a new one, which for long secrets takes most of a second.
+    /// Returns the cached redactor for the same secrets, or a new one, which for long secrets takes most of a second.
     async fn redactor(
         &self,
         source: Option<Source>,
@@ -180,7 +177,6 @@ impl Secrets {
         Ok(made)
     }
 
-    /// Asks the vault something of a namespace.
     pub(crate) async fn ask<T: Send + 'static>(
         &self,
         namespace: &Namespace,
@@ -191,7 +187,7 @@ impl Secrets {
         asked.map_err(|error| self.refusal(namespace, &error))
     }
 
-    /// What a caller may know of a vault's refusal.
+    /// Returns the part of a vault error that a caller may know.
     pub(crate) fn refusal(&self, namespace: &Namespace, error: &VaultError) -> RequestError {
         match error {
             VaultError::NotFound { key } => RequestError::new(
@@ -201,7 +197,7 @@ impl Secrets {
                     key.as_str()
                 ),
                 match self.vault.kind() {
-                    IN_MEMORY => {
+                    MEMORY_VAULT => {
                         "The operator adds one with `ringfence vault add` to the memory of a running server, for its calls alone; \
                          for `ringfence run` there is `vault.store: file` (RINGFENCE_VAULT_STORE=file)."
                     }
@@ -215,12 +211,12 @@ impl Secrets {
         }
     }
 
-    /// Asks the vault. One that lies in a file is read, written and waited for off the runtime's threads.
+    /// Runs a vault operation; for a vault in a file on a blocking thread.
     pub(crate) async fn with_vault<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&Vault) -> T + Send + 'static,
     ) -> Result<T> {
-        if self.vault.kind() != IN_A_FILE {
+        if self.vault.kind() != FILE_VAULT {
             return Ok(ask(&self.vault));
         }
         let vault = self.vault.clone();
@@ -248,19 +244,18 @@ impl Secrets {
 }
 
 impl SecretLease {
-    /// What a program has by the names of its secrets: the values, or what stands for those that leave without it.
-    pub(crate) fn handed_in(&self) -> impl Iterator<Item = (&str, &str)> {
+    /// Returns the values of a program's secret variables: secrets, or placeholders for those put into requests.
+    pub(crate) fn environment_values(&self) -> impl Iterator<Item = (&str, &str)> {
         let bound = self.inspection.as_ref().map(|inspection| inspection.secrets());
         self.secrets.iter().map(move |(name, value)| {
-            let word = bound
-                .into_iter()
-                .flatten()
-                .find(|secret| secret.name() == name.as_str());
-            (name.as_str(), word.map_or(value.expose(), BoundSecret::word))
+            let mut bound = bound.into_iter().flatten();
+            let bound = bound.find(|secret| secret.name() == name.as_str());
+            let value = bound.map_or(value.expose(), BoundSecret::placeholder);
+            (name.as_str(), value)
         })
     }
 
-    /// Names of secrets that are too short to be looked for.
+    /// Returns the names of secrets that cannot be redacted, with the reason.
     pub(crate) fn unredactable(&self) -> Vec<(&EnvName, &'static str)> {
         let reason = |value: &SecretValue| Redactor::is_redactable(value.expose()).err();
         let secrets = self.secrets.iter();
@@ -270,7 +265,7 @@ impl SecretLease {
     }
 }
 
-/// What the vault says, and of which generation that is; none: a value was changed in between.
+/// Returns the vault's answer and its generation; `None`: a value was changed meanwhile.
 fn of_generation<T>(vault: &Vault, ask: impl FnOnce() -> T) -> (T, Option<u64>) {
     let before = vault.generation();
     let answer = ask();

@@ -1,10 +1,9 @@
-//! The services of one engine, for those who put the steps of a request together. A component has only those that it
-//! needs.
+//! The services of one engine, for the steps of a request. A component has only those that it needs.
 
 use crate::{
     admission::Queue,
     approval::Approvals,
-    caller::OURS,
+    caller::ENGINE_CALLER,
     check::Checkers,
     disk::Disk,
     egress::Egress,
@@ -55,13 +54,13 @@ pub(crate) struct Services {
     pub(crate) executions: Executions,
     pub(crate) policy: Arc<PolicyStore>,
     pub(crate) id: String,
-    pub(crate) has_said_goodbye: AtomicBool,
-    /// Rings when an execution has ended.
-    pub(crate) one_ended: Notify,
+    pub(crate) is_stop_recorded: AtomicBool,
+    /// Notified when an execution has ended.
+    pub(crate) execution_ended: Notify,
 }
 
 impl Services {
-    /// Lets the record say who serves here, and what was left open by servers that died.
+    /// Records the start of the server, and closes the entries that crashed servers left open.
     pub(crate) fn begin_record(&self) -> Result<()> {
         let facts = json!({
             "version": env!("CARGO_PKG_VERSION"),
@@ -74,7 +73,7 @@ impl Services {
         self.record.close_lost()
     }
 
-    /// What is so of a namespace when one of its requests, or one of the session's, is decided.
+    /// Returns the state of a namespace for deciding on one of its requests, or one of the session's.
     pub(crate) fn namespace_state(
         &self,
         namespace: &Namespace,
@@ -86,21 +85,20 @@ impl Services {
         }
     }
 
-    /// The state for a run, or a call of the session, which takes what was approved for the next one.
+    /// Returns the state for a run, or a call of the session. It takes the approvals for the next run.
     pub(crate) fn state_for_run(&self, namespace: &Namespace, session: Option<&SessionId>) -> NamespaceState {
         let mut state = self.namespace_state(namespace, session);
         state.approved.once = self.approvals.store.take_once(namespace, session);
         state
     }
 
-    /// A note of what the engine itself does.
     pub(crate) fn note(action: Action, outcome: Outcome, details: Value) -> Note<'static> {
-        Note::of(&OURS, "", action, details).ended(outcome)
+        Note::of(&ENGINE_CALLER, "", action, details).ended(outcome)
     }
 
-    /// Nothing can be refused any more; that it is not on record is told by the log.
-    pub(crate) fn say_goodbye(&self, log_bytes_left: u64) {
-        if self.has_said_goodbye.swap(true, Ordering::Relaxed) {
+    /// Records the stop of the server. If that fails, only the log says so, since nothing can be refused any more.
+    pub(crate) fn record_stop(&self, log_bytes_left: u64) {
+        if self.is_stop_recorded.swap(true, Ordering::Relaxed) {
             return;
         }
         self.record.flush_refusals();

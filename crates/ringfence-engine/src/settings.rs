@@ -1,5 +1,5 @@
-//! What the engine has to be told. The front end reads files, flags and environment and hands over these; nothing
-//! here has a default, because a forgotten security setting must not compile.
+//! The settings of the engine. The front end reads files, flags and environment and passes these; nothing here has a
+//! default, because a forgotten security setting must not compile.
 
 use crate::error::Result;
 use ringfence_egress::{Limits as EgressLimits, Rule, SecretPlace};
@@ -7,7 +7,7 @@ use ringfence_redact::{Forms, Personal, Redactor};
 use ringfence_store::{
     artifacts::Retention,
     audit::{Durability, Keep, Storage},
-    layers::LayersKept,
+    layers::LayerRetention,
     snapshots::SnapshotLimits,
     vault::{FileKey, VaultSettings},
 };
@@ -31,14 +31,13 @@ use zeroize::Zeroizing;
 pub struct EngineSettings {
     /// The binary that is re-executed as the helper (its `main` calls `ringfence_jail::helper::run`).
     pub helper: PathBuf,
-    /// Files beside those named below that decide what is run and allowed: the configuration and what it names, this
-    /// binary, what installers are told.
+    /// Further files that decide what is run and allowed: of the configuration, of pip and npm, and this binary.
     pub guarded: Vec<PathBuf>,
-    /// Files beside those named below that hold secrets.
+    /// Further files that hold secrets.
     pub secret_files: Vec<PathBuf>,
     /// The tier to use. Never weaker than `full` unless the operator's configuration says so.
     pub tier: Tier,
-    /// Where short-lived directories of the `landlock` tier live; created when needed, swept at start.
+    /// The directory of short-lived directories of the `landlock` tier; made when needed, swept at start.
     pub state_dir: PathBuf,
     pub backends: BackendSettings,
     pub policy: PolicySettings,
@@ -50,23 +49,21 @@ pub struct EngineSettings {
     pub packages: PackageSettings,
     pub egress: EgressSettings,
     pub web: WebSettings,
-    /// How long a person may take who is asked.
     pub approvals: ApprovalSettings,
-    /// What callers may do with the host; none: nothing.
+    /// The callers' access to the host; `None`: no access.
     pub host: Option<Arc<ringfence_host::Rules>>,
     pub record: RecordSettings,
 }
 
 impl EngineSettings {
-    /// What decides what is run and allowed, by each way that leads there: nothing of it lies where programs or callers
-    /// write.
+    /// Returns files that decide what is run and allowed, by every path: none may be where programs or callers write.
     pub fn deciding_files(&self) -> Vec<PathBuf> {
         let named = [&self.runtimes.python, &self.runtimes.node, &self.runtimes.shell];
         let named = named.into_iter().chain([&self.web.browser, &self.egress.ca_file]);
         by_each_way(self.guarded.iter().chain(named.flatten()))
     }
 
-    /// Where keys, secrets and the record lie, by each way that leads there: no program or caller sees it.
+    /// Returns the paths of keys, secrets and the record, by every way to them: no program or caller may see them.
     pub fn secret_files(&self) -> Vec<PathBuf> {
         let record = &self.record;
         let mut files = vec![&self.state_dir, &record.directory];
@@ -87,25 +84,24 @@ impl EngineSettings {
 fn by_each_way<'a>(files: impl IntoIterator<Item = &'a PathBuf>) -> Vec<PathBuf> {
     files
         .into_iter()
-        .flat_map(|path| ringfence_host::ways(path))
+        .flat_map(|path| ringfence_host::resolution_paths(path))
         .collect()
 }
 
-/// Everything that outlives a request.
+/// Settings of the stores that outlive a request.
 #[derive(Clone, Debug)]
 pub struct RecordSettings {
-    /// A directory of this user alone; made when needed. Signing key and artifacts lie in it.
+    /// A directory that only this user may access; made when needed. Signing key and artifacts are in it.
     pub directory: PathBuf,
     pub audit: AuditSettings,
     pub vault: VaultSettings,
     pub retention: Retention,
     pub snapshots: SnapshotLimits,
-    /// Whether e-mail addresses, telephone, card and social security numbers are taken out of what leaves.
+    /// Redaction of e-mail addresses, telephone, card and social security numbers in output.
     pub personal: Personal,
 }
 
 impl RecordSettings {
-    /// The key that signs the record and the artifacts.
     pub fn signing_key(&self) -> PathBuf {
         self.directory.join("signing.key")
     }
@@ -127,23 +123,22 @@ pub struct AuditSettings {
     pub keep: Keep,
 }
 
-/// What happens when the audit record cannot be written.
+/// Behaviour when the audit record cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFailure {
     /// Nothing runs and no result leaves.
     Deny,
-    /// It does; the result of an execution says that it is not on record, and the log says so of everything.
+    /// Runs and results go on; an execution's result says if it is not on record, and the log says so of everything.
     Warn,
 }
 
 closed_words!(OnFailure: Deny = "deny", Warn = "warn");
 
-/// Defaults for requests that name no limit, and the caps that no request passes.
+/// Defaults for requests that name no limit, and the caps that no request exceeds.
 #[derive(Clone, Debug)]
 pub struct PolicySettings {
-    /// For requests that say nothing.
     pub defaults: Limits,
-    /// The most that any request gets; asking for more is refused, not clamped in silence.
+    /// Largest limits of any request; a request for more is refused, not clamped.
     pub caps: Limits,
     pub secrets: Vec<SecretRule>,
     /// Directories of the host that callers may name as their workspace.
@@ -158,12 +153,10 @@ pub struct PolicySettings {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendPolicy {
-    /// For requests that name none.
+    /// The backend of requests that name none.
     pub default: Backend,
-    /// Those that requests may name.
     pub allowed: BTreeSet<Backend>,
     pub floor: Tier,
-    /// That of native sandboxes.
     pub native: Tier,
 }
 
@@ -177,7 +170,7 @@ impl BackendPolicy {
                     "Leave `backend` and `use_container` out, or have the operator set `containers.enabled: true` (SANDBOX_ENABLE_CONTAINER_MODE=true).".to_owned()
                 }
             };
-            let message = format!("the operator allows no `backend: {backend}` here.");
+            let message = format!("the operator does not allow `backend: {backend}` here.");
             return Err(RequestError::denied(message, hint));
         }
         let (floor, tier) = (self.floor, backend.tier(self.native));
@@ -194,26 +187,22 @@ impl BackendPolicy {
     }
 }
 
-/// The container engine, and what of it is used.
 #[derive(Clone, Debug)]
 pub struct BackendSettings {
     pub policy: BackendPolicy,
     pub socket: PathBuf,
     pub gvisor: String,
     pub images: Images,
-    /// Fetch an image that is not there.
     pub pull: bool,
-    /// Refuse images that are not pinned by a digest.
+    /// True to refuse images that are not pinned by a digest.
     pub require_digest: bool,
 }
 
+/// Images with `python3`, `node` and `bash`.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Images {
-    /// Has `python3`.
     pub python: String,
-    /// Has `node`.
     pub node: String,
-    /// Has `bash`.
     pub shell: String,
 }
 
@@ -227,30 +216,29 @@ impl Images {
     }
 }
 
-/// How much of the disk below the state directory is filled, in bytes.
+/// Limits on the disk below the state directory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskPolicy {
     pub total: u64,
     /// Workspace and snapshots of one namespace.
     pub of_namespace: u64,
-    /// What stays free for others.
+    /// Free space left for other users of the disk.
     pub free: u64,
 }
 
 #[derive(Clone, Debug)]
 pub struct EgressPolicy {
-    /// The tier of the sandboxes: only `full` has egress.
+    /// The tier of native sandboxes; without a network namespace, in `landlock`, there is no egress.
     pub tier: Tier,
-    /// All that there are; a request may narrow them.
+    /// All egress rules; a request may narrow them.
     pub allow: Vec<EgressRule>,
-    /// What becomes of a connection that they do not allow.
     pub on_denied: OnDenied,
-    /// Secrets that programs do not get, and that are put into their requests as they leave.
+    /// Secrets that are not given to programs, but inserted into their requests.
     pub secrets: Vec<SecretBinding>,
 }
 
 impl EgressPolicy {
-    /// Where a secret of a namespace leaves; nowhere: it is handed to programs.
+    /// Returns the destinations of a namespace's secret; none: it is given to programs.
     pub(crate) fn places_of(&self, namespace: &Namespace, key: &EnvName) -> Vec<SecretPlace> {
         let bound = self
             .secrets
@@ -260,24 +248,24 @@ impl EgressPolicy {
     }
 }
 
-/// Where a secret leaves, instead of being handed to programs.
+/// A destination into whose requests a secret is inserted, instead of being given to programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretBinding {
     pub of: SecretRule,
     pub place: SecretPlace,
 }
 
-/// What becomes of a connection that no rule allows by name or port.
+/// Handling of a connection that no rule allows by name or port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDenied {
     Deny,
-    /// A person is asked, and for so long it is held.
+    /// A person is asked; the connection is held for at most this time.
     Ask(Duration),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EgressRule {
-    /// A namespace, or a beginning followed by `*`.
+    /// A namespace, or a prefix followed by `*`.
     pub namespace: String,
     pub rule: Rule,
 }
@@ -288,59 +276,55 @@ impl EgressRule {
     }
 }
 
-/// How a server's sandboxes get out.
 #[derive(Clone, Debug)]
 pub struct EgressSettings {
-    /// Who is asked for addresses; empty: whom the host asks, its hosts file first.
+    /// DNS resolvers; empty: the host's own resolution, its hosts file first.
     pub resolvers: Vec<SocketAddr>,
     /// Services whose addresses may be other than public.
     pub private: Vec<Rule>,
-    /// A file of certificates (PEM) that are believed beside those of the host.
+    /// A file of certificates (PEM) that are trusted beside those of the host.
     pub ca_file: Option<PathBuf>,
     pub limits: EgressLimits,
 }
 
-/// How the web tools fetch and search. Which hosts they may reach is policy.
+/// Settings of the web tools. The hosts that they may reach are policy.
 #[derive(Clone, Debug)]
 pub struct WebSettings {
     pub robots: bool,
-    /// How long one fetch takes at most.
     pub timeout: Duration,
-    /// The most that a host sends, as it is on the wire.
+    /// Most bytes of one response, before decompression.
     pub bytes_max: usize,
-    /// Search providers, in the order in which they are asked.
+    /// Search providers, in the order in which they are tried.
     pub search: Vec<Provider>,
-    /// Chromium; none: the first that is on the path.
+    /// Chromium; `None`: the first on the path.
     pub browser: Option<PathBuf>,
 }
 
-/// What is asked of code before it runs, and of data.
+/// Checks of code before it runs, and of data.
 #[derive(Clone, Debug)]
 pub struct CheckSettings {
     /// The profile of requests that name none.
     pub profile: Profile,
-    /// Those that callers may choose. Without `unrestricted` what they name in `allowed_imports` is one of these
-    /// profiles' or of the next setting's.
+    /// Profiles that callers may choose. Without `unrestricted`, they and the next setting limit `allowed_imports`.
     pub profiles: BTreeSet<Profile>,
     /// Added to every profile that restricts.
     pub allowed_imports: BTreeSet<ModuleName>,
-    /// They replace the modules of `basic` and `strict`.
+    /// True if `allowed_imports` replaces the modules of `basic` and `strict`.
     pub only_allowed_imports: bool,
-    /// Names whose import may be added where it is missing: `np`, `import numpy as np`.
+    /// Names whose missing import may be added: `np`, `import numpy as np`.
     pub known_imports: BTreeMap<String, String>,
     /// JSON Schemas by name, beside the built-in ones.
     pub schemas: BTreeMap<String, serde_json::Value>,
 }
 
-/// A directory of the host that the operator lends to programs.
+/// A directory of the host that the operator lets programs use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedWorkspace {
-    /// By which callers ask for it.
     pub name: WorkspaceName,
     /// Canonical path.
     pub directory: PathBuf,
     pub mode: WorkspaceMode,
-    /// Namespaces that may have it, or beginnings followed by `*`.
+    /// Namespaces that may use it, or prefixes followed by `*`.
     pub namespaces: Vec<String>,
 }
 
@@ -352,7 +336,7 @@ impl ListedWorkspace {
     }
 }
 
-/// Whether a text is what a pattern says, or begins like a pattern that ends with `*`.
+/// True if a text equals a pattern, or has the prefix of a pattern that ends with `*`.
 fn matches(pattern: &str, text: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(beginning) => text.starts_with(beginning),
@@ -360,22 +344,21 @@ fn matches(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// Which packages there may be, and what it may take to install them.
+/// Allowed packages, and limits on their installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackagePolicy {
     pub enabled: bool,
-    /// Names, or beginnings followed by `*`. What a package needs itself is not held against them.
+    /// Names, or prefixes followed by `*`. Dependencies of a package are not checked against them.
     pub allow: Vec<String>,
-    /// To install one set.
     pub timeout: Duration,
-    /// Size of one set, installed.
+    /// Maximum size of one installed set.
     pub bytes_max: u64,
     pub hosts: Vec<IndexHost>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IndexHost {
-    /// Those of the index that pip's or npm's own configuration names.
+    /// Hosts of the index in pip's or npm's own configuration.
     Configured,
     Named(Rule),
 }
@@ -402,12 +385,12 @@ impl PackagePolicy {
     }
 }
 
-/// A namespace may have secrets of its own whose names match.
+/// A namespace may use those of its own secrets whose names match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretRule {
-    /// A namespace, or a beginning followed by `*`.
+    /// A namespace, or a prefix followed by `*`.
     pub namespace: String,
-    /// A secret's name, or a beginning followed by `*`.
+    /// A secret's name, or a prefix followed by `*`.
     pub key: String,
 }
 
@@ -420,43 +403,41 @@ impl SecretRule {
 #[derive(Clone, Debug)]
 pub struct QueueSettings {
     pub concurrency: usize,
-    /// Memory that they may use together, by their limits.
+    /// Memory of all running requests together, by their limits.
     pub memory_bytes: u64,
-    /// Requests waiting at once, all namespaces together.
+    /// Most requests waiting at once, of all namespaces together.
     pub waiting: usize,
     pub patience: Duration,
     /// Namespaces that are served more or less often than others.
     pub priorities: BTreeMap<Namespace, Priority>,
-    /// How many requests one namespace may send; none: as many as it likes.
+    /// Rate limit of one namespace; `None`: unlimited.
     pub rate: Option<Rate>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// In the long run.
+    /// Average rate.
     pub per_minute: NonZeroU32,
-    /// At once.
+    /// Most requests at once.
     pub burst: NonZeroU32,
 }
 
-/// Interpreters. `None` means: the first on `search_path`.
+/// Interpreters. `None`: the first on `search_path`.
 #[derive(Clone, Debug)]
 pub struct RuntimeSettings {
-    /// Interpreter, or a virtual environment's directory.
+    /// The interpreter, or the directory of a virtual environment.
     pub python: Option<PathBuf>,
     pub node: Option<PathBuf>,
-    /// bash.
     pub shell: Option<PathBuf>,
-    /// Directories to look in, in order (the front end's `PATH`).
+    /// Directories to search, in order (the front end's `PATH`).
     pub search_path: Vec<PathBuf>,
-    /// More directories of the host that interpreters need, mounted read-only at the same place.
+    /// Further directories of the host that interpreters need, mounted read-only at the same path.
     pub extra_mounts: Vec<PathBuf>,
 }
 
-/// How long a request waits, and how long an approval may last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApprovalSettings {
-    /// Then it is denied.
+    /// Time after which an unanswered request is denied.
     pub timeout: Duration,
     /// The longest approval for a whole namespace.
     pub namespace_max: Duration,
@@ -465,70 +446,66 @@ pub struct ApprovalSettings {
 #[derive(Clone, Debug)]
 pub struct PackageSettings {
     pub sources: PackageSources,
-    pub kept: LayersKept,
+    pub kept: LayerRetention,
 }
 
-/// How long results are kept, and how much memory they take.
 #[derive(Clone, Copy, Debug)]
 pub struct ResultSettings {
-    /// After the end of the run.
+    /// Time after the end of the run.
     pub keep: Duration,
-    /// Bytes of all namespaces. Where they are more, the oldest of the namespace that has most goes first.
+    /// Bytes of all namespaces together; beyond, the oldest result of the namespace with the most bytes goes first.
     pub bytes_max: usize,
 }
 
-/// How many sessions there may be, and for how long.
 #[derive(Clone, Debug)]
 pub struct SessionSettings {
-    /// Sessions of all namespaces.
+    /// Most sessions of all namespaces together.
     pub max: usize,
     pub per_namespace: usize,
-    /// Without a call, where the caller says nothing.
+    /// Idle time after which a session ends, unless the caller chooses another.
     pub idle: Duration,
-    /// The longest that a caller may ask for.
+    /// Longest idle time that a caller may request.
     pub idle_max: Duration,
-    /// The oldest that one becomes.
     pub age: Duration,
 }
 
-/// How many sandboxes stand ready, and what they know.
 #[derive(Clone, Debug)]
 pub struct WarmSettings {
-    /// For each pool when nothing happens; 0: none, every run starts cold.
+    /// Sandboxes of each idle pool; 0: none, every run starts cold.
     pub ready: usize,
-    /// For each pool under load.
+    /// Most sandboxes of each pool under load.
     pub ready_max: usize,
-    /// What all sandboxes that wait may take of the host's memory, with their templates.
+    /// Memory limit of all ready sandboxes together with their templates.
     pub memory_bytes: u64,
-    /// Python modules that a second template imports, for programs that name them; none: no such template.
+    /// Python modules that a second template imports, for programs that name them; empty: no such template.
     pub preload_python: Vec<String>,
     /// Node.js modules that are loaded before the claim.
     pub preload_node: Vec<String>,
-    /// A template is retired after so many forks, so that its layout in memory does not live for ever.
+    /// Forks after which a template is replaced, so that its memory layout does not last for ever.
     pub template_forks: u32,
-    /// A template of this age is retired.
+    /// Age at which a template is replaced.
     pub template_age: Duration,
 }
 
-/// The operator's indexes and the way to them, from the configuration of pip and npm. They reach the installer's
-/// sandbox and nothing else: no record, log, output or layer.
+/// The operator's package indexes and their access, from the configuration of pip and npm. They reach only the
+/// installer's sandbox: no record, log, output or layer.
 #[derive(Clone, Default)]
 pub struct PackageSources {
     /// Lines of the section `[global]` of pip's configuration: names and values, each one line.
     pub pip: Vec<(String, Zeroizing<String>)>,
     /// Lines of npm's configuration.
     pub npm: Vec<(String, Zeroizing<String>)>,
-    /// `https_proxy` and the like.
+    /// `https_proxy` and similar variables.
     pub proxies: Vec<(String, Zeroizing<String>)>,
     /// Certificates that pip's index is checked against, in PEM.
     pub pip_certificates: Option<Arc<Vec<u8>>>,
     /// Certificates that npm's registry is checked against.
     pub npm_certificates: Option<Arc<Vec<u8>>>,
-    /// pip's own certificate and key, in PEM.
+    /// pip's client certificate and key, in PEM.
     pub client_certificate: Option<Arc<Zeroizing<Vec<u8>>>>,
-    /// Directories of the host that hold wheels; they are shown at the same place.
+    /// Directories of the host that hold wheels, mounted at the same path.
     pub wheel_directories: Vec<PathBuf>,
-    /// What is kept out of output.
+    /// Values to redact from output.
     pub secrets: Vec<Zeroizing<String>>,
 }
 
@@ -542,7 +519,7 @@ impl PackageSources {
     }
 }
 
-/// Names only.
+/// Prints names only, since values may be secrets.
 impl fmt::Debug for PackageSources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = |lines: &[(String, Zeroizing<String>)]| -> Vec<String> {

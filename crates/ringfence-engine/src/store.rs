@@ -1,5 +1,5 @@
-//! Opens what outlives a request: the signing key, the audit record, the vault, the artifacts. They lie in one
-//! directory that belongs to this user alone.
+//! Opens the stores that outlive a request: the signing key, the audit record, the vault, the artifacts. They are in
+//! one directory that only this user may access.
 
 use crate::{
     error::Result,
@@ -28,7 +28,7 @@ pub(crate) struct Stores {
 
 const PACKAGES: &str = "packages";
 
-/// Where layers of packages lie, once they have been opened.
+/// Returns the directory of package layers, which exists once they have been opened.
 pub(crate) fn layers(engine: &EngineSettings) -> PathBuf {
     Layers::below(&engine.state_dir.join(PACKAGES))
 }
@@ -42,7 +42,7 @@ pub(crate) fn open(engine: &EngineSettings, server_id: &str) -> Result<Stores> {
     let signer = Signer::load_or_create(&settings.signing_key()).map_err(fault)?;
     let record = open_record(settings, &signer, server_id)?;
     let vault = Vault::open(settings.vault.clone()).map_err(fault)?;
-    // Others put secrets into a file, too, while this server runs.
+    // Other processes may put secrets into a vault file while this server runs.
     if !vault.is_empty() || matches!(settings.vault, VaultSettings::File { .. }) {
         ringfence_jail::hide_memory()
             .map_err(|error| fault(format!("the vault's memory cannot be hidden: {error}")))?;
@@ -60,8 +60,8 @@ pub(crate) fn open(engine: &EngineSettings, server_id: &str) -> Result<Stores> {
     })
 }
 
-/// A record that cannot be opened stops the server, unless the operator has said otherwise: then it is kept in memory,
-/// and the log says so aloud.
+/// Opens the record. If that fails the server does not start, unless the operator has chosen `audit.on_failure: warn`:
+/// then the record is kept in memory, and the log says so as an error.
 fn open_record(settings: &RecordSettings, signer: &Signer, server_id: &str) -> Result<Record> {
     let audit = &settings.audit;
     let open =
@@ -88,13 +88,13 @@ pub(crate) fn fault(why: impl Display) -> RequestError {
     )
 }
 
-/// Runs what blocks off the runtime's threads.
+/// Runs blocking work on one of the runtime's blocking threads.
 pub(crate) async fn blocking<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     let done = tokio::task::spawn_blocking(act).await;
     done.map_err(fault)
 }
 
-/// Removes artifacts that are too old or too many, when it is time to look.
+/// Removes artifacts that are too old or too many, if a sweep is due.
 pub(crate) fn sweep_when_due(artifacts: &Arc<ArtifactStore>) {
     if !artifacts.sweep_is_due() {
         return;

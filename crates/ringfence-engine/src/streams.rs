@@ -1,5 +1,4 @@
-//! The program's streams: what it is given, and what comes out of it, redacted before anybody has it and cut at its
-//! limit.
+//! The program's streams: its input, and its output, which is redacted before any use and cut at its limit.
 
 use crate::{
     caller::{OutputChunk, OutputStream, Stdin},
@@ -25,25 +24,24 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Output of one stream that can be read while its program runs.
+/// Output of one stream that can be read while its program runs, in bytes.
 pub(crate) const SO_FAR_BYTES_MAX: usize = 1 << 20;
 const CHUNK_BYTES: usize = 64 << 10;
-/// The most that a program's driver may report; the rest is drained and dropped.
+/// Most bytes of a driver's report; the rest is read and dropped.
 pub(crate) const REPORT_BYTES_MAX: usize = 4 << 20;
 
-/// What the caller gives to and wants from the streams.
 pub(crate) struct Stdio {
     pub(crate) stdin: Stdin,
     pub(crate) stdin_bytes: Vec<u8>,
     pub(crate) live: Option<mpsc::Sender<OutputChunk>>,
-    /// What is taken out of the program's output before anybody has it.
+    /// Redacts the program's output before any use.
     pub(crate) redactor: Redactor,
-    /// Who is told of the output as it comes.
+    /// Publishes the output as it comes.
     pub(crate) publisher: Option<OutputPublisher>,
 }
 
 impl Stdio {
-    /// Of a program that is given nothing, and whose output is read when it has ended.
+    /// Returns the streams of a program without input, whose output is read when it has ended.
     pub(crate) fn captured(redactor: Redactor) -> Self {
         Self {
             stdin: Stdin::FromRequest,
@@ -60,7 +58,7 @@ pub(crate) struct OutputPublisher {
     pub(crate) bus: Bus,
     pub(crate) namespace: String,
     pub(crate) execution_id: String,
-    /// For clients that ask while it runs.
+    /// For clients that read the output while the program runs.
     pub(crate) so_far: Option<Arc<SoFar>>,
 }
 
@@ -68,15 +66,14 @@ pub(crate) struct OutputPublisher {
 #[derive(Debug, Default)]
 pub(crate) struct CapturedStream {
     pub(crate) bytes: Vec<u8>,
-    /// Something was left out past the limit.
+    /// True if output past the limit was left out.
     pub(crate) is_cut: bool,
-    /// All bytes of it, counted as redacted: what was written would tell how long a secret is.
+    /// All its bytes after redaction: the number before it would reveal the length of a secret.
     pub(crate) total: u64,
-    /// Secrets that were taken out.
     pub(crate) found: u64,
 }
 
-/// A task that ends with its owner.
+/// A task that is aborted when this is dropped.
 pub(crate) struct Attached<T>(pub(crate) JoinHandle<T>);
 
 impl<T> Drop for Attached<T> {
@@ -85,7 +82,7 @@ impl<T> Drop for Attached<T> {
     }
 }
 
-/// Gives the program its standard input. A program that does not read it is no error.
+/// Writes the program's standard input. A program that does not read it is not an error.
 pub(crate) async fn feed(mut to: pipe::Sender, from: Stdin, bytes: Vec<u8>) {
     let fed = match from {
         Stdin::FromRequest => to.write_all(&bytes).await,
@@ -111,7 +108,6 @@ pub(crate) struct OutputSink {
 }
 
 impl OutputSink {
-    /// `keep`: bytes of it that are kept.
     pub(crate) fn new(stream: OutputStream, stdio: &Stdio, keep: u64) -> Self {
         Self {
             stream,
@@ -126,8 +122,7 @@ impl OutputSink {
         }
     }
 
-    /// Waits until the client has room for what comes next: what is read after this is passed on without a wait, and
-    /// may be stopped before without a loss.
+    /// Waits for room at the client, so that the next read is passed on without waiting. Cancelling loses nothing.
     pub(crate) async fn make_room(&mut self) {
         if let (Some(live), None) = (&self.live, &self.room) {
             self.room = live.clone().reserve_owned().await.ok();
@@ -137,7 +132,7 @@ impl OutputSink {
         }
     }
 
-    /// The next bytes, as the program wrote them.
+    /// Takes the next bytes, as the program wrote them.
     pub(crate) async fn take(&mut self, bytes: &[u8]) {
         if self.is_idle {
             return self.give(bytes).await;
@@ -149,8 +144,7 @@ impl OutputSink {
         self.clean = clean;
     }
 
-    /// Bytes that are gone already.
-    pub(crate) fn miss(&mut self, count: u64) {
+    pub(crate) fn add_discarded(&mut self, count: u64) {
         self.kept.total += count;
         self.kept.is_cut |= count > 0;
     }
@@ -164,8 +158,7 @@ impl OutputSink {
         self.kept
     }
 
-    /// Passes the redacted bytes on to all that see any. A client that watches gets all of it, and the program waits
-    /// for it.
+    /// Passes redacted bytes on to all their users. A client that watches gets all: the program waits for it.
     async fn give(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
@@ -193,7 +186,7 @@ impl OutputPublisher {
         if let Some(so_far) = &self.so_far {
             so_far.push(stream, bytes);
         }
-        if self.bus.wants_output() {
+        if self.bus.is_output_wanted() {
             let kind = EventKind::ExecutionOutput {
                 stream: stream.as_str(),
                 text: String::from_utf8_lossy(bytes).into_owned(),
@@ -203,14 +196,13 @@ impl OutputPublisher {
     }
 }
 
-/// The reading end of one of a program's streams.
-///
-/// Its end of file is not waited for once the sandbox has ended: a program can leave the writing end where no process
-/// has it, in a message that waits in a socket which is itself on its way in that message (unix(7)), and the kernel may
-/// be long in finding that. What the pipe holds at the end was written before it.
+/// The reading end of one of a program's streams. Its end of file is not waited for once the sandbox has ended: a
+/// program can keep the writing end open without a process, in a message that waits in a socket which is itself in
+/// flight in that message (unix(7)), and the kernel may take long to collect that. Everything in the pipe at the end
+/// was written before it.
 pub(crate) struct StreamReader {
     pipe: pipe::Receiver,
-    /// True, or gone: nothing of the program lives.
+    /// True, or closed: no process of the program exists.
     sandbox_ended: watch::Receiver<bool>,
     is_over: bool,
     chunk: Vec<u8>,
@@ -226,7 +218,7 @@ impl StreamReader {
         })
     }
 
-    /// What comes next; nothing: it has ended.
+    /// Returns the next bytes; empty: the stream has ended.
     async fn next(&mut self) -> &[u8] {
         self.chunk.clear();
         if !self.is_over
@@ -241,39 +233,39 @@ impl StreamReader {
 
     async fn fill(&mut self) -> io::Result<()> {
         tokio::select! {
-            biased; // what is stuck may write without end
+            biased; // a stuck program may write without end
             _ = self.sandbox_ended.wait_for(|ended| *ended) => self.is_over = true,
             read = self.pipe.read_buf(&mut self.chunk) => drop(read?),
         }
         match self.is_over {
-            true => standing(&self.pipe, &mut self.chunk),
+            true => read_available(&self.pipe, &mut self.chunk),
             false => Ok(()),
         }
     }
 }
 
-/// Reads what a pipe holds now, past the runtime, which has perhaps yet to hear that there is something.
-pub(crate) fn standing(from: &pipe::Receiver, to: &mut Vec<u8>) -> io::Result<()> {
+/// Reads everything that a pipe holds now, bypassing the runtime, which may not have seen yet that it is readable.
+pub(crate) fn read_available(from: &pipe::Receiver, to: &mut Vec<u8>) -> io::Result<()> {
     let bytes = client::unread(from.as_fd())?;
     let pipe = File::from(from.as_fd().try_clone_to_owned()?);
     match pipe.take(bytes).read_to_end(to) {
-        // Where another has read it meanwhile there is less.
+        // Another reader may have taken it meanwhile.
         Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
         _ => Ok(()),
     }
 }
 
 /// Reads a stream to its end. Keeps its beginning and counts the rest.
-pub(crate) async fn collect(mut from: StreamReader, mut outlet: OutputSink) -> CapturedStream {
+pub(crate) async fn collect(mut from: StreamReader, mut sink: OutputSink) -> CapturedStream {
     loop {
         match from.next().await {
-            [] => return outlet.finish().await,
-            bytes => outlet.take(bytes).await,
+            [] => return sink.finish().await,
+            bytes => sink.take(bytes).await,
         }
     }
 }
 
-/// Reads what a driver reports, as much of it as is taken.
+/// Reads a driver's report to its end, and keeps the first `keep` bytes.
 pub(crate) async fn drain(mut from: StreamReader, keep: usize) -> Vec<u8> {
     let mut kept = Vec::new();
     loop {
@@ -306,13 +298,13 @@ impl SoFar {
         self.grown.notify_waiters();
     }
 
-    /// As the result will have them: a character whose end has not come is not there yet.
+    /// Returns the text as the result will have it, without an incomplete character at the end.
     pub(crate) fn texts(&self) -> [String; 2] {
         let kept = lock(&self.streams);
         [0, 1].map(|at| String::from_utf8_lossy(whole_characters(&kept[at])).into_owned())
     }
 
-    /// What comes after these offsets, of the first stream that has more.
+    /// Returns the bytes after these offsets, of the first stream that has more.
     pub(crate) fn after(&self, given: &mut [usize; 2]) -> Option<OutputChunk> {
         let kept = lock(&self.streams);
         let streams = [OutputStream::Stdout, OutputStream::Stderr];
@@ -323,7 +315,7 @@ impl SoFar {
     }
 }
 
-/// Without the beginning of a character at the end.
+/// Returns the bytes without an incomplete character at the end.
 pub(crate) fn whole_characters(bytes: &[u8]) -> &[u8] {
     let last = bytes.utf8_chunks().last();
     let invalid = last.map_or(&[][..], |chunk| chunk.invalid());
@@ -342,7 +334,7 @@ mod tests {
     use std::{io::Write, time::Duration};
     use tokio::time::timeout;
 
-    /// The rest of a minute at most, so that a stream that does not end is a failure and no wait.
+    /// A limit, so that a stream that does not end fails the test.
     const LONG: Duration = Duration::from_secs(50);
 
     fn reader() -> (StreamReader, File, watch::Sender<bool>) {
@@ -354,14 +346,14 @@ mod tests {
 
     /// claim: [PROC-11]
     #[tokio::test]
-    async fn a_stream_that_is_held_open_ends_with_its_sandbox_and_nothing_of_it_is_lost() {
+    async fn open_stream_ends_with_its_sandbox_without_loss() {
         let (reader, mut held, ended) = reader();
         let sink = OutputSink::new(OutputStream::Stdout, &Stdio::captured(Redactor::none()), u64::MAX);
         let mut collected = tokio::spawn(collect(reader, sink));
         held.write_all(b"early ").unwrap();
         let early = timeout(Duration::from_millis(100), &mut collected).await;
         assert!(early.is_err(), "the control: it has not ended");
-        // All that the pipe takes, and no time to read it.
+        // Fills the pipe, without time to read it.
         held.write_all(&[b'x'; 64 << 10]).unwrap();
         ended.send_replace(true);
         let all = timeout(LONG, collected).await.unwrap().unwrap();
@@ -373,7 +365,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_stream_that_is_written_without_end_ends_with_its_sandbox() {
+    async fn endless_stream_ends_with_its_sandbox() {
         let (reader, mut held, ended) = reader();
         let writer = std::thread::spawn(move || while held.write_all(&[b'x'; 4 << 10]).is_ok() {});
         let drained = tokio::spawn(drain(reader, 10));
@@ -384,7 +376,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_whose_sandbox_nobody_waits_for_ends() {
+    async fn stream_ends_when_its_sandbox_is_dropped() {
         let (reader, held, ended) = reader();
         drop(ended);
         assert_eq!(timeout(LONG, drain(reader, 10)).await.unwrap(), b"");
@@ -392,15 +384,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_count_of_bytes_does_not_tell_how_long_a_secret_is() {
+    async fn byte_count_does_not_reveal_length_of_secret() {
         let counted = async |secret: &str| {
             let stdio = Stdio::captured(Redactor::new([secret], Forms::All, Personal::Keep));
-            let mut outlet = OutputSink::new(OutputStream::Stdout, &stdio, 8);
+            let mut sink = OutputSink::new(OutputStream::Stdout, &stdio, 8);
             for part in ["key: ", secret, "\n"] {
-                outlet.take(part.as_bytes()).await;
+                sink.take(part.as_bytes()).await;
             }
-            outlet.miss(1);
-            let kept = outlet.finish().await;
+            sink.add_discarded(1);
+            let kept = sink.finish().await;
             assert_eq!((kept.bytes.len(), kept.found), (8, 1));
             kept.total
         };

@@ -1,4 +1,4 @@
-//! What happens, as it is heard and as it is counted.
+//! Events and counters.
 
 use crate::{events::Bus, metrics::Metrics};
 use std::sync::Arc;

@@ -1,6 +1,5 @@
-//! Sandboxes that stand ready before they are wanted. A pool keeps a few for one plan, which knows nothing of any
-//! request; what belongs to a request is bound by its claim. Each is used once. A sandbox that has ended, or was
-//! made under another plan, is never handed out.
+//! Sandboxes that are made ahead of requests. A pool keeps a few for one plan, which knows nothing of any request; a
+//! claim adds a request's parts. Each is used once; one that has ended or has another plan is not handed out.
 
 use crate::{
     backend::{Sandbox, Template},
@@ -19,18 +18,18 @@ use std::{
     time::Duration,
 };
 
-/// Instead of a directory's name, in a plan that is compared and never made.
+/// Stands in for a directory's name, in a plan that is only compared.
 const NO_ID: &str = "none";
 
-/// How often pools are looked after when nothing happens.
-const TENDING: Duration = Duration::from_secs(5);
-/// After a sandbox could not be made, until the next attempt; doubled by each failure.
+/// Interval between checks of the pools.
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(5);
+/// Delay after a failure until the next attempt; doubled by each failure.
 const BACK_OFF: Duration = Duration::from_millis(250);
 const BACK_OFF_MAX: Duration = Duration::from_secs(60);
-/// Failures of a template of Node.js after which it is started ahead.
+/// Failures of a Node.js template after which Node.js is started ahead instead.
 const NODE_FAILURES: u32 = 2;
 
-/// Starts the pools of everything that this host has, and looks after them, in the background.
+/// Starts a pool for each interpreter of this host, and maintains them in the background.
 pub(crate) fn begin(sandboxes: &Arc<Sandboxes>) {
     sandboxes.containers.begin();
     if sandboxes.warm.ready == 0 {
@@ -41,16 +40,15 @@ pub(crate) fn begin(sandboxes: &Arc<Sandboxes>) {
         .filter_map(|purpose| pool(sandboxes, purpose));
     sandboxes.pools.lock().extend(pools);
     fill(sandboxes);
-    tokio::spawn(tend(Arc::downgrade(sandboxes)));
+    tokio::spawn(maintain(Arc::downgrade(sandboxes)));
 }
 
-/// Asks for a sandbox for the first request of a server that keeps none ready, which may come to nothing: then the
-/// request gets another.
+/// Makes a sandbox for the first request of a server that keeps none ready. If that fails, the request gets another.
 pub(crate) fn make_first(sandboxes: &Sandboxes, request: &ExecuteRequest) -> Option<()> {
     let default = sandboxes.policy.current().backends.default;
     let is_native = request.backend.unwrap_or(default) == Backend::Native;
-    // An overlay has to be there when a sandbox is made. Without a root of its own, its directory has the name of the
-    // execution; layers are made when they are opened.
+    // An overlay has to be mounted when a sandbox is made. Without a root of its own, its directory has the name of the
+    // execution; the directory of layers is made when they are opened.
     let has_overlay =
         matches!(&request.workspace, WorkspaceSource::Host { mode, .. } if *mode == WorkspaceMode::Overlay);
     if !is_native || has_overlay || sandboxes.tier != Tier::Full || !sandboxes.layers.is_dir() {
@@ -67,10 +65,9 @@ pub(crate) fn make_first(sandboxes: &Sandboxes, request: &ExecuteRequest) -> Opt
     Some(())
 }
 
-/// A sandbox that waits for this request, if there is one, or one that its template makes now: nearly as quick.
-/// What decides about a request's Python is which modules its text names; a wrong guess costs time and nothing else.
-/// `beside`: its interpreter may be there before it, unless one of these names in its workspace is a module's that
-/// would then be another. `None`: it may not, and starts in a sandbox where none has been started.
+/// Takes a ready sandbox, or one that its template forks now, which is nearly as quick. The modules named in a Python
+/// request's text choose its pool; a wrong guess only costs time. `beside`: names in the workspace; if one shadows a
+/// loaded module, or with `None`, the sandbox has no interpreter yet.
 pub(crate) fn take(
     sandboxes: &Sandboxes,
     request: &ExecuteRequest,
@@ -82,7 +79,7 @@ pub(crate) fn take(
     let mut pools = sandboxes.pools.lock();
     let fits = |pool: &Pool| match pool.purpose {
         Purpose::Program(language) => language == request.language.runs_as(),
-        // What it has imported may be what the request brings another version of.
+        // The request may bring another version of an imported module.
         Purpose::Data => {
             request.language == Language::Python
                 && request.packages.is_empty()
@@ -90,20 +87,19 @@ pub(crate) fn take(
         }
         Purpose::Parser => false,
     };
-    // The most special one first.
+    // The most specific one first.
     let pool = pools.iter_mut().rev().find(|pool| fits(pool))?;
     let toolchain = pool.toolchain.clone();
     let sandbox = match beside {
         Some(beside) if !is_shadowed(&pool.imported().loaded, &request.files, &beside) => {
             take_from(sandboxes, pool)?
         }
-        // It has every interpreter, for scripts to call.
+        // It sees every interpreter, for scripts to call.
         _ => take_from(sandboxes, of(&mut pools, Purpose::Program(Language::Shell))?)?,
     };
     Some(ReadySandbox { sandbox, toolchain })
 }
 
-/// A sandbox that waits for a parser of our own.
 pub(crate) fn take_parser(sandboxes: &Sandboxes) -> Option<Sandbox> {
     let mut pools = sandboxes.pools.lock();
     take_from(sandboxes, of(&mut pools, Purpose::Parser)?)
@@ -120,8 +116,7 @@ fn take_from(sandboxes: &Sandboxes, pool: &mut Pool) -> Option<Sandbox> {
     })
 }
 
-/// Makes what is missing, each in a task of its own. Called when a run has ended, because until then it needs the
-/// processors more.
+/// Makes missing sandboxes, each in its own task. Called when a run has ended: until then it needs the processors more.
 pub(crate) fn fill(sandboxes: &Arc<Sandboxes>) {
     sandboxes.containers.fill();
     let mut pools = sandboxes.pools.lock();
@@ -134,16 +129,15 @@ pub(crate) fn fill(sandboxes: &Arc<Sandboxes>) {
     }
 }
 
-/// What is left of the memory for all pools.
+/// Returns the remaining memory for all pools.
 fn room(sandboxes: &Sandboxes, pools: &[Pool]) -> u64 {
     let taken = pools.iter().map(Pool::memory_bytes).sum();
     sandboxes.warm.memory_bytes.saturating_sub(taken)
 }
 
-/// Looks after the pools of a server as long as it lives.
-async fn tend(sandboxes: Weak<Sandboxes>) {
+async fn maintain(sandboxes: Weak<Sandboxes>) {
     loop {
-        tokio::time::sleep(TENDING).await;
+        tokio::time::sleep(MAINTENANCE_INTERVAL).await;
         let Some(sandboxes) = sandboxes.upgrade() else {
             return;
         };
@@ -151,21 +145,20 @@ async fn tend(sandboxes: Weak<Sandboxes>) {
             return; // the pools are closed
         }
         for purpose in Purpose::ALL {
-            compare(&sandboxes, purpose);
+            update_pool(&sandboxes, purpose);
         }
         fill(&sandboxes);
     }
 }
 
-/// Holds a pool against what the host has now: another interpreter may be first on the path, or other packages, or
-/// none.
-fn compare(sandboxes: &Sandboxes, purpose: Purpose) {
+/// Replaces or removes a pool if the host now has another interpreter first on the path, other packages, or none.
+fn update_pool(sandboxes: &Sandboxes, purpose: Purpose) {
     let now = pool(sandboxes, purpose);
     let mut pools = sandboxes.pools.lock();
     let at = pools.iter().position(|pool| pool.purpose == purpose);
     match (at.and_then(|at| pools.get_mut(at)), now) {
         (Some(pool), Some(now)) if now.is_same_as(pool) => {
-            pool.drop_the_dead();
+            pool.drop_ended();
             pool.shrink_when_idle(sandboxes.warm.ready);
         }
         (Some(pool), Some(now)) => *pool = now,
@@ -176,8 +169,7 @@ fn compare(sandboxes: &Sandboxes, purpose: Purpose) {
     pools.sort_by_key(|pool| Purpose::ALL.iter().position(|purpose| *purpose == pool.purpose));
 }
 
-/// Makes one sandbox of a pool. A pool that has been replaced meanwhile is not found any more, and the sandbox is let
-/// go.
+/// Makes one sandbox of a pool. If the pool has been replaced meanwhile, the sandbox is dropped.
 async fn make(sandboxes: Arc<Sandboxes>, plan: Arc<Plan>, failures: u32) {
     if failures > 0 {
         let pause = BACK_OFF.saturating_mul(1 << failures.min(10)).min(BACK_OFF_MAX);
@@ -186,7 +178,7 @@ async fn make(sandboxes: Arc<Sandboxes>, plan: Arc<Plan>, failures: u32) {
     let made = make_one(&sandboxes, &plan).await;
     keep(&sandboxes, &plan, made);
     fill(&sandboxes);
-    sandboxes.pools.tried.notify_waiters();
+    sandboxes.pools.attempted.notify_waiters();
 }
 
 fn keep(sandboxes: &Sandboxes, plan: &Arc<Plan>, made: Result<Option<Made>>) {
@@ -213,7 +205,7 @@ fn pool_of<'a>(pools: &'a mut [Pool], plan: &Arc<Plan>) -> Option<&'a mut Pool> 
     pools.iter_mut().find(|pool| Arc::ptr_eq(&pool.plan, plan))
 }
 
-/// Makes one. `None`: its template is just being made, or turns out to be good for nothing, or for too much memory.
+/// Makes one sandbox. `None`: its template is being made, is useless, or needs too much memory.
 async fn make_one(sandboxes: &Sandboxes, plan: &Arc<Plan>) -> Result<Option<Made>> {
     let origin = pool_of(&mut sandboxes.pools.lock(), plan).and_then(|pool| pool.origin(&sandboxes.warm));
     let template = match origin {
@@ -245,7 +237,7 @@ async fn make_one(sandboxes: &Sandboxes, plan: &Arc<Plan>) -> Result<Option<Made
     }))
 }
 
-/// The plan of a pool; for each sandbox another directory, where it has no root of its own.
+/// Returns the plan of a pool; without a root of its own, each sandbox has its own directory.
 fn own_plan(sandboxes: &Sandboxes, plan: &Arc<Plan>) -> Result<Arc<Plan>> {
     let shown = match plan.layout.host_directory {
         None => None,
@@ -260,7 +252,7 @@ fn own_plan(sandboxes: &Sandboxes, plan: &Arc<Plan>) -> Result<Arc<Plan>> {
     plan_for(purpose, sandboxes, &toolchain, &id).map(Arc::new)
 }
 
-/// Makes the template of a pool, if there is memory for it, and takes it into use.
+/// Makes the template of a pool, if there is memory for it, and starts to use it.
 async fn template(
     sandboxes: &Sandboxes,
     plan: &Arc<Plan>,
@@ -297,14 +289,14 @@ async fn template(
     }))
 }
 
-/// Forks of this Node.js, or on this host, do not work.
+/// Starts Node.js ahead from now on, because forks of it do not work on this host.
 fn start_node_ahead(sandboxes: &Sandboxes, why: &str) {
     tracing::warn!(why, "Node.js is not forked here; it is started ahead");
     sandboxes.node_does_not_fork.store(true, Ordering::Relaxed);
-    compare(sandboxes, Purpose::Program(Language::Node));
+    update_pool(sandboxes, Purpose::Program(Language::Node));
 }
 
-/// How one of its sandboxes is made. `id` names its directory, where it has no root of its own.
+/// Returns the plan of a sandbox for a purpose. `id` names its directory, if it has no root of its own.
 fn plan_for(purpose: Purpose, sandboxes: &Sandboxes, toolchain: &Toolchain, id: &str) -> Result<Plan> {
     let start = match purpose {
         Purpose::Parser => return sandboxes.plan_of_worker(id, PREPARE),
@@ -316,8 +308,8 @@ fn plan_for(purpose: Purpose, sandboxes: &Sandboxes, toolchain: &Toolchain, id: 
     sandboxes.plan(sandboxes.layout(id), toolchain, None, start)
 }
 
-/// From what the sandboxes of a pool are forked, if they are. Without a pid namespace a fork and what it leaves would
-/// be the template's.
+/// Returns the template that the sandboxes of a pool are forked from, if any. Without a pid namespace, a fork and its
+/// remains would belong to the template.
 pub(crate) fn template_of(purpose: Purpose, sandboxes: &Sandboxes) -> Option<TemplateOf> {
     if sandboxes.tier != Tier::Full {
         return None;
@@ -334,14 +326,14 @@ pub(crate) fn template_of(purpose: Purpose, sandboxes: &Sandboxes) -> Option<Tem
     }
 }
 
-/// The pool for a purpose as this host is now; `None` where it lacks the interpreter.
+/// Returns a new pool for a purpose on this host; `None` if the host lacks the interpreter.
 fn pool(sandboxes: &Sandboxes, purpose: Purpose) -> Option<Pool> {
     let warm = &sandboxes.warm;
     let template_of = template_of(purpose, sandboxes);
     if template_of.is_some() && sandboxes.native.host.refused.setns {
-        return None; // of a template there could be no forks
+        return None; // a template could not be forked
     }
-    // Whole interpreters with them would take the memory, and for each of them a second of the processors.
+    // Without forks each interpreter would import these modules itself, for the memory and a second of processor time.
     if purpose == Purpose::Data && (warm.preload_python.is_empty() || template_of.is_none()) {
         return None;
     }
@@ -359,7 +351,7 @@ fn pool(sandboxes: &Sandboxes, purpose: Purpose) -> Option<Pool> {
     let plan = Arc::new(plan_for(purpose, sandboxes, &toolchain, NO_ID).ok()?);
     let mut pool = Pool::new(purpose, plan, toolchain, template, warm.ready);
     if purpose == Purpose::Data {
-        pool.special.clone_from(&warm.preload_python);
+        pool.required.clone_from(&warm.preload_python);
     }
     Some(pool)
 }

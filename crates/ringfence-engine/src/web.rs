@@ -1,4 +1,4 @@
-//! The web tools: pages, searches and a browser for agents. What they dial goes through egress, what comes back is read
+//! The web tools: pages, searches and a browser for agents. Their connections go through egress, responses are parsed
 //! in workers, and the browser runs in a sandbox like any program.
 
 mod browser;
@@ -33,15 +33,12 @@ use std::{
 use tokio::sync::OnceCell;
 use zeroize::Zeroizing;
 
-/// The name of the worker that reads what came back.
 pub(crate) const DOCUMENT: &str = "document";
-/// Pages that are fetched and read at once.
 const PAGES_AT_ONCE: usize = 8;
-/// Of one namespace, so that others have a page, too.
+/// Pages of one namespace, so that others can fetch too.
 const PAGES_AT_ONCE_OF_ONE: usize = 6;
-/// Calls that wait for their turn.
 const WAITING_MAX: usize = 64;
-/// Browsers at once; each takes some hundreds of megabytes.
+/// Concurrent browsers; each takes some hundreds of megabytes.
 const BROWSERS_AT_ONCE: usize = 2;
 const QUEUE_TIME: Duration = Duration::from_secs(5);
 const RETRY_AFTER_MS: u64 = 1000;
@@ -52,7 +49,7 @@ pub(crate) struct Web {
     egress: Arc<Egress>,
     sandboxes: Arc<Sandboxes>,
     secrets: Arc<Secrets>,
-    /// That of runs, whose memory browsers share.
+    /// The queue of runs, whose memory browsers share.
     runs: Queue,
     clients: OnceCell<(Fetcher, Searcher)>,
     pages: Mutex<page::PageCache>,
@@ -66,8 +63,8 @@ pub struct SearchRequest {
     pub query: ringfence_web::SearchQuery,
 }
 
-/// What a web tool has done, for the record.
-pub(crate) struct Done<T> {
+/// The result of a web tool, with details for the record.
+pub(crate) struct WebOutcome<T> {
     pub(crate) result: Result<T>,
     pub(crate) details: Value,
 }
@@ -101,12 +98,12 @@ impl Web {
         self.clients.get_or_try_init(make).await
     }
 
-    pub(crate) async fn search(&self, wanted: &SearchRequest) -> Done<Searched> {
+    pub(crate) async fn search(&self, wanted: &SearchRequest) -> WebOutcome<Searched> {
         let result = self.ask_providers(wanted).await;
         let found = |found: &Searched| json!({"results": found.hits.len(), "tried": tried(found), "cached": found.is_cached});
         let details = result.as_ref().map_or_else(|_| json!({}), found);
         let result = result.and_then(answered);
-        Done { result, details }
+        WebOutcome { result, details }
     }
 
     async fn ask_providers(&self, wanted: &SearchRequest) -> Result<Searched> {
@@ -128,14 +125,14 @@ impl Web {
                 "Have them name providers in `web.search`.",
             ));
         }
-        // A query leaves, too: who may reach no host of the web asks no provider.
+        // A query leaves the host too: a namespace that may reach no host of the web may not search.
         if self.egress.web_rules(&wanted.namespace).is_empty() {
             return Err(RequestError::denied(
                 "this namespace may reach no host of the web.",
                 "Have the operator add a rule for it to `web.allow`.",
             ));
         }
-        let _permit = self.place(&wanted.namespace).await?;
+        let _permit = self.fetch_permit(&wanted.namespace).await?;
         let (_, searcher) = self.clients().await?;
         let services = Services {
             web: self,
@@ -145,14 +142,13 @@ impl Web {
         let mut found = searcher
             .search(namespace, &wanted.query, &self.settings.search, &services)
             .await;
-        // A provider that repeats its key does not tell it to the model.
+        // A provider that repeats its key must not reveal it to the model.
         let redactor = self.secrets.redactor_of_all(&wanted.namespace, &[]).await?;
         found.redact(&redactor);
         Ok(found)
     }
 
-    /// A place among the pages that are fetched at once.
-    async fn place(&self, namespace: &Namespace) -> Result<Permit> {
+    async fn fetch_permit(&self, namespace: &Namespace) -> Result<Permit> {
         let permit = self.fetching.permit(namespace, Demand::default(), QUEUE_TIME);
         permit.await.map_err(|_| {
             busy(
@@ -170,7 +166,7 @@ impl Web {
             .collect()
     }
 
-    /// Runs a worker over what a stranger has sent.
+    /// Parses an untrusted response in a worker.
     async fn read(&self, question: Vec<u8>) -> Result<Vec<u8>, String> {
         match worker::run(&self.sandboxes, DOCUMENT, None, question).await {
             Ok(Ok(answer)) => Ok(answer),
@@ -180,7 +176,7 @@ impl Web {
     }
 }
 
-/// That no provider has answered is no result without hits.
+/// Turns a search that no provider answered into an error, rather than a result without hits.
 fn answered(found: Searched) -> Result<Searched> {
     if found.is_answered() {
         return Ok(found);
@@ -204,7 +200,7 @@ fn answered(found: Searched) -> Result<Searched> {
     ))
 }
 
-/// What was asked and what came of it, in the words of results.
+/// Returns the attempts at each provider, as in results.
 pub fn tried(found: &Searched) -> Value {
     let attempts = found.attempts.iter().map(|attempt| {
         json!({
@@ -215,7 +211,7 @@ pub fn tried(found: &Searched) -> Value {
     attempts.collect()
 }
 
-/// A caller who does not listen to what is asked on the way.
+/// Returns a requester that gets no notices or questions.
 fn requester(caller: &Caller) -> Requester {
     Requester {
         caller: caller.clone(),
@@ -224,10 +220,10 @@ fn requester(caller: &Caller) -> Requester {
     }
 }
 
-/// Connections that egress judges, as the web crate wants them.
-struct Judged<L>(Result<L, DialError>);
+/// Connections that are subject to egress rules, for the web crate.
+struct EgressDial<L>(Result<L, DialError>);
 
-impl<L: Borrow<ClientLease> + Send + Sync> Dial for Judged<L> {
+impl<L: Borrow<ClientLease> + Send + Sync> Dial for EgressDial<L> {
     fn connect<'a>(&'a self, to: &'a Target, method: &'a str) -> ConnectFuture<'a> {
         Box::pin(async move {
             let lease = self.0.as_ref().map_err(Clone::clone)?.borrow();
@@ -269,7 +265,7 @@ impl SearchServices for Services<'_> {
                     hint: error.hint,
                 })
         });
-        Box::new(Judged(lease))
+        Box::new(EgressDial(lease))
     }
 
     fn key<'a>(&'a self, name: &'a str) -> KeyFuture<'a> {
@@ -300,7 +296,7 @@ impl SearchServices for Services<'_> {
     }
 }
 
-/// What egress says of a destination, as an error of the call.
+/// Turns a denial of egress into an error of the call.
 fn denied(error: DialError) -> RequestError {
     let code = match error.is_unreachable() {
         true => ErrorCode::PageUnavailable,

@@ -1,4 +1,4 @@
-//! Runs a function of our own over a stranger's bytes, in a jail made for that one run.
+//! Runs one of our own functions on untrusted bytes, in a jail made for that one run.
 
 use crate::{
     backend::{Running, Sandbox},
@@ -10,8 +10,8 @@ use ringfence_jail::wire::Cause;
 use ringfence_redact::Redactor;
 use std::sync::Arc;
 
-/// What the worker of this name says to the input; it is as hostile as the input. `Ok(Err(..))`: it did not get to the
-/// end, and what ended it. A sandbox that stands ready saves the time of making one.
+/// Returns the answer of the worker of this name, which is as untrusted as the input. `Ok(Err(..))`: it did not finish,
+/// with the cause of its end. A ready sandbox saves the time of making one.
 pub(crate) async fn run(
     sandboxes: &Sandboxes,
     name: &str,

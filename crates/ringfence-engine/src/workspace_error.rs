@@ -1,4 +1,4 @@
-//! What a caller may know of an error in a workspace, its files or its snapshots.
+//! The errors of workspaces, their files and snapshots, as callers see them.
 
 use crate::{error::Result, store::fault};
 use ringfence_store::{
@@ -9,7 +9,6 @@ use ringfence_store::{
 use ringfence_types::{ErrorCode, RequestError};
 use std::io;
 
-/// What a caller may know of an error in files.
 pub(crate) fn of_tree(error: TreeError) -> RequestError {
     let new = |code, hint: &str| RequestError::new(code, format!("{error}."), hint);
     match &error {
@@ -41,14 +40,14 @@ pub(crate) fn of_tree(error: TreeError) -> RequestError {
     }
 }
 
-/// The hint for what cannot be opened.
+/// The hint for a file or directory that cannot be opened.
 const CLOSED: &str = "It is closed to the owner of the workspace: have a program open it again (`chmod -R u+rwX .`), or restore a snapshot; what is another user's stays closed.";
 
 fn is_denied(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::PermissionDenied
 }
 
-/// The hint for a disk that is full, whatever is left of the limit.
+/// The hint for a full disk, also below the workspace's limit.
 pub(crate) const FULL: &str = "The disk of the workspace is full: what is replaced takes room until the new is whole. Remove something, or ask for more `max_disk_mb`.";
 
 pub(crate) fn is_full(error: &io::Error) -> bool {
@@ -58,7 +57,6 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
     )
 }
 
-/// What a caller may know of an error in snapshots.
 pub(crate) fn of_snapshot(error: SnapshotError) -> RequestError {
     let new = |code, hint: &str| RequestError::new(code, format!("{error}."), hint);
     match &error {
@@ -95,7 +93,7 @@ pub(crate) fn of_snapshot(error: SnapshotError) -> RequestError {
             ErrorCode::StoreFault,
             "Restore another snapshot with `restore_state_snapshot`, or delete this one; the workspace is usable again then.",
         ),
-        // Paths of the store are absolute.
+        // Paths of the store are absolute; relative ones are in the workspace.
         SnapshotError::Io(FileError { path, .. }) if error.is_no_space() && path.is_relative() => {
             new(ErrorCode::PolicyDenied, FULL)
         }
@@ -114,12 +112,12 @@ fn no_snapshot() -> RequestError {
     )
 }
 
-/// Anything that cannot be the name of one is the name of none.
+/// Parses the id of a snapshot. An invalid id is answered like one that does not exist.
 pub(crate) fn snapshot_id(id: &str) -> Result<SnapshotId> {
     id.parse().map_err(|_| no_snapshot())
 }
 
-/// The file system of the host has no room, whatever limits say.
+/// The error for a full file system of the host, independent of limits.
 pub(crate) fn disk_full() -> RequestError {
     RequestError::store_fault(
         "the disk of the server is full.",

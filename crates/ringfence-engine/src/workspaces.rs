@@ -1,6 +1,5 @@
 //! The directories behind `/workspace` that outlive a run. Each namespace has one that the server keeps; the operator
-//! may have listed others. Runs share a workspace of the namespace; whatever puts another state in its place has it
-//! alone.
+//! may have listed others. Runs share the workspace of the namespace; a restore of a snapshot has it exclusively.
 
 use crate::{
     backend::SandboxDirs,
@@ -35,78 +34,75 @@ use std::{
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 const DIRECTORY: &str = "workspaces";
-/// Names in one directory that are looked at.
+/// Most names read of one directory.
 const NAMES_MAX: usize = 100_000;
-/// Namespaces that may have one.
+/// Most namespaces that may have a workspace.
 const NAMESPACES_MAX: usize = 10_000;
-/// How long one waits for others to let go of a workspace.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two looks at a lock that another process holds, which does not tell when it lets go.
-const LOOK: Duration = Duration::from_millis(10);
+/// Time to wait for a workspace that others use.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval between checks of a lock that another process holds, which does not signal its release.
+const POLL_EVERY: Duration = Duration::from_millis(10);
 
-/// Where the workspaces are, and who has them.
 pub(crate) struct Workspaces {
     directory: PathBuf,
-    turns: Mutex<HashMap<Namespace, Arc<RwLock<OneByOne>>>>,
+    turns: Mutex<HashMap<Namespace, Arc<RwLock<WriterLock>>>>,
     /// Files that decide what is run and allowed.
     guarded: Vec<PathBuf>,
     sandboxes: Arc<Sandboxes>,
     disk: Arc<Disk>,
 }
 
-/// Held by one at a time of those who share a workspace.
-type OneByOne = Mutex<()>;
+/// Held by one writer at a time among those that share a workspace.
+type WriterLock = Mutex<()>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     Shared,
-    /// Without any other meanwhile.
     Alone,
 }
 
-/// A turn at one workspace of a namespace, among the tasks of this server and among the servers of this user.
+/// A lock on the workspace of a namespace, among the tasks of this server and the servers of this user.
 #[derive(Debug)]
 pub(crate) struct WorkspaceTurn {
     directory: Pinned,
     root: OwnedFd,
     own: TurnGuard,
-    /// Unlocked when it is closed; no program inherits it.
+    /// The lock file; unlocked when it is closed. No program inherits it.
     _others: File,
-    /// Locked by writers from outside.
+    /// The lock file of writers from outside the sandbox.
     writing: PathBuf,
 }
 
-/// Held by a writer from outside, alone among all servers. A sandbox that looks how full the
-/// workspace is does not count what is half written.
-pub(crate) struct Writing<'a> {
+/// Held by one outside writer among all servers: a sandbox that measures the workspace counts no half-written files.
+pub(crate) struct WriteGuard<'a> {
     _own: MutexGuard<'a, ()>,
     _others: File,
 }
 
 #[derive(Debug)]
 enum TurnGuard {
-    Shared(OwnedRwLockReadGuard<OneByOne>),
-    Alone(OwnedRwLockWriteGuard<OneByOne>),
+    Shared(OwnedRwLockReadGuard<WriterLock>),
+    Alone(OwnedRwLockWriteGuard<WriterLock>),
 }
 
 impl WorkspaceTurn {
-    /// Keeps other writers out, between looking at how full it is and writing.
-    pub(crate) fn one_by_one(&self) -> std::io::Result<Writing<'_>> {
-        let lock: &OneByOne = match &self.own {
+    /// Excludes other writers, from checking the free space to the end of writing.
+    fn lock(&self) -> std::io::Result<WriteGuard<'_>> {
+        let lock: &WriterLock = match &self.own {
             TurnGuard::Shared(own) => own,
             TurnGuard::Alone(own) => own,
         };
         let own = lock.lock().unwrap_or_else(PoisonError::into_inner);
         let others = open_lock(&self.writing)?;
         others.lock()?;
-        Ok(Writing {
+        Ok(WriteGuard {
             _own: own,
             _others: others,
         })
     }
 }
 
-/// What a run has of the host behind its workspace.
+/// A run's hold on the directory of the host behind its workspace.
 #[derive(Debug, Default)]
 pub(crate) struct WorkspaceLease {
     pub(crate) shared: Option<HostWorkspace>,
@@ -116,21 +112,20 @@ pub(crate) struct WorkspaceLease {
 }
 
 impl WorkspaceLease {
-    /// It stays where it is when the run has ended.
+    /// True if its files stay in place after the run.
     pub(crate) fn stays(&self) -> bool {
         self.shared
             .as_ref()
             .is_some_and(|shared| shared.mode == WorkspaceMode::Rw)
     }
 
-    /// The directory itself rather than what the sandbox sees of it, where its files have other owners.
+    /// Returns the directory itself rather than the sandbox's view of it, in which files have other owners.
     fn root(&self) -> Option<BorrowedFd<'_>> {
         let own = self.turn.as_ref().map(|turn| &turn.root);
         own.or(self.root.as_ref()).map(AsFd::as_fd)
     }
 
-    /// The descriptor by which the server reads and writes the workspace, whichever it is; `private` is the sandbox's
-    /// own.
+    /// Returns a descriptor by which the server reads and writes the workspace; `private` is the sandbox's own.
     pub(crate) fn open(&self, private: Option<&SandboxDirs>) -> Result<OwnedFd> {
         let root = self.root().or(private.map(|dirs| dirs.changes.as_fd()));
         let root = root.ok_or_else(|| fault("there is no workspace"))?;
@@ -138,14 +133,14 @@ impl WorkspaceLease {
             .map_err(|error| fault(format!("the workspace cannot be opened: {error}")))
     }
 
-    /// The directory as the run finds it, where its changes are to be told from what was there.
-    pub(crate) fn lies_below(&self) -> Option<BorrowedFd<'_>> {
+    /// Returns the directory before the run, if the run's changes have to be distinguished from its content.
+    pub(crate) fn baseline_root(&self) -> Option<BorrowedFd<'_>> {
         let overlaid = |shared: &HostWorkspace| shared.mode == WorkspaceMode::Overlay;
         self.root()
             .filter(|_| !self.shared.as_ref().is_some_and(overlaid))
     }
 
-    /// The names in its first directory. One that cannot be listed cannot be imported from either.
+    /// Returns the names in its top directory; empty if it cannot be listed: then nothing can be imported from it.
     pub(crate) fn names(&self) -> HashSet<String> {
         let list = |root| {
             let _acting = AsOwner::of(root).ok()?;
@@ -158,26 +153,26 @@ impl WorkspaceLease {
             .collect()
     }
 
-    /// What lies in a directory of the host's that may be written, by which is known what comes to it.
+    /// Returns the usage of a writable directory of the host before the run, to measure its growth.
     pub(crate) async fn found(&self) -> Result<DiskUse> {
         let (Some(root), true) = (&self.root, self.stays()) else {
             return Ok(DiskUse::default());
         };
         let root = root.try_clone().map_err(fault)?;
-        // What cannot be counted now cannot be counted later either: nothing is put there from outside.
+        // A directory that cannot be measured now cannot be measured later either: nothing is put there from outside.
         Ok(blocking(move || DiskUse::of(root.as_fd()))
             .await?
             .unwrap_or_default())
     }
 
-    /// Its turn, where others share the workspace.
-    pub(crate) fn turn(&self) -> Option<&WorkspaceTurn> {
-        self.turn.as_ref()
+    /// Excludes other writers of a shared workspace; `None`: a private one has no writer but its session.
+    pub(crate) fn lock_for_writing(&self) -> std::io::Result<Option<WriteGuard<'_>>> {
+        self.turn.as_ref().map(WorkspaceTurn::lock).transpose()
     }
 }
 
-/// Opens a directory of the host's. Its path had no link in it when the operator named it; one that is there now was
-/// laid by a program that may write above.
+/// Opens a directory of the host. Its path had no symlink in it when the operator named it; one that is there now was
+/// made by a program that may write to a parent directory.
 fn open_host(private: &[PathBuf], directory: &Path) -> Result<(Pinned, OwnedFd)> {
     let refuse = |what: &str| {
         Err(RequestError::denied(
@@ -194,7 +189,7 @@ fn open_host(private: &[PathBuf], directory: &Path) -> Result<(Pinned, OwnedFd)>
     let Some((pinned, root)) = opened else {
         return refuse("a link leads there");
     };
-    // Whatever name it has been mounted by.
+    // Compared by identity, since it may be mounted at other paths.
     if private
         .iter()
         .flat_map(|own| own.ancestors())
@@ -216,17 +211,17 @@ impl Workspaces {
         }
     }
 
-    /// Waits for it, at most [`PATIENCE`]. The workspace is made when it is first used.
+    /// Waits for the lock, at most [`LOCK_TIMEOUT`]. The workspace is made when it is first used.
     pub(crate) async fn turn(&self, namespace: &Namespace, wanted: Wanted) -> Result<WorkspaceTurn> {
-        let by = Instant::now() + PATIENCE;
-        let own = self.own_turn(namespace);
+        let by = Instant::now() + LOCK_TIMEOUT;
+        let own = self.lock_of(namespace);
         let own = async {
             match wanted {
                 Wanted::Shared => TurnGuard::Shared(own.read_owned().await),
                 Wanted::Alone => TurnGuard::Alone(own.write_owned().await),
             }
         };
-        let own = tokio::time::timeout(PATIENCE, own)
+        let own = tokio::time::timeout(LOCK_TIMEOUT, own)
             .await
             .map_err(|_| busy(namespace))?;
         let (directory, file, writing) = self
@@ -239,7 +234,7 @@ impl Workspaces {
             };
             match locked {
                 Ok(()) => break,
-                Err(TryLockError::WouldBlock) if Instant::now() < by => tokio::time::sleep(LOOK).await,
+                Err(TryLockError::WouldBlock) if Instant::now() < by => tokio::time::sleep(POLL_EVERY).await,
                 Err(TryLockError::WouldBlock) => return Err(busy(namespace)),
                 Err(TryLockError::Error(error)) => return Err(unusable(namespace, &error)),
             }
@@ -249,7 +244,7 @@ impl Workspaces {
         let (directory, root) = opened.ok_or_else(linked)?;
         let root = match wanted {
             Wanted::Shared => resume(&self.disk.snapshots, root).await?,
-            // Putting another state there begins with that.
+            // A restore of a snapshot begins with completing an interrupted one.
             Wanted::Alone => root,
         };
         Ok(WorkspaceTurn {
@@ -261,14 +256,14 @@ impl Workspaces {
         })
     }
 
-    fn own_turn(&self, namespace: &Namespace) -> Arc<RwLock<OneByOne>> {
+    fn lock_of(&self, namespace: &Namespace) -> Arc<RwLock<WriterLock>> {
         let mut turns = lock(&self.turns);
-        // Those that are neither held nor waited for say nothing.
+        // Drops locks that are neither held nor waited for.
         turns.retain(|_, turn| Arc::strong_count(turn) > 1);
         turns.entry(namespace.clone()).or_default().clone()
     }
 
-    /// The directory, and the file by which processes tell each other who has it. No namespace begins with a dot.
+    /// Makes the directory and its lock files. No namespace begins with a dot.
     fn make(&self, namespace: &Namespace) -> std::io::Result<(PathBuf, File, PathBuf)> {
         let directory = self.directory.join(namespace.as_str());
         make_own_directory(&self.directory)?;
@@ -276,7 +271,7 @@ impl Workspaces {
             let many = format!("{NAMESPACES_MAX} namespaces have a workspace");
             return Err(std::io::Error::other(many));
         }
-        ringfence_store::take_back_own_directory(&directory)?;
+        ringfence_store::reclaim_own_directory(&directory)?;
         let directory = directory.canonicalize()?;
         let file = open_lock(&self.directory.join(format!(".{namespace}.lock")))?;
         let writing = self.directory.join(format!(".{namespace}.writing"));
@@ -284,19 +279,19 @@ impl Workspaces {
         Ok((directory, file, writing))
     }
 
-    /// The directory behind a granted request's workspace, for as long as the run lasts.
+    /// Acquires the directory behind a granted request's workspace, for as long as the run lasts.
     pub(crate) async fn acquire(&self, grant: &Grant) -> Result<WorkspaceLease> {
         let request = &grant.request;
-        let mut lent = self
+        let mut lease = self
             .acquire_for(&request.namespace, &request.workspace, Wanted::Shared)
             .await?;
-        if let (Some(shared), WorkspaceSource::Namespace) = (&mut lent.shared, &request.workspace) {
+        if let (Some(shared), WorkspaceSource::Namespace) = (&mut lease.shared, &request.workspace) {
             shared.known = self.disk.known(&request.namespace).await?;
         }
-        Ok(lent)
+        Ok(lease)
     }
 
-    /// The directory behind a workspace, without a request.
+    /// Acquires the directory behind a workspace, without a request.
     pub(crate) async fn acquire_for(
         &self,
         namespace: &Namespace,
@@ -306,7 +301,7 @@ impl Workspaces {
         let (shared, root, turn) = match source {
             WorkspaceSource::Private => return Ok(WorkspaceLease::default()),
             WorkspaceSource::Listed(name) => {
-                // Policy has replaced the name by its directory.
+                // The policy has replaced the name by its directory.
                 return Err(fault(format!("the workspace `{name}` was not looked up")));
             }
             WorkspaceSource::Host { directory, mode } => {
@@ -341,7 +336,7 @@ impl Workspaces {
         })
     }
 
-    /// Programs write nothing that decides what is run and allowed.
+    /// Refuses a writable directory that holds a file that decides what is run and allowed.
     fn check_programs(&self, pinned: &Pinned, mode: WorkspaceMode) -> Result<()> {
         let directory = &pinned.path;
         if mode != WorkspaceMode::Rw {
@@ -351,7 +346,7 @@ impl Workspaces {
             let message = format!("{} cannot be written to: {what}.", directory.display());
             Err(RequestError::denied(message, hint))
         };
-        if let Some((language, part)) = runtimes::within(directory, &self.sandboxes.runtimes) {
+        if let Some((language, part)) = runtimes::overlapping_part(directory, &self.sandboxes.runtimes) {
             let (part, key) = (part.display(), language.runs_as());
             let what = format!("{part}, of the {language} that runs programs here, lies in it");
             let hint =
@@ -369,7 +364,7 @@ impl Workspaces {
         Ok(())
     }
 
-    /// Without a root of its own a program meets the directory as it is, without an overlay and with its real owner.
+    /// Refuses what the tier lacks: without its own root a program sees the directory itself, its owner and no overlay.
     fn check_tier(&self, shared: &HostWorkspace) -> Result<()> {
         let refuse = |what: &str, hint: &str| Err(RequestError::unsupported(what, hint));
         match (self.sandboxes.tier, shared.mode) {
@@ -396,7 +391,7 @@ fn open_lock(path: &Path) -> std::io::Result<File> {
         .open(path)
 }
 
-/// Completes a restore that was interrupted, before the workspace is seen.
+/// Completes an interrupted restore before the workspace is used.
 async fn resume(snapshots: &Arc<SnapshotStore>, root: OwnedFd) -> Result<OwnedFd> {
     let store = snapshots.clone();
     let resumed = blocking(move || {
@@ -425,14 +420,14 @@ fn unusable(namespace: &Namespace, error: &std::io::Error) -> RequestError {
     fault(format!("the workspace of `{namespace}` cannot be used: {error}"))
 }
 
-/// The largest file that is put or given in one piece.
+/// The largest file that is written or read in one piece.
 pub const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// What a caller may know of a file that could not be written: on a disk of the host's, that disk is full.
-pub(crate) fn unwritten(error: TreeError, lent: &WorkspaceLease) -> RequestError {
+/// Converts an error of writing a file to one for callers: on a disk of the host, that disk is full.
+pub(crate) fn write_error(error: TreeError, lease: &WorkspaceLease) -> RequestError {
     match &error {
         TreeError::Io(FileError { error, .. })
-            if workspace_error::is_full(error) && lent.root().is_some() =>
+            if workspace_error::is_full(error) && lease.root().is_some() =>
         {
             workspace_error::disk_full()
         }
@@ -440,12 +435,11 @@ pub(crate) fn unwritten(error: TreeError, lent: &WorkspaceLease) -> RequestError
     }
 }
 
-/// Whose workspace is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkspaceRef {
-    /// The one that is kept for the namespace.
+    /// The workspace that is kept for the namespace.
     Namespace,
-    /// A session's, whatever directory that is.
+    /// A session's workspace, of any kind.
     Session(SessionId),
 }
 
@@ -457,17 +451,17 @@ mod tests {
     use std::io;
 
     #[test]
-    fn a_full_disk_of_the_host_is_told_as_that_and_a_full_private_one_as_its_limit() {
+    fn full_host_disk_and_full_private_disk_have_different_errors() {
         let full = || TreeError::Io(FileError::at("write", "file")(io::ErrorKind::StorageFull));
         let on_host = WorkspaceLease {
             root: Some(File::open("/").unwrap().into()),
             ..WorkspaceLease::default()
         };
-        let told = unwritten(full(), &on_host);
-        assert_eq!(told.code, ErrorCode::StoreFault);
-        assert!(!told.hint.contains("max_disk_mb"), "{told}");
-        let told = unwritten(full(), &WorkspaceLease::default());
-        assert_eq!(told.code, ErrorCode::PolicyDenied);
-        assert!(told.hint.contains("max_disk_mb"), "{told}");
+        let error = write_error(full(), &on_host);
+        assert_eq!(error.code, ErrorCode::StoreFault);
+        assert!(!error.hint.contains("max_disk_mb"), "{error}");
+        let error = write_error(full(), &WorkspaceLease::default());
+        assert_eq!(error.code, ErrorCode::PolicyDenied);
+        assert!(error.hint.contains("max_disk_mb"), "{error}");
     }
 }

@@ -1,7 +1,6 @@
-//! The one fair queue: for runs, for checks of code and for installers of packages. A run takes its memory limit from a
-//! budget; processors are shared by the kernel. A namespace leaves a share of both budget and places free, so that
-//! others always get in, and a namespace with nothing running never waits for processors. Requests wait in one line
-//! for each namespace; namespaces take turns. A [`Permit`] gives its place back when it is dropped.
+//! The fair queue of runs, checks of code and package installers. A run takes its memory limit from a budget; the
+//! kernel shares the processors. A namespace leaves a share of budget and places to others; with nothing running, it
+//! never waits for processors. Each namespace has one line of waiting requests; the lines take turns.
 
 use crate::{
     caller::Client,
@@ -23,26 +22,26 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// Namespaces whose rate is remembered; when there are more, those that have been quiet are forgotten.
+/// Namespaces whose rate is remembered; beyond that, those whose rate limit has fully recovered are forgotten.
 const RATES_MAX: usize = 10_000;
-/// A queue is under pressure when this many quarters of it are full.
+/// Quarters of a queue that are full when it is under pressure.
 const PRESSURE_QUARTERS: usize = 3;
-/// What a namespace has is at most this many times what it leaves free. Where there are fewer places, nothing is left.
+/// Maximum ratio of what a namespace uses to what it leaves free.
 const SHARE: u64 = 3;
+/// With fewer places than this, a namespace may use all of them.
 const SHARED_PLACES_MIN: usize = 4;
-/// Programs of one namespace for each processor that run however busy the processors are.
-const AT_EASE: usize = 2;
-/// How often the load of the processors is looked at again.
+/// Programs per processor that run however busy they are, and runnable threads per processor above which they are busy.
+const PER_PROCESSOR: usize = 2;
+/// Interval of checks of the processors' load while requests wait.
 const TICK: Duration = Duration::from_millis(50);
 
-/// The queue; clones share it.
 #[derive(Clone)]
 pub(crate) struct Queue {
     shared: Arc<Mutex<State>>,
     bus: Option<Bus>,
 }
 
-/// What a request may use, and how urgent it is within its namespace.
+/// The resources that a request may use, and its priority within its namespace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Demand {
     pub(crate) memory_bytes: u64,
@@ -70,11 +69,10 @@ impl Demand {
     }
 }
 
-/// How much of the queue one namespace may have.
 #[derive(Clone, Copy)]
 enum Share {
-    /// What it has is at most [`SHARE`] times what it leaves free, and it does not add to busy processors.
-    OfWhatIsFree(Processors),
+    /// At most [`SHARE`] times what it leaves free; further programs do not add to busy processors.
+    Proportional(Processors),
     Places(usize),
 }
 
@@ -84,23 +82,23 @@ struct State {
     rates: Option<DefaultKeyedRateLimiter<Namespace>>,
     running: HashMap<u64, RunningRequest>,
     last_number: u64,
-    looked: Instant,
+    checked_at: Instant,
     waiting: usize,
     lines: HashMap<Namespace, Line>,
-    /// Namespaces with waiting requests, in the order of their turns, and how often each is still to be served.
+    /// Namespaces with waiting requests, in the order of their turns, with the remaining times that each is served.
     turns: VecDeque<(Namespace, u32)>,
-    /// Smoothed time that a permit is held.
+    /// Moving average of the time that a permit is held.
     held_ms: f64,
     refused: u64,
     is_under_pressure: bool,
 }
 
-/// The waiting requests of one namespace: the urgent before the others, each in order of arrival.
+/// The waiting requests of one namespace by priority, then in order of arrival.
 type Line = VecDeque<Waiter>;
 
 struct Waiter {
     demand: Demand,
-    answer: oneshot::Sender<Result<Permit, GaveWay>>,
+    answer: oneshot::Sender<Result<Permit, Evicted>>,
 }
 
 struct RunningRequest {
@@ -128,7 +126,6 @@ impl Taken {
 #[derive(Clone, Copy)]
 struct Processors {
     count: usize,
-    /// Threads of the whole host that run or could.
     runnable: fn() -> usize,
 }
 
@@ -141,23 +138,23 @@ impl Processors {
     }
 
     fn are_busy(self) -> bool {
-        (self.runnable)() > self.count * AT_EASE
+        (self.runnable)() > self.count * PER_PROCESSOR
     }
 }
 
-/// proc_loadavg(5): the fourth field is `RUNNABLE/ALL`.
+/// Reads the host's runnable threads; 0 if it cannot. proc_loadavg(5): the fourth field is `RUNNABLE/ALL`.
 fn runnable() -> usize {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let field = text.split(' ').nth(3).and_then(|field| field.split('/').next());
     field.and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
-/// The queue is full, and another namespace has fewer requests in it.
+/// A waiting request was evicted: the queue is full, and another namespace has fewer requests in it.
 #[derive(Debug)]
-struct GaveWay;
+struct Evicted;
 
 #[derive(Debug)]
-pub(crate) enum TurnedAway {
+pub(crate) enum QueueRefusal {
     TooOften(Duration),
     Full(String),
     Stopping,
@@ -168,24 +165,23 @@ pub(crate) struct Permit {
     number: u64,
 }
 
-/// What `queue status` shows.
+/// The state of the queue as `queue status` shows it.
 #[derive(Clone, Debug, Serialize)]
 pub struct QueueState {
     pub running: usize,
-    /// The most that run at once.
+    /// Maximum running requests.
     pub concurrency: usize,
-    /// Memory that they may use together, in MiB.
+    /// Sum of the memory limits of the running requests, in MiB.
     pub memory_mb: u64,
     pub memory_mb_max: u64,
     pub waiting: usize,
     pub waiting_max: usize,
-    /// Turned away since the start: too many, too often, or too long.
+    /// Requests refused since the start: the queue was full, the rate too high, or the wait too long.
     pub refused: u64,
     /// Waiting requests by namespace, in the order of their turns.
     pub lines: Vec<LineState>,
 }
 
-/// The waiting requests of one namespace.
 #[derive(Clone, Debug, Serialize)]
 pub struct LineState {
     pub namespace: String,
@@ -194,10 +190,10 @@ pub struct LineState {
 
 impl Queue {
     pub(crate) fn new(settings: QueueSettings, bus: Bus) -> Self {
-        Self::of(settings, Share::OfWhatIsFree(Processors::of_host()), Some(bus))
+        Self::of(settings, Share::Proportional(Processors::of_host()), Some(bus))
     }
 
-    /// For something else than runs: this many places, of which a namespace has at most `of_one`.
+    /// Creates a queue of something other than runs, with this many places, of which a namespace uses at most `of_one`.
     pub(crate) fn of_places(places: usize, of_one: usize, waiting: usize) -> Self {
         let settings = QueueSettings {
             concurrency: places,
@@ -217,7 +213,7 @@ impl Queue {
             share,
             running: HashMap::new(),
             last_number: 0,
-            looked: Instant::now(),
+            checked_at: Instant::now(),
             waiting: 0,
             lines: HashMap::new(),
             turns: VecDeque::new(),
@@ -231,7 +227,7 @@ impl Queue {
         }
     }
 
-    /// Other bounds from now on. What runs goes on; what waits, and may now run, does.
+    /// Replaces the settings. Running requests go on; waiting ones that fit now start.
     pub(crate) fn replace(&self, settings: QueueSettings) {
         let mut state = lock(&self.shared);
         if state.settings.rate != settings.rate {
@@ -242,23 +238,21 @@ impl Queue {
         self.start_waiting();
     }
 
-    /// Starts all that wait and may run now.
     fn start_waiting(&self) {
         let mut started = Vec::new();
         let mut state = lock(&self.shared);
-        state.looked = Instant::now();
+        state.checked_at = Instant::now();
         while let Some((namespace, waiter)) = state.next() {
             let number = state.take(&namespace, waiter.demand);
             started.push((waiter.answer, self.permit_of(number)));
         }
         drop(state);
         for (answer, permit) in started {
-            // One that has gone away drops its permit, which starts the next.
+            // If the receiver is gone, the permit is dropped, which starts the next.
             drop(answer.send(Ok(permit)));
         }
     }
 
-    /// Waits for the right to run, until it is cancelled.
     pub(crate) async fn admit_unless_cancelled(
         &self,
         namespace: &Namespace,
@@ -271,24 +265,24 @@ impl Queue {
         }
     }
 
-    /// Waits for the right to run. A full queue is refused at once, with the time after which a place is likely.
+    /// Waits for the right to run. With a full queue it fails at once, with the time after which a place is likely.
     pub(crate) async fn admit(&self, namespace: &Namespace, demand: Demand) -> Result<Permit> {
         let patience = lock(&self.shared).settings.patience;
         let admitted = self.permit(namespace, demand, patience).await;
         admitted.map_err(|why| match why {
-            TurnedAway::TooOften(wait) => too_often(namespace, wait),
-            TurnedAway::Full(why) => busy(&lock(&self.shared), namespace, &why),
-            TurnedAway::Stopping => error::stopping(),
+            QueueRefusal::TooOften(wait) => too_often(namespace, wait),
+            QueueRefusal::Full(why) => busy(&lock(&self.shared), namespace, &why),
+            QueueRefusal::Stopping => error::stopping(),
         })
     }
 
-    /// A place, now or after waiting for it.
+    /// Takes a place, or waits for one for at most `patience`.
     pub(crate) async fn permit(
         &self,
         namespace: &Namespace,
         demand: Demand,
         patience: Duration,
-    ) -> Result<Permit, TurnedAway> {
+    ) -> Result<Permit, QueueRefusal> {
         let mut waiter = {
             let mut state = lock(&self.shared);
             let admitted = state.admit(namespace, demand);
@@ -302,29 +296,29 @@ impl Queue {
             loop {
                 match tokio::time::timeout(TICK, &mut waiter).await {
                     Ok(answered) => return answered,
-                    Err(_) if lock(&self.shared).looked.elapsed() >= TICK => self.start_waiting(),
+                    Err(_) if lock(&self.shared).checked_at.elapsed() >= TICK => self.start_waiting(),
                     Err(_) => {}
                 }
             }
         };
         match tokio::time::timeout(patience, waited).await {
             Ok(Ok(Ok(permit))) => Ok(permit),
-            Ok(Ok(Err(GaveWay))) => {
+            Ok(Ok(Err(Evicted))) => {
                 Err(self.refuse("the queue is full, and other namespaces have less in it".to_owned()))
             }
-            Ok(Err(_)) => Err(TurnedAway::Stopping),
+            Ok(Err(_)) => Err(QueueRefusal::Stopping),
             Err(_) => Err(self.refuse(format!("it has waited {} s", patience.as_secs()))),
         }
     }
 
-    fn refuse(&self, why: String) -> TurnedAway {
+    fn refuse(&self, why: String) -> QueueRefusal {
         let mut state = lock(&self.shared);
-        state.forget_the_gone();
+        state.remove_closed();
         state.refused += 1;
-        TurnedAway::Full(why)
+        QueueRefusal::Full(why)
     }
 
-    /// Once when it begins, and once for each request that is turned away.
+    /// Publishes pressure: once when it begins, and for each request not admitted at once while the queue is full.
     fn publish_pressure(&self, state: &mut State, namespace: &Namespace, admitted: &Admission) {
         let (waiting, waiting_max) = (state.waiting, state.settings.waiting);
         let waits = !matches!(admitted, Ok(Admitted::At(_)));
@@ -346,9 +340,9 @@ impl Queue {
         }
     }
 
-    pub(crate) fn look(&self) -> QueueState {
+    pub(crate) fn state(&self) -> QueueState {
         let mut state = lock(&self.shared);
-        state.forget_the_gone();
+        state.remove_closed();
         let lines = state.turns.iter().map(|(namespace, _)| LineState {
             namespace: namespace.to_string(),
             waiting: state.lines.get(namespace).map_or(0, Line::len),
@@ -370,33 +364,33 @@ fn limiter(rate: Rate) -> DefaultKeyedRateLimiter<Namespace> {
     RateLimiter::keyed(Quota::per_minute(rate.per_minute).allow_burst(rate.burst))
 }
 
-type Admission = Result<Admitted, TurnedAway>;
+type Admission = Result<Admitted, QueueRefusal>;
 
 enum Admitted {
     At(u64),
-    Waiting(oneshot::Receiver<Result<Permit, GaveWay>>),
+    Waiting(oneshot::Receiver<Result<Permit, Evicted>>),
 }
 
 impl State {
     fn admit(&mut self, namespace: &Namespace, demand: Demand) -> Admission {
         if let Err(wait) = self.rate(namespace) {
             self.refused += 1;
-            return Err(TurnedAway::TooOften(wait));
+            return Err(QueueRefusal::TooOften(wait));
         }
         if !self.lines.contains_key(namespace) && self.fits(namespace, demand) {
             return Ok(Admitted::At(self.take(namespace, demand)));
         }
         if self.waiting >= self.settings.waiting {
-            self.forget_the_gone();
+            self.remove_closed();
         }
-        if self.waiting >= self.settings.waiting && !self.make_room(namespace) {
+        if self.waiting >= self.settings.waiting && !self.evict_last(namespace) {
             self.refused += 1;
-            return Err(TurnedAway::Full(format!("{} requests wait", self.waiting)));
+            return Err(QueueRefusal::Full(format!("{} requests wait", self.waiting)));
         }
         Ok(Admitted::Waiting(self.join(namespace, demand)))
     }
 
-    /// Whether another of this namespace may run now.
+    /// Returns true if another request of this namespace may run now.
     fn fits(&self, namespace: &Namespace, demand: Demand) -> bool {
         let all = Taken::by(self.running.values());
         let own = Taken::by(
@@ -405,7 +399,7 @@ impl State {
                 .filter(|request| request.namespace == *namespace),
         );
         let (places_max, memory_max) = (self.settings.concurrency, self.settings.memory_bytes);
-        // One that may use more than all is alone.
+        // A request whose limit exceeds the whole budget runs alone.
         let memory = demand.memory_bytes.min(memory_max);
         let free = (
             places_max.checked_sub(all.places + 1),
@@ -415,8 +409,8 @@ impl State {
             return false;
         };
         let processors = match self.share {
-            Share::Places(most) => return own.places < most,
-            Share::OfWhatIsFree(processors) => processors,
+            Share::Places(places) => return own.places < places,
+            Share::Proportional(processors) => processors,
         };
         if own.places == 0 {
             return true;
@@ -424,8 +418,8 @@ impl State {
         let leaves_places =
             places_max < SHARED_PLACES_MIN || (own.places as u64) < SHARE.saturating_mul(places_free as u64);
         let leaves_memory = own.memory_bytes + memory <= SHARE.saturating_mul(memory_free);
-        let is_at_ease = all.places < processors.count * AT_EASE;
-        leaves_places && leaves_memory && (is_at_ease || !processors.are_busy())
+        let has_few_programs = all.places < processors.count * PER_PROCESSOR;
+        leaves_places && leaves_memory && (has_few_programs || !processors.are_busy())
     }
 
     fn take(&mut self, namespace: &Namespace, demand: Demand) -> u64 {
@@ -440,8 +434,8 @@ impl State {
         self.last_number
     }
 
-    /// When a place is likely to be free for one more. What runs longer than usual is taken to run as long again, and
-    /// no longer than it may. A namespace that has its share waits for its own.
+    /// Estimates the ms until a place is free. A request that has run longer than average is assumed to run as long
+    /// again, at most until its time limit. A namespace with running requests waits for those.
     fn likely_ms(&self, namespace: &Namespace) -> f64 {
         let own = self
             .running
@@ -457,8 +451,8 @@ impl State {
         left.get(self.waiting % count).unwrap_or(&self.held_ms) + self.held_ms * f64::from(rounds)
     }
 
-    /// Requests whose time was up, or that were cancelled, wait no more.
-    fn forget_the_gone(&mut self) {
+    /// Removes waiting requests that have expired or were cancelled.
+    fn remove_closed(&mut self) {
         self.lines.retain(|_, line| {
             line.retain(|waiter| !waiter.answer.is_closed());
             !line.is_empty()
@@ -468,8 +462,8 @@ impl State {
         self.waiting = self.lines.values().map(Line::len).sum();
     }
 
-    /// In a full queue the longest line gives way to one that is shorter by more than the newcomer.
-    fn make_room(&mut self, namespace: &Namespace) -> bool {
+    /// Evicts the last request of the longest line if that is at least two longer than the line of this namespace.
+    fn evict_last(&mut self, namespace: &Namespace) -> bool {
         let own = self.lines.get(namespace).map_or(0, Line::len);
         let longest = self.lines.values_mut().max_by_key(|line| line.len());
         let longest = longest.filter(|line| line.len() > own + 1);
@@ -477,8 +471,8 @@ impl State {
             return false;
         };
         self.waiting -= 1;
-        // Gone in this very moment is as good.
-        drop(last.answer.send(Err(GaveWay)));
+        // If it has been cancelled in this moment, that is as good.
+        drop(last.answer.send(Err(Evicted)));
         true
     }
 
@@ -493,7 +487,7 @@ impl State {
             .map_err(|not_yet| not_yet.wait_time_from(clock.now()))
     }
 
-    fn join(&mut self, namespace: &Namespace, demand: Demand) -> oneshot::Receiver<Result<Permit, GaveWay>> {
+    fn join(&mut self, namespace: &Namespace, demand: Demand) -> oneshot::Receiver<Result<Permit, Evicted>> {
         let (answer, answered) = oneshot::channel();
         self.waiting += 1;
         if !self.lines.contains_key(namespace) {
@@ -506,7 +500,7 @@ impl State {
         answered
     }
 
-    /// The next in turn that may run. Namespaces whose next may not are passed over and keep their turn.
+    /// Removes and returns the next request that may run. Namespaces whose next request may not keep their turn.
     fn next(&mut self) -> Option<(Namespace, Waiter)> {
         let mut at = 0;
         while let Some((namespace, times)) = self.turns.get(at).cloned() {
@@ -530,7 +524,6 @@ impl State {
                 let times = self.settings.turns_of(&namespace);
                 self.turns.push_back((namespace.clone(), times));
             }
-            // One that has gone away is passed over.
             if let Some(next) = next.filter(|next| !next.answer.is_closed()) {
                 return Some((namespace, next));
             }
@@ -553,7 +546,7 @@ impl RunningRequest {
 }
 
 impl QueueSettings {
-    /// How often in a row a namespace is served.
+    /// Returns how many requests in a row of a namespace are served.
     fn turns_of(&self, namespace: &Namespace) -> u32 {
         match self.priorities.get(namespace) {
             Some(Priority::High) => 4,
@@ -578,7 +571,7 @@ fn busy(state: &State, namespace: &Namespace, why: &str) -> RequestError {
     let taken = Taken::by(state.running.values());
     error::busy(
         format!(
-            "{} programs run (at most {}), which may use {} of {} MiB of memory, and this request found no place: {why}.",
+            "{} programs run (at most {}), which may use {} of {} MiB of memory, and there is no place for this request: {why}.",
             taken.places,
             state.settings.concurrency,
             taken.memory_bytes >> 20,

@@ -1,4 +1,4 @@
-//! Turns, weights and what is refused.
+//! Turns, weights and refusals.
 
 use super::*;
 use crate::error::Result;
@@ -26,44 +26,44 @@ fn queue(concurrency: usize, waiting: usize) -> Queue {
 
 fn on(settings: QueueSettings, runnable: fn() -> usize) -> Queue {
     let processors = Processors { count: 2, runnable };
-    Queue::of(settings, Share::OfWhatIsFree(processors), Some(Bus::new()))
+    Queue::of(settings, Share::Proportional(processors), Some(Bus::new()))
 }
 
 fn name(text: &str) -> Namespace {
     Namespace::try_from(text.to_owned()).unwrap()
 }
 
-async fn admit(queue: &Queue, who: &str) -> Result<Permit> {
-    admit_with(queue, who, 0).await
+async fn admit(queue: &Queue, namespace: &str) -> Result<Permit> {
+    admit_with(queue, namespace, 0).await
 }
 
-async fn admit_with(queue: &Queue, who: &str, memory_mb: u64) -> Result<Permit> {
+async fn admit_with(queue: &Queue, namespace: &str, memory_mb: u64) -> Result<Permit> {
     let demand = Demand {
         memory_bytes: memory_mb << 20,
         time: Duration::from_secs(10),
         ..Demand::default()
     };
-    queue.admit(&name(who), demand).await
+    queue.admit(&name(namespace), demand).await
 }
 
-/// Lets these wait behind one that runs; the order in which they were served.
+/// Lets these requests wait behind a running one, and returns the order in which they were served.
 async fn served(queue: &Queue, waiters: &[(&'static str, Priority)]) -> Vec<String> {
     let held = admit(queue, "held").await.ok().unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
-    for (who, priority) in waiters.iter().copied() {
+    for (namespace, priority) in waiters.iter().copied() {
         let (queue_of_task, order) = (queue.clone(), order.clone());
-        let before = queue.look().waiting;
+        let before = queue.state().waiting;
         tasks.push(tokio::spawn(async move {
             let demand = Demand {
                 priority,
                 ..Demand::default()
             };
-            let permit = queue_of_task.admit(&name(who), demand).await.ok().unwrap();
-            order.lock().unwrap().push(format!("{who} {priority:?}"));
+            let permit = queue_of_task.admit(&name(namespace), demand).await.ok().unwrap();
+            order.lock().unwrap().push(format!("{namespace} {priority:?}"));
             drop(permit);
         }));
-        while queue.look().waiting == before {
+        while queue.state().waiting == before {
             tokio::task::yield_now().await;
         }
     }
@@ -71,15 +71,15 @@ async fn served(queue: &Queue, waiters: &[(&'static str, Priority)]) -> Vec<Stri
     for task in tasks {
         task.await.unwrap();
     }
-    let state = queue.look();
+    let state = queue.state();
     assert_eq!((state.running, state.waiting, state.lines.len()), (0, 0, 0));
     Arc::into_inner(order).unwrap().into_inner().unwrap()
 }
 
 #[tokio::test]
-async fn a_full_queue_says_when_to_come_back_and_tells_of_it() {
+async fn full_queue_gives_a_retry_time_and_publishes_an_event() {
     let queue = queue(1, 0);
-    let mut heard = queue
+    let mut events = queue
         .bus
         .as_ref()
         .unwrap()
@@ -88,15 +88,15 @@ async fn a_full_queue_says_when_to_come_back_and_tells_of_it() {
     let refused = admit(&queue, "a").await.err().unwrap();
     assert_eq!(refused.code, ErrorCode::Busy);
     assert!(refused.retry_after_ms.unwrap() >= 50);
-    assert_eq!(heard.next().await.unwrap().kind.name(), "queue.backpressure");
+    assert_eq!(events.next().await.unwrap().kind.name(), "queue.backpressure");
     drop(held);
     assert!(admit(&queue, "a").await.is_ok());
 }
 
-/// How many of these get a place at once.
-async fn fill(queue: &Queue, who: &str, memory_mb: u64) -> Vec<Permit> {
+/// Takes places until the queue refuses.
+async fn fill(queue: &Queue, namespace: &str, memory_mb: u64) -> Vec<Permit> {
     let mut permits = Vec::new();
-    while let Ok(permit) = admit_with(queue, who, memory_mb).await {
+    while let Ok(permit) = admit_with(queue, namespace, memory_mb).await {
         permits.push(permit);
     }
     permits
@@ -104,7 +104,7 @@ async fn fill(queue: &Queue, who: &str, memory_mb: u64) -> Vec<Permit> {
 
 /// claim: [RES-10]
 #[tokio::test]
-async fn a_namespace_that_sleeps_in_all_its_places_keeps_nobody_out() {
+async fn sleeping_namespace_leaves_places_for_others() {
     let queue = queue(32, 0);
     let sleeping = fill(&queue, "sleeper", 0).await;
     assert_eq!(sleeping.len(), 24);
@@ -119,7 +119,7 @@ async fn a_namespace_that_sleeps_in_all_its_places_keeps_nobody_out() {
 
 /// claim: [RES-10]
 #[tokio::test]
-async fn memory_is_a_budget_of_which_a_namespace_leaves_a_share() {
+async fn namespace_leaves_a_share_of_the_memory_budget() {
     let queue = queue(1000, 0);
     let sleeping = fill(&queue, "sleeper", 512).await;
     assert_eq!(sleeping.len(), 12, "of 16");
@@ -135,7 +135,7 @@ async fn memory_is_a_budget_of_which_a_namespace_leaves_a_share() {
 
 /// claim: [RES-10]
 #[tokio::test]
-async fn busy_processors_delay_those_who_have_a_place_and_nobody_else() {
+async fn busy_processors_delay_only_namespaces_with_running_programs() {
     let queue = on(settings(32, 0), || 5);
     let busy = fill(&queue, "busy", 0).await;
     assert_eq!(busy.len(), 4, "two for each processor");
@@ -145,7 +145,7 @@ async fn busy_processors_delay_those_who_have_a_place_and_nobody_else() {
 }
 
 #[tokio::test]
-async fn processors_that_become_free_are_noticed() {
+async fn freed_processors_admit_waiters() {
     static RUNNABLE: AtomicUsize = AtomicUsize::new(9);
     let queue = on(settings(32, 1), || RUNNABLE.load(Ordering::Relaxed));
     let mut held = Vec::new();
@@ -154,7 +154,7 @@ async fn processors_that_become_free_are_noticed() {
     }
     let waiting = queue.clone();
     let fifth = tokio::spawn(async move { admit(&waiting, "a").await.is_ok() });
-    while queue.look().waiting < 1 {
+    while queue.state().waiting < 1 {
         tokio::task::yield_now().await;
     }
     RUNNABLE.store(1, Ordering::Relaxed);
@@ -162,7 +162,7 @@ async fn processors_that_become_free_are_noticed() {
 }
 
 #[tokio::test]
-async fn the_time_to_come_back_is_that_of_what_runs() {
+async fn retry_time_is_estimated_from_running_requests() {
     let queue = queue(1, 0);
     let held = admit(&queue, "sleeper").await.ok().unwrap();
     let retry_after_ms = async |age| {
@@ -172,21 +172,21 @@ async fn the_time_to_come_back_is_that_of_what_runs() {
     };
     assert!(
         (2_900..=3_100).contains(&retry_after_ms(3).await),
-        "as long again"
+        "as long again as it has run"
     );
     assert!(
         (500..=1_000).contains(&retry_after_ms(9).await),
-        "it may run for ten seconds"
+        "its time limit is ten seconds"
     );
 }
 
 #[tokio::test]
-async fn a_large_one_that_finds_no_room_delays_no_other_namespace() {
+async fn large_waiting_request_delays_no_other_namespace() {
     let queue = queue(32, 4);
     let _held = admit_with(&queue, "a", 4096).await.ok().unwrap();
     let waiting = queue.clone();
     let large = tokio::spawn(async move { admit_with(&waiting, "large", 8192).await.is_ok() });
-    while queue.look().waiting < 1 {
+    while queue.state().waiting < 1 {
         tokio::task::yield_now().await;
     }
     drop(admit_with(&queue, "small", 16).await.ok().unwrap());
@@ -211,7 +211,7 @@ async fn namespaces_take_turns() {
 }
 
 #[tokio::test]
-async fn the_urgent_of_a_namespace_go_first_and_only_before_their_own() {
+async fn urgent_requests_go_first_only_within_their_namespace() {
     use Priority::{High, Low, Normal};
     let waiters = [("a", Low), ("b", Normal), ("a", High), ("a", Normal)];
     let order = served(&queue(1, 10), &waiters).await;
@@ -219,7 +219,7 @@ async fn the_urgent_of_a_namespace_go_first_and_only_before_their_own() {
 }
 
 #[tokio::test]
-async fn a_namespace_that_the_operator_prefers_is_served_more_often() {
+async fn preferred_namespace_is_served_more_often() {
     use Priority::{High, Low, Normal};
     let mut settings = settings(1, 20);
     settings.priorities = BTreeMap::from([(name("batch"), Low), (name("team"), High)]);
@@ -244,7 +244,7 @@ async fn a_namespace_that_the_operator_prefers_is_served_more_often() {
 }
 
 #[tokio::test]
-async fn a_namespace_that_asks_too_often_is_told_when_to_come_back_and_hinders_no_other() {
+async fn rate_limited_namespace_gets_a_retry_time_and_delays_no_other() {
     let one = NonZeroU32::new(1).unwrap();
     let rate = Some(Rate {
         per_minute: one,
@@ -268,7 +268,7 @@ async fn a_namespace_that_asks_too_often_is_told_when_to_come_back_and_hinders_n
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_for_ever_and_who_has_gone_takes_no_room() {
+async fn waiting_is_bounded_and_expired_waiters_take_no_space() {
     let queue = queue(1, 2);
     let _held = admit(&queue, "a").await.ok().unwrap();
     for _ in 0..3 {
@@ -277,24 +277,29 @@ async fn nobody_waits_for_ever_and_who_has_gone_takes_no_room() {
             let refused = refused.err().unwrap();
             assert!(refused.message.contains("waited 60 s"), "{refused}");
         }
-        assert_eq!((queue.look().waiting, queue.look().lines.len()), (0, 0));
+        assert_eq!((queue.state().waiting, queue.state().lines.len()), (0, 0));
     }
 }
 
 #[tokio::test]
-async fn a_namespace_that_fills_the_room_gives_way_to_one_that_has_fewer_in_it() {
+async fn longest_line_of_a_full_queue_gives_way_to_a_shorter_one() {
     let queue = queue(1, 3);
     let held = admit(&queue, "flood").await.ok().unwrap();
-    let wait = |who: &'static str| {
+    let wait = |namespace: &'static str| {
         let queue = queue.clone();
-        tokio::spawn(async move { admit(&queue, who).await.map(drop).map_err(|error| error.code) })
+        tokio::spawn(async move {
+            admit(&queue, namespace)
+                .await
+                .map(drop)
+                .map_err(|error| error.code)
+        })
     };
     let flood: Vec<_> = (0..3).map(|_| wait("flood")).collect();
-    while queue.look().waiting < 3 {
+    while queue.state().waiting < 3 {
         tokio::task::yield_now().await;
     }
     let quiet = wait("quiet");
-    while queue.look().lines.len() < 2 {
+    while queue.state().lines.len() < 2 {
         tokio::task::yield_now().await;
     }
     assert_eq!(admit(&queue, "flood").await.err().unwrap().code, ErrorCode::Busy);
@@ -308,12 +313,12 @@ async fn a_namespace_that_fills_the_room_gives_way_to_one_that_has_fewer_in_it()
 }
 
 #[tokio::test]
-async fn more_room_lets_those_in_who_wait_and_less_takes_effect_as_runs_end() {
+async fn higher_limit_admits_waiters_and_lower_limit_applies_as_runs_end() {
     let queue = queue(1, 10);
     let first = admit(&queue, "a").await.ok().unwrap();
     let waiting = queue.clone();
     let second = tokio::spawn(async move { admit(&waiting, "a").await.ok().unwrap() });
-    while queue.look().waiting < 1 {
+    while queue.state().waiting < 1 {
         tokio::task::yield_now().await;
     }
     queue.replace(settings(2, 10));
@@ -326,23 +331,23 @@ async fn more_room_lets_those_in_who_wait_and_less_takes_effect_as_runs_end() {
 }
 
 #[tokio::test]
-async fn a_waiter_that_goes_away_loses_no_place() {
+async fn dropped_waiter_wastes_no_place() {
     let queue = queue(1, 10);
     let held = admit(&queue, "a").await.ok().unwrap();
     let (second, third) = (queue.clone(), queue.clone());
     let gone = tokio::spawn(async move { admit(&second, "a").await.is_ok() });
-    while queue.look().waiting < 1 {
+    while queue.state().waiting < 1 {
         tokio::task::yield_now().await;
     }
     let stays = tokio::spawn(async move { admit(&third, "a").await.is_ok() });
-    while queue.look().waiting < 2 {
+    while queue.state().waiting < 2 {
         tokio::task::yield_now().await;
     }
     gone.abort();
     assert!(gone.await.is_err());
     drop(held);
     assert!(stays.await.unwrap());
-    assert_eq!((queue.look().running, queue.look().waiting), (0, 0));
+    assert_eq!((queue.state().running, queue.state().waiting), (0, 0));
 }
 
 fn now<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
@@ -353,68 +358,68 @@ fn now<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
 }
 
 #[tokio::test]
-async fn a_namespace_never_has_all_the_places_that_are_counted_and_others_go_before_it() {
+async fn namespace_never_takes_all_counted_places_and_others_overtake_it() {
     use std::pin::pin;
     let queue = Queue::of_places(3, 2, 32);
-    let ask = |who: &'static str| {
+    let acquire = |namespace: &'static str| {
         let queue = queue.clone();
         async move {
-            let who = name(who);
-            let permit = queue.permit(&who, Demand::default(), Duration::from_secs(60));
+            let namespace = name(namespace);
+            let permit = queue.permit(&namespace, Demand::default(), Duration::from_secs(60));
             permit.await.ok().unwrap()
         }
     };
-    let first = ask("flood").await;
-    let _second = ask("flood").await;
-    let mut third = pin!(ask("flood"));
-    assert!(now(third.as_mut()).is_none(), "it has two");
-    let own = ask("other").await;
-    let (mut fourth, mut next) = (pin!(ask("flood")), pin!(ask("other")));
+    let first = acquire("flood").await;
+    let _second = acquire("flood").await;
+    let mut third = pin!(acquire("flood"));
+    assert!(now(third.as_mut()).is_none(), "the namespace has two");
+    let own = acquire("other").await;
+    let (mut fourth, mut next) = (pin!(acquire("flood")), pin!(acquire("other")));
     assert!(now(fourth.as_mut()).is_none() && now(next.as_mut()).is_none());
     drop(own);
     assert!(now(third.as_mut()).is_none() && now(fourth.as_mut()).is_none());
     let _next = now(next.as_mut()).unwrap();
     drop(first);
-    // Both have one; the first that came is next.
-    let mut last = pin!(ask("other"));
+    // Both namespaces have one place; the earlier waiter is next.
+    let mut last = pin!(acquire("other"));
     assert!(now(last.as_mut()).is_none() && now(fourth.as_mut()).is_none());
     let _third = now(third.as_mut()).unwrap();
 }
 
 #[tokio::test]
-async fn a_request_that_goes_away_leaves_nothing_in_a_queue_of_places() {
+async fn dropped_request_leaves_nothing_in_a_queue_of_places() {
     use std::pin::pin;
     let queue = Queue::of_places(3, 2, 32);
     let one = name("one");
     {
-        let ask = || queue.permit(&one, Demand::default(), Duration::from_secs(60));
-        let (_first, _second) = (ask().await.ok().unwrap(), ask().await.ok().unwrap());
-        assert!(now(pin!(ask())).is_none());
-        assert_eq!(queue.look().waiting, 0, "it was dropped");
+        let acquire = || queue.permit(&one, Demand::default(), Duration::from_secs(60));
+        let (_first, _second) = (acquire().await.ok().unwrap(), acquire().await.ok().unwrap());
+        assert!(now(pin!(acquire())).is_none());
+        assert_eq!(queue.state().waiting, 0, "the waiter was dropped");
     }
-    let state = queue.look();
+    let state = queue.state();
     assert_eq!((state.running, state.waiting, state.lines.len()), (0, 0, 0));
 }
 
 #[tokio::test]
-async fn a_queue_without_a_line_bounds_how_many_there_are_of_one_namespace_and_of_all() {
+async fn queue_without_waiting_bounds_each_namespace_and_the_total() {
     let queue = Queue::of_places(32, 8, 0);
-    let ask = async |who: &str| {
+    let acquire = async |namespace: &str| {
         queue
-            .permit(&name(who), Demand::default(), Duration::ZERO)
+            .permit(&name(namespace), Demand::default(), Duration::ZERO)
             .await
             .ok()
     };
     let mut own = Vec::new();
     for _ in 0..8 {
-        own.push(ask("one").await.unwrap());
+        own.push(acquire("one").await.unwrap());
     }
-    assert!(ask("one").await.is_none());
+    assert!(acquire("one").await.is_none());
     let mut others = Vec::new();
     for number in 0..24 {
-        others.push(ask(&format!("n{number}")).await.unwrap());
+        others.push(acquire(&format!("n{number}")).await.unwrap());
     }
-    assert!(ask("late").await.is_none());
+    assert!(acquire("late").await.is_none());
     drop(own);
-    assert!(ask("one").await.is_some());
+    assert!(acquire("one").await.is_some());
 }

@@ -1,4 +1,4 @@
-//! Approvals: operations of those that ask and of those that answer. No tool of a caller leads to the second.
+//! Approvals: operations of callers that request and of people who answer. No tool of a caller leads to the latter.
 
 use super::Engine;
 use crate::{
@@ -14,15 +14,15 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct HostRequest {
     pub namespace: Namespace,
-    /// The only session that gets it; none: all of the namespace.
+    /// The only session that gets it; none: the whole namespace.
     pub session: Option<SessionId>,
     /// `host` or `host:port`.
     pub domain: String,
-    /// Why, in at most [`crate::REASON_CHARS_MAX`] characters.
+    /// The reason, in at most [`crate::REASON_CHARS_MAX`] characters.
     pub reason: String,
 }
 
-/// The rule that a host, or a host and a port, means. What is wider is for the operator's configuration.
+/// Parses a host, or a host and port, into a rule. Wider rules are for the operator's configuration.
 pub fn egress_rule(domain: &str) -> Result<Rule> {
     let rule: Rule = domain.parse().map_err(|error: ringfence_egress::RuleError| {
         RequestError::invalid(format!("`domain`: {error}."), sentence(&error.hint()))
@@ -37,21 +37,20 @@ pub fn egress_rule(domain: &str) -> Result<Rule> {
 }
 
 impl Engine {
-    /// Asks a person whether programs may reach a host, where the operator's configuration does not say yes already. It
-    /// is put on record before anybody is asked.
-    pub async fn request_egress(&self, caller: &Caller, wish: HostRequest) -> Result<Waiting> {
+    /// Asks a person to let programs reach a host, unless the configuration allows it; recorded before that.
+    pub async fn request_egress(&self, caller: &Caller, request: HostRequest) -> Result<Waiting> {
         let services = &self.services;
-        let rule = egress_rule(&wish.domain)?;
-        if let Some(session) = &wish.session {
-            services.sessions.find(&wish.namespace, session)?;
+        let rule = egress_rule(&request.domain)?;
+        if let Some(session) = &request.session {
+            services.sessions.find(&request.namespace, session)?;
         }
         let ask = Ask {
             subject: Subject::Egress(rule.clone()),
-            namespace: wish.namespace,
-            session: wish.session,
+            namespace: request.namespace,
+            session: request.session,
             execution: None,
             caller: caller.clone(),
-            reason: wish.reason,
+            reason: request.reason,
             patience: None,
         };
         let policy = services.policy.current();
@@ -62,20 +61,20 @@ impl Engine {
                 "It needs a network namespace of its own: the tier `full` has one.",
             ));
         }
-        if policy::gives(&policy.egress, &ask.namespace, &rule) {
-            return services.approvals.given(&ask, Decision::by_configuration()).await;
+        if policy::is_granted(&policy.egress, &ask.namespace, &rule) {
+            let decision = Decision::by_configuration();
+            return services.approvals.record_decided(&ask, decision).await;
         }
         services.approvals.ask(ask).await
     }
 
-    /// Requests that wait for an answer, the oldest first. For the operator alone.
+    /// Lists the pending requests, oldest first. For the operator alone.
     pub async fn approvals(&self, caller: &Caller) -> Result<Vec<ApprovalRequest>> {
         self.note_call(caller, "", "approvals").await?;
         Ok(self.services.approvals.pending())
     }
 
-    /// Answers a request: `digest` is that of the request which was seen. The first answer counts. For the operator
-    /// alone, or a person whom the operator's client asks.
+    /// Answers the request of this digest. The first answer counts. For the operator, or a person its client asks.
     pub async fn decide_approval(
         &self,
         by: &Caller,
@@ -86,12 +85,12 @@ impl Engine {
         self.services.approvals.decide(id, digest, answer, by).await
     }
 
-    /// Hears of requests as they come and go. For the operator alone.
+    /// Subscribes to changes of the pending requests. For the operator alone.
     pub fn watch_approvals(&self) -> ApprovalWatch {
         self.services.approvals.watch()
     }
 
-    /// The longest that an approval for a namespace lasts.
+    /// Returns the maximum duration of an approval for a namespace.
     pub fn approval_lasts_max(&self) -> Duration {
         self.services.approvals.settings.namespace_max
     }

@@ -1,4 +1,4 @@
-//! What has become of a workspace: against a snapshot of it, or the directory below its overlay.
+//! Differences between a workspace and a snapshot of it, or the directory below its overlay.
 
 use super::{
     NamespaceAccess,
@@ -23,15 +23,14 @@ use ringfence_types::{Namespace, RequestError};
 use std::{io::Cursor, path::Path};
 
 impl WorkspaceAccess<'_> {
-    /// What a workspace has that a snapshot has not, and the other way round: without an id, the latest snapshot of it.
-    /// An overlay is compared with the directory below it.
+    /// Compares the workspace with a snapshot (none: its latest), or an overlay with the directory below it.
     pub async fn diff(&self, base: Option<&str>) -> Result<Difference> {
         self.of.called("diff_workspace").await?;
         let NamespaceAccess {
             services, namespace, ..
         } = self.of;
         let base = base.map(snapshot_id).transpose()?;
-        if let WorkspaceRef::Session(id) = &self.whose
+        if let WorkspaceRef::Session(id) = &self.workspace
             && let Some(held) = of_session(services, namespace, id).await?
         {
             return match base {
@@ -53,7 +52,7 @@ impl WorkspaceAccess<'_> {
     }
 }
 
-/// The snapshot of this name, or the latest of this workspace.
+/// Returns the snapshot with this id, or the latest of this workspace.
 fn saved_base(
     store: &SnapshotStore,
     id: Option<SnapshotId>,
@@ -83,7 +82,7 @@ fn compare(
     let old = base.map_or_else(Side::empty, |base| saved(store, base));
     let new = Side::live(opened.root(), WALK)?;
     let bounds = CompareBounds {
-        shown: &|text| opened.redactor.text(text),
+        redact: &|text| opened.redactor.text(text),
         ..COMPARE
     };
     let changes = tree::compare(&old, &new, bounds)?;
@@ -116,12 +115,12 @@ fn saved<'a>(store: &'a SnapshotStore, base: &'a Snapshot) -> Side<'a> {
         nodes: base.entries.iter().map(node).collect(),
         open: Box::new(move |path| {
             let bytes = store.read(base, path, COMPARE.read_bytes);
-            Ok(Box::new(Cursor::new(bytes.map_err(|error| unread(path, error))?)))
+            Ok(Box::new(Cursor::new(bytes.map_err(|e| read_error(path, e))?)))
         }),
     }
 }
 
-fn unread(path: &Path, error: SnapshotError) -> TreeError {
+fn read_error(path: &Path, error: SnapshotError) -> TreeError {
     let failed = FileError::at("read from the snapshot", path);
     TreeError::Io(failed(std::io::Error::other(error)))
 }

@@ -1,5 +1,4 @@
-//! Directories of a workspace that come and go as tar archives. What comes in is a stranger's; what goes out has passed
-//! the redactor file by file, so that the archive around it is whole.
+//! Workspace directories as tar archives: untrusted incoming; outgoing redacted file by file, so that they stay valid.
 
 use super::files::{Use, WorkspaceAccess};
 use crate::{error::Result, record::hex, store::fault, workspace_error};
@@ -19,52 +18,50 @@ const LIMITS: Limits = Limits {
     entries: 10_000,
     bytes: 256 << 20,
 };
-/// What a file or a directory takes at least on a disk that we keep within its limit.
+/// Minimum disk usage of a file or a directory, where the server enforces the limit of a disk.
 const ENTRY_BYTES: u64 = 4096;
-/// Names of what was left out that stand in an answer.
+/// Maximum names of omitted entries in an answer.
 const LEFT_OUT_MAX: usize = 20;
 
 #[derive(Clone, Debug)]
 pub struct DirectoryPut {
-    /// Below the workspace; `.` is the workspace itself.
+    /// Relative to the workspace; `.` is the workspace itself.
     pub path: String,
     pub files: usize,
-    /// Bytes of all files.
+    /// Total bytes of the files.
     pub size_bytes: u64,
-    /// SHA-256 of the archive as it came, lower-case hex.
+    /// SHA-256 of the archive as received, lower-case hex.
     pub sha256: String,
 }
 
 #[derive(Clone, Debug)]
 pub struct DirectoryGot {
-    /// Below the workspace; `.` is the workspace itself.
     pub path: String,
     /// Files and directories in the archive.
     pub entries: usize,
     /// SHA-256 of the archive, lower-case hex.
     pub sha256: String,
-    /// Links, special files, files with a second name, names that are no text or carry a secret. The first twenty.
+    /// The first twenty omitted: links, special files, hard-linked files, names that are not text or contain a secret.
     pub left_out: Vec<String>,
-    /// How many there are of those.
     pub left_out_count: usize,
     pub tar: Vec<u8>,
 }
 
 impl WorkspaceAccess<'_> {
-    /// Unpacks a tar archive, plain or in gzip, below a directory of a workspace: all of it, or nothing.
+    /// Unpacks a tar archive, plain or gzipped, below a directory of a workspace: completely or not at all.
     pub async fn put_directory(
         &self,
         below: Option<WorkspacePath>,
         archive: Vec<u8>,
     ) -> Result<DirectoryPut> {
         let digest = hex(&Sha256::digest(&archive));
-        let path = shown(below.as_ref());
+        let path = rendered(below.as_ref());
         let details = json!({"path": path, "archive": true, "bytes": archive.len(), "sha256": digest});
         let put = self.with(Use::Write, move |opened| {
-            let _alone = opened.one_by_one().map_err(fault)?;
-            let room = opened.room.left(opened.root());
-            let room = room.map_err(workspace_error::of_tree)?;
-            archive::unpack(opened.root(), below.as_ref(), archive.as_slice(), within(room)).map_err(refusal)
+            let _alone = opened.lock_for_writing().map_err(fault)?;
+            let left = opened.quota.left(opened.root());
+            let limits = within(left.map_err(workspace_error::of_tree)?);
+            archive::unpack(opened.root(), below.as_ref(), archive.as_slice(), limits).map_err(refusal)
         });
         let files = |done: &archive::Unpacked, details: &mut Value| details["files"] = json!(done.files);
         let done = self.change(Action::FilePut, details, put, files).await?;
@@ -76,11 +73,11 @@ impl WorkspaceAccess<'_> {
         })
     }
 
-    /// Packs a directory of a workspace as a tar archive: without the secrets that its workspace's programs could have.
-    /// A file whose content has one has a mark in its place, and one whose name has one is left out. At most 64 MiB.
+    /// Packs a directory of a workspace as a tar archive, without the secrets that its workspace's programs could have:
+    /// in the content of a file, a mark replaces a secret; a file with a secret in its name is omitted. At most 64 MiB.
     pub async fn get_directory(&self, below: Option<WorkspacePath>) -> Result<DirectoryGot> {
         let bytes_max = self.bytes_max;
-        let details = json!({"path": shown(below.as_ref()), "archive": true});
+        let details = json!({"path": rendered(below.as_ref()), "archive": true});
         let limits = PackLimits {
             walk: Bounds {
                 entries: LIMITS.entries,
@@ -91,7 +88,7 @@ impl WorkspaceAccess<'_> {
         let got = self.with(Use::Read, move |opened| {
             let mut tar = Bounded {
                 bytes: Vec::new(),
-                most: bytes_max,
+                bytes_max,
             };
             let packed = tree::pack(opened.root(), below.as_ref(), &mut tar, limits, |bytes| {
                 opened.redactor.bytes(bytes)
@@ -99,7 +96,7 @@ impl WorkspaceAccess<'_> {
             let packed = packed.map_err(refusal)?;
             let left_out = packed.skipped.iter().take(LEFT_OUT_MAX);
             Ok(DirectoryGot {
-                path: opened.redactor.text(&shown(below.as_ref())).into_owned(),
+                path: opened.redactor.text(&rendered(below.as_ref())).into_owned(),
                 entries: packed.entries,
                 sha256: hex(&Sha256::digest(&tar.bytes)),
                 left_out: left_out
@@ -113,15 +110,15 @@ impl WorkspaceAccess<'_> {
     }
 }
 
-/// Grows to its bound: of many small files the headers are the larger part.
+/// A buffer with a maximum, which also bounds the headers: with many small files, they are the larger part.
 struct Bounded {
     bytes: Vec<u8>,
-    most: u64,
+    bytes_max: u64,
 }
 
 impl std::io::Write for Bounded {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        if (self.bytes.len() + bytes.len()) as u64 > self.most {
+        if (self.bytes.len() + bytes.len()) as u64 > self.bytes_max {
             return Err(std::io::ErrorKind::FileTooLarge.into());
         }
         self.bytes.extend_from_slice(bytes);
@@ -133,17 +130,17 @@ impl std::io::Write for Bounded {
     }
 }
 
-/// Half of the room is for the entries themselves at most, the rest for what they hold.
-fn within(room: u64) -> Limits {
-    let entries = usize::try_from(room / 2 / ENTRY_BYTES).unwrap_or(usize::MAX);
+/// Divides the available bytes: at most half for the entries themselves, the rest for their contents.
+fn within(available: u64) -> Limits {
+    let entries = usize::try_from(available / 2 / ENTRY_BYTES).unwrap_or(usize::MAX);
     let entries = entries.min(LIMITS.entries);
     Limits {
         entries,
-        bytes: LIMITS.bytes.min(room - entries as u64 * ENTRY_BYTES),
+        bytes: LIMITS.bytes.min(available - entries as u64 * ENTRY_BYTES),
     }
 }
 
-fn shown(below: Option<&WorkspacePath>) -> String {
+fn rendered(below: Option<&WorkspacePath>) -> String {
     below.map_or_else(|| ".".to_owned(), ToString::to_string)
 }
 
@@ -154,7 +151,7 @@ fn refusal(error: ArchiveError) -> RequestError {
             if error.kind() == std::io::ErrorKind::FileTooLarge =>
         {
             return RequestError::invalid(
-                "the directory is more than one answer can have.",
+                "the directory is larger than one answer can be.",
                 "Name a directory further down, or single files.",
             );
         }
@@ -179,12 +176,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_archive_fits_into_the_room_that_is_left_with_all_its_entries() {
-        for room in [0, 1, 4096, 8192, 1 << 20, 100 << 20, 1 << 40] {
-            let limits = within(room);
+    fn archive_limits_fit_the_space_left_with_all_entries() {
+        for available in [0, 1, 4096, 8192, 1 << 20, 100 << 20, 1 << 40] {
+            let limits = within(available);
             assert!(
-                limits.bytes + limits.entries as u64 * ENTRY_BYTES <= room,
-                "{room}"
+                limits.bytes + limits.entries as u64 * ENTRY_BYTES <= available,
+                "{available}"
             );
         }
         assert_eq!(within(0).entries, 0);

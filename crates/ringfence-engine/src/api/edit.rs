@@ -1,5 +1,4 @@
-//! A text in a file of a workspace, replaced by another. What reading the file would not show is neither found nor
-//! replaced: asking for it tells nothing of a secret.
+//! Replaces text in workspace files; refuses files that a read would redact, so that an edit cannot probe for secrets.
 
 use super::files::{OpenWorkspace, Use, WorkspaceAccess};
 use crate::{error::Result, record::hex, store::fault, workspace_error, workspaces::FILE_BYTES_MAX};
@@ -8,30 +7,30 @@ use ringfence_types::{RequestError, WorkspacePath};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// The largest file that is edited, as the largest that is read in one answer.
+/// Maximum bytes of an edited file, as of a file read in one answer.
 const EDITED_BYTES_MAX: u64 = 4 << 20;
-/// Places that a refusal names, and how much of each line.
+/// Maximum lines that a refusal shows, and characters of each.
 const PLACES_MAX: usize = 5;
 const LINE_CHARS_MAX: usize = 120;
 
 #[derive(Clone, Debug)]
 pub struct Edit {
-    /// What is there, exactly.
+    /// The exact present text.
     pub old: String,
     pub new: String,
-    /// Wherever it is, rather than in the one place where it is.
+    /// True: every occurrence. False: `old` must occur exactly once.
     pub all: bool,
 }
 
 #[derive(Clone, Debug)]
 pub struct Edited {
     pub replaced: usize,
-    /// SHA-256 of the file as it is now, lower-case hex.
+    /// SHA-256 of the new content, lower-case hex.
     pub sha256: String,
 }
 
 impl WorkspaceAccess<'_> {
-    /// Replaces a text in a file; the file is written whole or not at all.
+    /// Replaces text in a file; the file is written whole or not at all.
     pub async fn edit_file(&self, path: &WorkspacePath, edit: Edit) -> Result<Edited> {
         let details = json!({"path": path, "edit": true});
         let path = path.clone();
@@ -43,22 +42,22 @@ impl WorkspaceAccess<'_> {
 
 impl OpenWorkspace {
     fn edit(&self, path: &WorkspacePath, edit: &Edit) -> Result<Edited> {
-        let _alone = self.one_by_one().map_err(fault)?;
+        let _alone = self.lock_for_writing().map_err(fault)?;
         let got = tree::get(self.root(), path, EDITED_BYTES_MAX).map_err(workspace_error::of_tree)?;
         if *self.redactor.bytes(&got.bytes) != *got.bytes {
             return Err(RequestError::denied(
-                "the file holds what is taken out of it when it is read, a secret or personal data.",
+                "the file holds a secret or personal data, which are redacted when it is read.",
                 "Have a program edit it (execute_code).",
             ));
         }
         let text = String::from_utf8(got.bytes).map_err(|_| {
             RequestError::invalid(
-                "the file is no text in UTF-8.",
+                "the file is not UTF-8 text.",
                 "Have a program edit it (execute_code), or write it anew with put_file.",
             )
         })?;
         let (new, replaced) = replace(&text, edit)?;
-        self.room.check(self.root(), &[(path, new.len() as u64)])?;
+        self.quota.check(self.root(), &[(path, new.len() as u64)])?;
         let put = tree::put(
             self.root(),
             path,
@@ -66,7 +65,7 @@ impl OpenWorkspace {
             Some(got.entry.mode),
             FILE_BYTES_MAX,
         );
-        put.map_err(|error| self.unwritten(error))?;
+        put.map_err(|error| self.write_error(error))?;
         let digest: [u8; 32] = Sha256::digest(new.as_bytes()).into();
         Ok(Edited {
             replaced,
@@ -75,7 +74,7 @@ impl OpenWorkspace {
     }
 }
 
-/// The text as it is then, and how often it was replaced.
+/// Returns the new text, and the number of replacements.
 fn replace(text: &str, edit: &Edit) -> Result<(String, usize)> {
     if edit.old.is_empty() {
         return Err(RequestError::invalid(
@@ -107,7 +106,7 @@ fn replace(text: &str, edit: &Edit) -> Result<(String, usize)> {
         }
     };
     let lines: Vec<&str> = text.lines().collect();
-    let mut shown = String::new();
+    let mut excerpt = String::new();
     for number in places {
         let line: String = lines
             .get(number)
@@ -115,27 +114,27 @@ fn replace(text: &str, edit: &Edit) -> Result<(String, usize)> {
             .flat_map(|line| line.chars())
             .take(LINE_CHARS_MAX)
             .collect();
-        shown += &format!("\n{}: {line}", number + 1);
+        excerpt += &format!("\n{}: {line}", number + 1);
     }
     Err(if count > 0 {
         RequestError::invalid(
-            format!("`old` is there {count} times, first in the lines:{shown}"),
+            format!("`old` is there {count} times, first in the lines:{excerpt}"),
             "Give more of the text around it, so that it is there once, or `all: true`.",
         )
-    } else if shown.is_empty() {
+    } else if excerpt.is_empty() {
         RequestError::not_found(
             "`old` is not in the file, nor is any of its lines.",
             "get_file reads the file; `old` is exact, with its blanks.",
         )
     } else {
         RequestError::not_found(
-            format!("`old` is not in the file; nearest are the lines:{shown}"),
+            format!("`old` is not in the file; nearest are the lines:{excerpt}"),
             "`old` is exact, with its blanks and the end of each line.",
         )
     })
 }
 
-/// Lines of the text that are lines of what was looked for, but for blanks, beginning with its first.
+/// Returns the numbers of lines that contain the first line of `old` that is found at all, without its outer blanks.
 fn nearest(text: &str, old: &str) -> Vec<usize> {
     let wanted = old.lines().map(str::trim).filter(|line| !line.is_empty());
     wanted
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn one_place_is_replaced_and_several_only_where_all_are_meant() {
+    fn single_match_is_replaced_and_several_only_with_all() {
         let text = "a\n  b = 1\na\n";
         assert_eq!(
             replace(text, &edit("b = 1")).unwrap(),

@@ -1,5 +1,4 @@
-//! Executions on their way. A submitted request is a task of the engine's own, so that a caller who hangs up loses
-//! nothing.
+//! Submitted requests, each in a task of the engine, so that a caller that disconnects loses nothing.
 
 use super::Engine;
 use crate::{
@@ -14,22 +13,21 @@ use ringfence_types::ExecutionResult;
 use std::{sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// A submitted request. The engine owns the task: dropping this loses nothing and stops nothing.
+/// A submitted request. Its task belongs to the engine: dropping this loses nothing and stops nothing.
 pub struct Execution {
     id: String,
     task: EngineTask<(ExecutionResult, Option<HeldChanges>)>,
 }
 
-/// A task of the engine's own, from outside.
+/// A handle to a task of the engine.
 pub struct EngineTask<T> {
-    /// Live output, or notices of what goes on. The task waits for a reader that is slow.
+    /// Live output, or notices of progress. The task waits for a slow reader.
     pub output: Option<mpsc::Receiver<OutputChunk>>,
     pub(super) answer: oneshot::Receiver<Result<T>>,
     pub(super) canceller: Canceller,
 }
 
 impl<T> EngineTask<T> {
-    /// The next piece of output; `None` when there is no more.
     pub async fn next_output(&mut self) -> Option<OutputChunk> {
         match &mut self.output {
             Some(output) => output.recv().await,
@@ -41,14 +39,12 @@ impl<T> EngineTask<T> {
         self.canceller.clone()
     }
 
-    /// The end of it. Output that was not taken is dropped.
     pub async fn finish(mut self) -> Result<T> {
         self.output = None;
         self.answer.await.unwrap_or_else(|_| Err(task_died()))
     }
 }
 
-/// Stops one execution; may be cloned and kept.
 #[derive(Clone)]
 pub struct Canceller {
     cancel: watch::Sender<bool>,
@@ -56,10 +52,10 @@ pub struct Canceller {
 
 type Answered = Result<(ExecutionResult, Option<HeldChanges>)>;
 
-/// Pieces of live output that wait for their reader; then the program waits.
+/// Maximum pieces of live output that wait for their reader; beyond that, the program waits.
 const OUTPUT_CHUNKS_WAITING: usize = 16;
 
-/// Until what has ended is taken down and the next is made ready, so that the answer is out before.
+/// Delay of cleaning up and of making the next sandbox ready, so that the answer is sent first.
 const AFTER_ANSWER: Duration = Duration::from_millis(1);
 
 impl Engine {
@@ -84,7 +80,7 @@ impl Engine {
             services
                 .executions
                 .end(&task_id, executed.as_ref().map(|done| &done.result));
-            services.one_ended.notify_waiters();
+            services.execution_ended.notify_waiters();
             conclude(&services, &task_id, executed, answer).await;
         });
         Execution {
@@ -98,13 +94,13 @@ impl Engine {
     }
 }
 
-/// Calls of one session take their turns in the order in which they were submitted.
+/// Returns the source of the sandbox. Calls of one session take turns in the order of their submission.
 fn source(services: &Services, submission: &mut Submission) -> Result<Source> {
     let request = &submission.request;
     match &request.session {
         Some(session) => {
             let session = services.sessions.find(&request.namespace, session)?;
-            session.line_up().map(Source::InSession)
+            session.join_queue().map(Source::InSession)
         }
         None => Ok(Source::Fresh {
             artifacts_to: submission.artifacts_to.take(),
@@ -113,7 +109,6 @@ fn source(services: &Services, submission: &mut Submission) -> Result<Source> {
     }
 }
 
-/// Gives the answer; what is left to do comes after it.
 async fn conclude(
     services: &Arc<Services>,
     id: &str,
@@ -135,9 +130,8 @@ async fn conclude(
         }
         Err(error) => tracing::info!(id = %id, code = %error.code, "refused"),
     }
-    // The client may be gone; the run is complete all the same.
+    // The client may be gone; the run is complete in any case.
     drop(answer.send(result.map_err(|error| error.for_execution(id))));
-    // The answer has the processors first.
     tokio::time::sleep(AFTER_ANSWER).await;
     drop(hold);
     warm::fill(&services.sandboxes);
@@ -154,23 +148,22 @@ impl Execution {
         self.task.canceller()
     }
 
-    /// The next piece of live output; `None` when the program has ended.
+    /// Waits for the next piece of live output; `None` when the program has ended.
     pub async fn next_output(&mut self) -> Option<OutputChunk> {
         self.task.next_output().await
     }
 
-    /// The result. Live output that was not taken is dropped.
+    /// Waits for the result. Live output that was not read is dropped.
     pub async fn finish(self) -> Result<ExecutionResult> {
         self.finish_with_changes().await.map(|(result, _)| result)
     }
 
-    /// The result, with the changes to an overlay that the submission asked to hold.
+    /// Waits for the result, with the changes to an overlay if the submission holds them.
     pub async fn finish_with_changes(self) -> Result<(ExecutionResult, Option<HeldChanges>)> {
         let done = self.task.finish().await;
         done.map_err(|error| error.for_execution(&self.id))
     }
 
-    /// What runs, without its name.
     pub fn into_task(self) -> EngineTask<(ExecutionResult, Option<HeldChanges>)> {
         self.task
     }
@@ -181,7 +174,7 @@ impl Canceller {
         Self { cancel }
     }
 
-    /// Stops the execution; the tree is dead within a second.
+    /// Stops the execution; its process tree ends within a second.
     pub fn cancel(&self) {
         self.cancel.send_replace(true);
     }

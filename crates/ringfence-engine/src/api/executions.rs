@@ -5,7 +5,7 @@ use crate::{
     caller::Caller,
     error::Result,
     executions::{
-        Cancelled, Entry, ExecutionLine, ExecutionState, ExecutionTimes, Following, Progress, not_there,
+        Cancelled, Entry, ExecutionLine, ExecutionState, ExecutionTimes, Following, Progress, not_found,
     },
     services::Services,
     store,
@@ -14,17 +14,16 @@ use ringfence_types::{Namespace, SessionId};
 use std::{cmp::Reverse, collections::HashMap, time::Duration};
 
 impl NamespaceAccess<'_> {
-    /// One of its executions, after it has ended or `wait` is over. A refusal comes as it was.
+    /// Returns an execution after its end or after `wait`. A refused execution returns its error.
     pub async fn execution(self, id: &str, wait: Duration) -> Result<ExecutionState> {
         self.called("get_execution").await?;
         let executions = &self.services.executions;
         let mut ended = executions.state().find(self.namespace, id)?.has_ended.subscribe();
-        // After that the answer is what there is so far.
         drop(tokio::time::timeout(wait, ended.wait_for(|ended| *ended)).await);
         self.execution_now(id).await
     }
 
-    /// The same at once and not on record, for the call that began it.
+    /// Returns an execution at once, without a record, for the call that started it.
     pub async fn execution_now(self, id: &str) -> Result<ExecutionState> {
         let redactor = self.redactor().await?;
         let state = self.services.executions.state();
@@ -40,14 +39,14 @@ impl NamespaceAccess<'_> {
         Ok(ExecutionState::Ended(Box::new(result)))
     }
 
-    /// Its executions, or those of one of its sessions: those that run, and then the latest first.
+    /// Lists the executions of the namespace or of one of its sessions: running ones first, then the latest.
     pub async fn executions(self, session: Option<&SessionId>, limit: usize) -> Result<Vec<ExecutionLine>> {
         self.called("list_executions").await?;
-        let is_meant = |entry: &Entry| {
+        let matches = |entry: &Entry| {
             entry.namespace == *self.namespace
                 && session.is_none_or(|session| entry.session.as_ref() == Some(session))
         };
-        lines(self.services, [self.namespace.clone()], limit, is_meant).await
+        lines(self.services, [self.namespace.clone()], limit, matches).await
     }
 
     pub async fn cancel_execution(self, id: &str) -> Result<Cancelled> {
@@ -66,7 +65,7 @@ impl NamespaceAccess<'_> {
 }
 
 impl Engine {
-    /// The times of an execution of this namespace; not on record.
+    /// Returns the times of an execution of this namespace, without a record.
     pub fn execution_times(&self, namespace: &Namespace, id: &str) -> Result<ExecutionTimes> {
         self.services.executions.times(namespace, id)
     }
@@ -78,16 +77,15 @@ impl Engine {
         lines(&self.services, namespaces, limit, |_| true).await
     }
 
-    /// Whose execution it is. For the operator alone.
+    /// Returns the namespace of an execution. For the operator alone.
     pub fn owner_of(&self, id: &str) -> Result<Namespace> {
         self.follow_execution(id).map(|(owner, _)| owner)
     }
 
-    /// Whose execution it is, and its output as it comes. For the operator alone, and not on record:
-    /// [`NamespaceAccess::execution`] is.
+    /// Like [`Engine::owner_of`], with the output as it comes. Without a record, unlike [`NamespaceAccess::execution`].
     pub fn follow_execution(&self, id: &str) -> Result<(Namespace, Following)> {
         let state = self.services.executions.state();
-        let entry = state.get(id).ok_or_else(not_there)?;
+        let entry = state.get(id).ok_or_else(not_found)?;
         let following = Following {
             so_far: entry.so_far.clone(),
             given: [0; 2],
@@ -97,12 +95,12 @@ impl Engine {
     }
 }
 
-/// Without the secrets of their namespaces.
+/// Lists matching executions, without the secrets of their namespaces.
 async fn lines(
     services: &Services,
     namespaces: impl IntoIterator<Item = Namespace>,
     limit: usize,
-    is_meant: impl Fn(&Entry) -> bool,
+    matches: impl Fn(&Entry) -> bool,
 ) -> Result<Vec<ExecutionLine>> {
     let mut redactors = HashMap::new();
     for namespace in namespaces {
@@ -110,13 +108,13 @@ async fn lines(
         redactors.insert(namespace, redactor);
     }
     let state = services.executions.state();
-    let mut meant: Vec<_> = state
+    let mut matching: Vec<_> = state
         .entries
         .iter()
-        .filter(|(_, entry)| !entry.is_ours && is_meant(entry))
+        .filter(|(_, entry)| !entry.is_ours && matches(entry))
         .collect();
-    // Ids are in the order of time, as the engine makes them.
-    meant.sort_unstable_by_key(|(id, entry)| (entry.kept.is_some(), Reverse(id.as_str())));
+    // Ids are UUIDv7, and so in the order of time.
+    matching.sort_unstable_by_key(|(id, entry)| (entry.kept.is_some(), Reverse(id.as_str())));
     let line = |(id, entry): (&String, &Entry)| Some(entry.line(id, redactors.get(&entry.namespace)?));
-    Ok(meant.into_iter().filter_map(line).take(limit).collect())
+    Ok(matching.into_iter().filter_map(line).take(limit).collect())
 }

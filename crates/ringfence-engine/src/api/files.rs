@@ -1,10 +1,10 @@
-//! Files of a workspace, seen from outside: a namespace's own, or a session's. Every operation is on record, has the
+//! Files of a workspace, accessed from outside: a namespace's own, or a session's. Every operation is recorded, has the
 //! workspace to itself or shares it as a run would, and follows no link.
 
 use super::NamespaceAccess;
 use crate::{
     changes::kind_of,
-    disk_quota::{DiskUse, Room},
+    disk_quota::{DiskQuota, DiskUse},
     error::Result,
     events::now_ms,
     record::hex,
@@ -12,7 +12,7 @@ use crate::{
     session,
     store::{blocking, fault},
     workspace_error,
-    workspaces::{FILE_BYTES_MAX, Wanted, WorkspaceLease, WorkspaceRef, WorkspaceTurn, Writing, unwritten},
+    workspaces::{FILE_BYTES_MAX, Wanted, WorkspaceLease, WorkspaceRef, WriteGuard, write_error},
 };
 use ringfence_jail::harvest;
 use ringfence_redact::Redactor;
@@ -39,7 +39,7 @@ const LIST_BOUNDS: ListBounds = ListBounds {
     },
     hashed_bytes: 256 << 20,
 };
-/// What is opened again before it is looked at.
+/// Limits of making closed directories accessible again before an operation.
 const REOPENED: harvest::Bounds = harvest::Bounds {
     entries: 1 << 20,
     depth: 256,
@@ -48,7 +48,7 @@ const REOPENED: harvest::Bounds = harvest::Bounds {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct FileFacts {
-    /// Below the workspace; what is no UTF-8 in it is U+FFFD.
+    /// Relative to the workspace; bytes that are not UTF-8 become U+FFFD.
     pub path: String,
     /// `file`, `directory`, `link` or `other`.
     pub kind: &'static str,
@@ -60,30 +60,27 @@ pub struct FileFacts {
     pub sha256: Option<String>,
 }
 
-/// A workspace that is open for one operation.
 pub(super) struct OpenWorkspace {
     pub(crate) root: OwnedFd,
-    /// What leaves passes it first.
+    /// Applied to all that leaves the workspace.
     pub(crate) redactor: Redactor,
     pub(crate) source: Source,
-    /// How much it may have.
-    pub(crate) room: Room,
+    pub(crate) quota: DiskQuota,
     held: Held,
 }
 
-/// What keeps others out of it meanwhile.
 struct Held {
-    wish: Use,
+    access: Use,
     turn: Option<session::Turn>,
     lease: WorkspaceLease,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.wish != Use::Read
+        if self.access != Use::Read
             && let Some(turn) = &self.turn
         {
-            turn.session.look_again();
+            turn.session.reset_baseline();
         }
     }
 }
@@ -93,20 +90,19 @@ impl OpenWorkspace {
         self.root.as_fd()
     }
 
-    /// Keeps other writers out where the workspace is shared; none: a private workspace is its session's.
-    pub(crate) fn one_by_one(&self) -> io::Result<Option<Writing<'_>>> {
-        self.held.lease.turn().map(WorkspaceTurn::one_by_one).transpose()
+    pub(crate) fn lock_for_writing(&self) -> io::Result<Option<WriteGuard<'_>>> {
+        self.held.lease.lock_for_writing()
     }
 
     fn put(&self, path: &WorkspacePath, bytes: &[u8]) -> Result<()> {
-        let _alone = self.one_by_one().map_err(fault)?;
-        self.room.check(self.root(), &[(path, bytes.len() as u64)])?;
+        let _alone = self.lock_for_writing().map_err(fault)?;
+        self.quota.check(self.root(), &[(path, bytes.len() as u64)])?;
         let put = tree::put(self.root(), path, bytes, None, FILE_BYTES_MAX);
-        put.map_err(|error| self.unwritten(error))
+        put.map_err(|error| self.write_error(error))
     }
 
-    pub(crate) fn unwritten(&self, error: TreeError) -> RequestError {
-        unwritten(error, &self.held.lease)
+    pub(crate) fn write_error(&self, error: TreeError) -> RequestError {
+        write_error(error, &self.held.lease)
     }
 }
 
@@ -117,30 +113,30 @@ pub(super) enum Use {
     Replace,
 }
 
-/// Opens a workspace, once those who are in its way have left it.
+/// Opens a workspace, after conflicting users have left it.
 pub(super) async fn open(
     services: &Arc<Services>,
     namespace: &Namespace,
-    whose: &WorkspaceRef,
-    wish: Use,
+    target: &WorkspaceRef,
+    access: Use,
 ) -> Result<OpenWorkspace> {
-    let wanted = match wish {
+    let wanted = match access {
         Use::Replace => Wanted::Alone,
         Use::Read | Use::Write => Wanted::Shared,
     };
-    let turn = match whose {
+    let turn = match target {
         WorkspaceRef::Namespace => None,
         WorkspaceRef::Session(id) => Some(services.sessions.find(namespace, id)?.turn_soon().await?),
     };
     let session = turn.as_ref().map(|turn| &turn.session);
     let workspace = session.map_or(&WorkspaceSource::Namespace, |session| &session.workspace);
-    // Another session of the namespace may have left its secrets there, and this one may have those of yesterday.
+    // Another session of the namespace may have left its secrets there, and this session may have older values.
     let own = session.map_or(&[][..], |session| &session.lease.secrets);
     let redactor = services.secrets.redactor_of_all(namespace, own).await?;
     if let WorkspaceSource::Host { mode, .. } = workspace {
-        check_shared(*mode, wish)?;
+        check_shared(*mode, access)?;
     }
-    if *workspace == WorkspaceSource::Namespace && wish != Use::Read {
+    if *workspace == WorkspaceSource::Namespace && access != Use::Read {
         services.disk.check(namespace).await?;
     }
     let lease = services
@@ -149,7 +145,7 @@ pub(super) async fn open(
         .await?;
     let mut root = lease.open(session.map(|session| &session.dirs))?;
     if !matches!(workspace, WorkspaceSource::Host { .. }) {
-        // One that is ours, with every directory in it open to us again.
+        // A workspace of the server: closed directories in it are made accessible again.
         let reopen = move || {
             let acting = AsOwner::of(root.as_fd()).map_err(workspace_error::of_tree)?;
             harvest::open_closed_directories(root.as_fd(), REOPENED);
@@ -158,33 +154,33 @@ pub(super) async fn open(
         };
         root = blocking(reopen).await??;
     }
-    let source = match (workspace, whose) {
+    let source = match (workspace, target) {
         (WorkspaceSource::Namespace, _) | (_, WorkspaceRef::Namespace) => Source::Namespace,
         (_, WorkspaceRef::Session(id)) => Source::Session(id.to_string()),
     };
-    let room = match session {
-        Some(session) => session.room(),
+    let quota = match session {
+        Some(session) => session.quota(),
         None => {
-            // What the namespace's programs have that ask for nothing.
+            // The limits of the namespace's programs by default.
             let (limits, _) = services.policy.limits_of(namespace);
-            Room::of(workspace, &limits, DiskUse::default())
+            DiskQuota::of(workspace, &limits, DiskUse::default())
         }
     };
     Ok(OpenWorkspace {
         root,
         redactor,
         source,
-        room,
-        held: Held { wish, turn, lease },
+        quota,
+        held: Held { access, turn, lease },
     })
 }
 
-fn check_shared(mode: WorkspaceMode, wish: Use) -> Result<()> {
+fn check_shared(mode: WorkspaceMode, access: Use) -> Result<()> {
     let refuse = |what: &str, hint: &str| Err(RequestError::denied(what, hint));
-    match (mode, wish) {
+    match (mode, access) {
         (WorkspaceMode::Rw, Use::Read | Use::Write) | (WorkspaceMode::Ro, Use::Read) => Ok(()),
         (WorkspaceMode::Rw, Use::Replace) => refuse(
-            "the session works in a directory that it shares with others, which no snapshot replaces.",
+            "the session works in a directory that it shares with others; a snapshot cannot replace it.",
             "End the session, and restore the workspace of the namespace.",
         ),
         (WorkspaceMode::Ro, _) => refuse(
@@ -198,35 +194,34 @@ fn check_shared(mode: WorkspaceMode, wish: Use) -> Result<()> {
     }
 }
 
-/// One workspace. No link in it is followed, and what leaves has no secret in it that its programs could have.
+/// Access to one workspace. No link in it is followed, and secrets that its programs could have are redacted.
 #[derive(Clone, Debug)]
 pub struct WorkspaceAccess<'a> {
     pub(super) of: NamespaceAccess<'a>,
-    pub(super) whose: WorkspaceRef,
-    /// The most that one answer has.
+    pub(super) workspace: WorkspaceRef,
     pub(super) bytes_max: u64,
 }
 
 impl<'a> NamespaceAccess<'a> {
-    /// The workspace of this namespace, or of one of its sessions.
+    /// Returns access to the workspace of this namespace, or of one of its sessions.
     pub fn workspace(self, session: Option<SessionId>) -> WorkspaceAccess<'a> {
         WorkspaceAccess {
             of: self,
-            whose: session.map_or(WorkspaceRef::Namespace, WorkspaceRef::Session),
+            workspace: session.map_or(WorkspaceRef::Namespace, WorkspaceRef::Session),
             bytes_max: FILE_BYTES_MAX,
         }
     }
 }
 
 impl WorkspaceAccess<'_> {
-    /// The same with answers of so many bytes at most.
+    /// Limits answers to this many bytes.
     #[must_use]
-    pub fn giving(self, bytes_max: u64) -> Self {
+    pub fn with_bytes_max(self, bytes_max: u64) -> Self {
         let bytes_max = bytes_max.min(FILE_BYTES_MAX);
         Self { bytes_max, ..self }
     }
 
-    /// Writes a file, whole or not at all; the directories above it are made. At most 64 MiB.
+    /// Writes a file, whole or not at all, and creates missing parent directories. At most 64 MiB.
     pub async fn put_file(&self, path: &WorkspacePath, bytes: Vec<u8>) -> Result<FileFacts> {
         let digest: [u8; 32] = Sha256::digest(&bytes).into();
         let details = json!({"path": path, "bytes": bytes.len(), "sha256": hex(&digest)});
@@ -245,12 +240,12 @@ impl WorkspaceAccess<'_> {
         self.change(Action::FilePut, details, put, |_, _| ()).await
     }
 
-    /// Reads a file: without the secrets that its workspace's programs could have. At most 64 MiB.
+    /// Reads a file, without the secrets that its workspace's programs could have. At most 64 MiB.
     pub async fn get_file(&self, path: &WorkspacePath) -> Result<(FileFacts, Vec<u8>)> {
         let details = json!({"path": path});
-        let (path, most) = (path.clone(), self.bytes_max);
+        let (path, bytes_max) = (path.clone(), self.bytes_max);
         let read = self.with(Use::Read, move |opened| {
-            let got = tree::get(opened.root(), &path, most).map_err(unread)?;
+            let got = tree::get(opened.root(), &path, bytes_max).map_err(read_error)?;
             let bytes = opened.redactor.bytes(&got.bytes).into_owned();
             let digest = Sha256::digest(&bytes).into();
             let mut facts = facts(&got.entry, Some(digest), opened);
@@ -260,7 +255,7 @@ impl WorkspaceAccess<'_> {
         self.read(details, read).await
     }
 
-    /// What is below a directory of the workspace, or in all of it.
+    /// Lists the entries below a directory of the workspace, or all.
     pub async fn list_files(&self, below: Option<&WorkspacePath>) -> Result<Vec<FileFacts>> {
         self.of.called("list_files").await?;
         let below = below.cloned();
@@ -275,18 +270,18 @@ impl WorkspaceAccess<'_> {
         listed.await
     }
 
-    /// On a thread of its own, because a disk may take its time. Names in a refusal are a program's words.
+    /// Runs an operation on its own thread, because a disk may be slow. Errors are redacted: a program chooses names.
     pub(super) async fn with<T: Send + 'static>(
         &self,
-        wish: Use,
+        access: Use,
         act: impl FnOnce(&OpenWorkspace) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let opened = open(self.of.services, self.of.namespace, &self.whose, wish).await?;
+        let opened = open(self.of.services, self.of.namespace, &self.workspace, access).await?;
         let act = move || act(&opened).map_err(|error| clean(error, &opened.redactor));
         blocking(act).await?
     }
 
-    /// Changes something: it is on record before it is done, and after, with its outcome.
+    /// Makes a change, recorded before it is made, and after it, with its outcome.
     pub(super) async fn change<T>(
         &self,
         action: Action,
@@ -298,14 +293,13 @@ impl WorkspaceAccess<'_> {
         self.of.services.record.around(note, act, done).await
     }
 
-    /// Reads something: it is on record before it is answered.
     pub(super) async fn read<T>(&self, details: Value, act: impl Future<Output = Result<T>>) -> Result<T> {
         let read = act.await;
         self.of.read(Action::FileRead, self.details(details), read).await
     }
 
     fn details(&self, mut details: Value) -> Value {
-        details["of"] = json!(match &self.whose {
+        details["of"] = json!(match &self.workspace {
             WorkspaceRef::Namespace => "namespace",
             WorkspaceRef::Session(id) => id.as_str(),
         });
@@ -327,19 +321,18 @@ fn facts(entry: &tree::TreeEntry, sha256: Option<[u8; 32]>, opened: &OpenWorkspa
     }
 }
 
-/// Names in a refusal are a program's words.
+/// Redacts a refusal, which may contain names that a program chose.
 pub(super) fn clean(mut refusal: RequestError, redactor: &Redactor) -> RequestError {
     refusal.message = redactor.text(&refusal.message).into_owned();
     refusal
 }
 
-/// What is too large to be given in one answer, or is no file.
-fn unread(error: TreeError) -> RequestError {
+fn read_error(error: TreeError) -> RequestError {
     let hint = match &error {
         TreeError::TooLarge { .. } => {
             "One answer has no more. Let a program make it an artifact (a file in $RINGFENCE_OUTPUT_DIR), or read it in parts."
         }
-        TreeError::Refused { what, .. } if *what == tree::NO_FILE => {
+        TreeError::Refused { what, .. } if *what == tree::NOT_REGULAR => {
             "Only plain files are read; of a directory `archive: true` gives all."
         }
         _ => return workspace_error::of_tree(error),

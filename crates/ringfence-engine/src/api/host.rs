@@ -1,4 +1,4 @@
-//! Commands and files of the host: asked for, judged, recorded, run behind their walls, redacted.
+//! Commands of the host: requested, judged, recorded, run behind their walls, and redacted.
 
 use super::{Engine, NamespaceAccess};
 use crate::{
@@ -24,53 +24,50 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// A command that waits for an answer is judged with this much time, whatever its caller will wait.
-const STANDARD: Duration = Duration::from_secs(60);
-/// The most that a caller waits for a command.
+/// The timeout for judging a command that needs approval, in place of its caller's.
+const APPROVAL_TIMEOUT: Duration = Duration::from_secs(60);
 const TIMEOUT_MAX: Duration = Duration::from_secs(300);
-/// Characters of a text that is not a command, on record.
-const SHOWN_CHARS_MAX: usize = 200;
+/// Maximum recorded characters of a text that is not a command.
+const RECORDED_CHARS_MAX: usize = 200;
 
 #[derive(Clone, Debug)]
 pub struct HostCommand {
     pub namespace: Namespace,
-    /// A program and its words.
+    /// A program and its arguments.
     pub command: String,
-    /// Where it works; none: nowhere.
+    /// None: it has no working directory.
     pub directory: Option<PathBuf>,
     pub timeout: Duration,
 }
 
-/// What the rules say of a command, and what it could do.
+/// The verdict of the rules on a command, and its possible effects.
 #[derive(Clone, Debug, Default)]
 pub struct HostVerdict {
-    /// Its words, each escaped.
+    /// The words of the command, each escaped.
     pub words: String,
     pub allowed: bool,
     pub rule: Option<String>,
     pub why: String,
     pub may_be_approved: bool,
     pub program: Option<PathBuf>,
-    /// The words that the program gets.
     pub arguments: Vec<String>,
-    /// What it can do, a line each.
+    /// Its possible effects, one per line.
     pub effect: Vec<String>,
 }
 
-/// What came of a command. Output is redacted.
+/// The result of a command. Output is redacted.
 #[derive(Clone, Debug)]
 pub struct HostRun {
-    /// By this rule; none: by approval.
+    /// The rule that allowed it; none: it was approved.
     pub rule: Option<String>,
     pub approved_by: Option<String>,
     pub program: PathBuf,
     pub ending: Ending,
-    /// What it printed, as far as it was kept.
+    /// Standard output, as far as it was kept.
     pub stdout: Vec<u8>,
     pub stderr: Vec<u8>,
-    /// All that it printed, redacted.
+    /// Bytes of all standard output, redacted.
     pub stdout_bytes: u64,
-    /// All that it complained about, redacted.
     pub stderr_bytes: u64,
     pub duration: Duration,
 }
@@ -81,7 +78,7 @@ pub struct HostAccessList {
     pub rules: Vec<(String, String, String)>,
     /// Path and kinds of access of each directory.
     pub directories: Vec<(PathBuf, Vec<&'static str>)>,
-    /// What was approved for this caller: words, scope, milliseconds left.
+    /// Commands approved for this caller: words, scope, milliseconds left.
     pub approved: Vec<(String, Scope, u64)>,
     pub missing: Vec<&'static str>,
 }
@@ -91,16 +88,16 @@ struct Judged {
     command: Command,
     rule: Option<String>,
     why: String,
-    /// Why no rule lets it run by itself; a person may.
+    /// The reason why it needs approval by a person; none: a rule allows it.
     asks: Option<String>,
     may_last: bool,
 }
 
-/// One mark at its end, also where it ends with a suggestion.
+/// Returns the text with one mark at its end: a question mark that it has, or a full stop.
 fn sentence(why: &str) -> String {
     match why.trim_end_matches('.') {
-        asked if asked.ends_with('?') => asked.to_owned(),
-        said => format!("{said}."),
+        question if question.ends_with('?') => question.to_owned(),
+        statement => format!("{statement}."),
     }
 }
 
@@ -115,11 +112,11 @@ fn refused(refused: &Refused) -> RequestError {
 }
 
 impl Engine {
-    /// What the rules say of a command. Nothing is run.
-    pub async fn host_check(&self, caller: &Caller, asked: HostCommand) -> Result<HostVerdict> {
-        self.note_call(caller, &asked.namespace, "host_check").await?;
-        let words = Words::read(&asked.command)?;
-        let judged = match self.judge(&asked).await {
+    /// Returns the verdict of the rules on a command. Nothing is run.
+    pub async fn host_check(&self, caller: &Caller, request: HostCommand) -> Result<HostVerdict> {
+        self.note_call(caller, &request.namespace, "host_check").await?;
+        let words = Words::read(&request.command)?;
+        let judged = match self.judge(&request).await {
             Ok(judged) => judged,
             Err(error) if error.code == ErrorCode::PolicyDenied || error.code == ErrorCode::NotFound => {
                 self.services.host.rules()?;
@@ -143,24 +140,24 @@ impl Engine {
         })
     }
 
-    /// Judges a command and opens what it needs: by a rule, or as it would run if a person approved it.
-    async fn judge(&self, asked: &HostCommand) -> Result<Judged> {
+    /// Judges a command and opens what it needs, as allowed by a rule or as it would run if a person approved it.
+    async fn judge(&self, request: &HostCommand) -> Result<Judged> {
         let host = &self.services.host;
         let rules = host.rules()?.clone();
         let support = host.support().await?.clone();
-        let words = Words::read(&asked.command)?;
+        let words = Words::read(&request.command)?;
         let services = self.services.clone();
-        let asked = asked.clone();
+        let request = request.clone();
         blocking(move || {
             let prepare = |allowed: &Allowed, timeout: Duration| {
-                let place = CallContext {
-                    namespace: &asked.namespace,
-                    directory: asked.directory.as_deref(),
+                let context = CallContext {
+                    namespace: &request.namespace,
+                    directory: request.directory.as_deref(),
                     timeout,
                     support: &support,
                     cgroups: &services.host.cgroups,
                 };
-                ringfence_host::prepare(&rules, allowed, &place)
+                ringfence_host::prepare(&rules, allowed, &context)
             };
             let lacking = |command: &Command| {
                 let names: Vec<&str> = command.missing.iter().map(|wall| wall.as_str()).collect();
@@ -169,14 +166,14 @@ impl Engine {
             let may_last = rules.may_last(&words);
             let (allowed, asks) = match rules.judge(&words) {
                 Ok(allowed) => (allowed, None),
-                Err(no) if no.why == Why::Never => return Err(refused(&no)),
-                Err(no) => (rules.approved(&words).map_err(|no| refused(&no))?, Some(no.what)),
+                Err(e) if e.why == Why::Never => return Err(refused(&e)),
+                Err(e) => (rules.approved(&words).map_err(|e| refused(&e))?, Some(e.what)),
             };
-            let timeout = if asks.is_some() { STANDARD } else { asked.timeout };
+            let timeout = asks.as_ref().map_or(request.timeout, |_| APPROVAL_TIMEOUT);
             let mut command = prepare(&allowed, timeout)?;
             let asks = match (asks, command.missing.is_empty()) {
                 (None, false) => {
-                    command = prepare(&allowed, STANDARD)?;
+                    command = prepare(&allowed, APPROVAL_TIMEOUT)?;
                     Some(lacking(&command))
                 }
                 (asks, _) => asks,
@@ -196,30 +193,30 @@ impl Engine {
         .await?
     }
 
-    /// Runs a command that a rule lets through, or that a person has approved for this caller.
-    pub async fn host_exec(&self, caller: &Caller, asked: HostCommand) -> Result<HostRun> {
-        if asked.timeout.is_zero() || asked.timeout > TIMEOUT_MAX {
+    /// Runs a command that a rule allows, or that a person has approved for this caller.
+    pub async fn host_exec(&self, caller: &Caller, request: HostCommand) -> Result<HostRun> {
+        if request.timeout.is_zero() || request.timeout > TIMEOUT_MAX {
             return Err(RequestError::invalid(
                 format!("`timeout` is 1 to {} seconds.", TIMEOUT_MAX.as_secs()),
                 "Leave it out, or name fewer.",
             ));
         }
         let services = self.services.clone();
-        let shown = Words::read(&asked.command).map(|words| services.host.redactor.text(&words.to_string()));
-        let shown = shown.unwrap_or_else(|_| {
-            let beginning: String = asked.command.chars().take(SHOWN_CHARS_MAX).collect();
+        let text = Words::read(&request.command).map(|words| services.host.redactor.text(&words.to_string()));
+        let text = text.unwrap_or_else(|_| {
+            let beginning: String = request.command.chars().take(RECORDED_CHARS_MAX).collect();
             services.host.redactor.text(&ringfence_host::escaped(&beginning))
         });
-        let event = services.command_event(&asked.namespace, &shown);
+        let event = services.command_event(&request.namespace, &text);
         event(EventKind::HostRequested, None);
         let permit = services.host.permit()?;
-        let decided = self.decide(caller, &asked).await;
+        let decided = self.decide(caller, &request).await;
         let (judged, approved_by) = match decided {
             Ok(decided) => decided,
             Err(error) => {
                 event(EventKind::HostDenied, Some(error.code.as_str().to_owned()));
-                let details = json!({"command": shown, "code": error.code.as_str()});
-                let note = Note::of(caller, &asked.namespace, Action::HostExecuted, details);
+                let details = json!({"command": text, "code": error.code.as_str()});
+                let note = Note::of(caller, &request.namespace, Action::HostExecuted, details);
                 services.record.note_refusal(note.ended(Recorded::Denied)).await?;
                 return Err(error);
             }
@@ -229,35 +226,35 @@ impl Engine {
             EventKind::HostApproved,
             by.map(|rule| format!("the rule {rule}")).or(approved_by.clone()),
         );
-        // From here on it is the engine's: an approval that was used up is for a command that runs.
-        let (tell, told) = oneshot::channel();
+        // From here on it belongs to the engine: an approval that was used up is for a command that runs.
+        let (sender, receiver) = oneshot::channel();
         let launch = Launch {
             caller: caller.clone(),
-            asked,
+            request,
             judged,
             approved_by,
-            tell,
+            canceller: sender,
         };
         let task = tokio::spawn(async move {
             let done = run(&services, launch).await;
             drop(permit);
             done
         });
-        let _ends = EndOnDrop(told);
+        let _ends = EndOnDrop(receiver);
         task.await.map_err(|_| task_died())?
     }
 
-    /// Whether it may run now, and by whom.
-    async fn decide(&self, caller: &Caller, asked: &HostCommand) -> Result<(Judged, Option<String>)> {
-        let mut judged = self.judge(asked).await?;
+    /// Returns the command if it may run now, and the person who approved it unless a rule allows it.
+    async fn decide(&self, caller: &Caller, request: &HostCommand) -> Result<(Judged, Option<String>)> {
+        let mut judged = self.judge(request).await?;
         let Some(why) = judged.asks.clone() else {
             return Ok((judged, None));
         };
         let subject = subject(&self.services, &judged, caller, &why);
         let store = &self.services.approvals.store;
-        match store.take_command(&asked.namespace, &subject) {
+        match store.take_command(&request.namespace, &subject) {
             Some(decision) => {
-                judged.command.shorten(asked.timeout);
+                judged.command.shorten(request.timeout);
                 Ok((judged, Some(decision.decided_by)))
             }
             None => Err(RequestError::denied(
@@ -267,14 +264,14 @@ impl Engine {
         }
     }
 
-    /// Asks a person whether a command may run that no rule lets through.
+    /// Asks a person to allow a command that no rule allows.
     pub async fn request_host_access(
         &self,
         caller: &Caller,
-        asked: HostCommand,
+        request: HostCommand,
         reason: String,
     ) -> Result<Waiting> {
-        let judged = self.judge(&asked).await?;
+        let judged = self.judge(&request).await?;
         let Some(why) = judged.asks.clone() else {
             let rule = judged.rule.unwrap_or_default();
             return Err(RequestError::invalid(
@@ -284,7 +281,7 @@ impl Engine {
         };
         let ask = Ask {
             subject: Subject::Command(Box::new(subject(&self.services, &judged, caller, &why))),
-            namespace: asked.namespace,
+            namespace: request.namespace,
             session: None,
             execution: None,
             caller: caller.clone(),
@@ -294,7 +291,7 @@ impl Engine {
         self.services.approvals.ask(ask).await
     }
 
-    /// Which walls commands of the host lack here; none: host access is off, or nothing lacks.
+    /// Lists the walls that commands of the host lack here; empty if host access is off or nothing is missing.
     pub async fn host_walls_missing(&self) -> Result<Vec<String>> {
         let host = &self.services.host;
         if host.rules().is_err() {
@@ -348,7 +345,7 @@ impl NamespaceAccess<'_> {
     }
 }
 
-/// A command as a person approves it: also what the files hold that it names.
+/// Returns a command as a person approves it, with the digests of the files that it names.
 fn subject(services: &Services, judged: &Judged, caller: &Caller, why: &str) -> CommandSubject {
     let program = &judged.command.program;
     let words = judged.words.to_string();
@@ -370,29 +367,28 @@ fn subject(services: &Services, judged: &Judged, caller: &Caller, why: &str) -> 
 
 struct Launch {
     caller: Caller,
-    asked: HostCommand,
+    request: HostCommand,
     judged: Judged,
     approved_by: Option<String>,
-    /// Told by what it is ended.
-    tell: oneshot::Sender<Canceller>,
+    canceller: oneshot::Sender<Canceller>,
 }
 
-/// Runs a command on record, to its end.
+/// Runs a command to its end, recorded before and after.
 async fn run(services: &Arc<Services>, launch: Launch) -> Result<HostRun> {
-    let (asked, judged, approved_by) = (launch.asked, launch.judged, launch.approved_by);
-    let redactor = services.secrets.redactor_of_all(&asked.namespace, &[]).await?;
+    let (request, judged, approved_by) = (launch.request, launch.judged, launch.approved_by);
+    let redactor = services.secrets.redactor_of_all(&request.namespace, &[]).await?;
     let (rule, program) = (judged.rule.clone(), judged.command.program.path.clone());
     let details = json!({
         "command": services.host.redactor.text(&judged.words.to_string()), "program": program, "rule": rule,
-        "approved_by": approved_by, "directory": asked.directory,
+        "approved_by": approved_by, "directory": request.directory,
     });
-    let note = Note::of(&launch.caller, &asked.namespace, Action::HostExecuted, details);
+    let note = Note::of(&launch.caller, &request.namespace, Action::HostExecuted, details);
     let binary = services.host.binary.clone();
     let begun = Instant::now();
     let act = async {
         let running = blocking(move || judged.command.start(&binary)).await??;
-        // A caller that is gone has dropped the other end: then it ends at once.
-        if let Err(canceller) = launch.tell.send(running.canceller()) {
+        // A caller that is gone has closed the other end: then the command ends at once.
+        if let Err(canceller) = launch.canceller.send(running.canceller()) {
             canceller.cancel();
         }
         blocking(move || running.wait()).await?
@@ -407,14 +403,14 @@ async fn run(services: &Arc<Services>, launch: Launch) -> Result<HostRun> {
     let clean = |output: &Output| match output.total > output.bytes.len() as u64 {
         false => redactor.bytes(&output.bytes).into_owned(),
         true => {
-            // Half of a secret is one, too: what may have begun at the cut goes with it.
+            // Part of a secret is secret, too: text at the cut that may be the beginning of one is removed.
             let mut clean = Vec::with_capacity(output.bytes.len());
             redactor.stream().push(&output.bytes, &mut clean);
             clean
         }
     };
     let (clean_stdout, clean_stderr) = (clean(&stdout), clean(&stderr));
-    // With the mark's length in place of a secret's: what is missing was not kept.
+    // A mark counts with its own length, not the secret's; the difference to the total was not kept.
     let bytes = |output: &Output, clean: &[u8]| output.total - output.bytes.len() as u64 + clean.len() as u64;
     Ok(HostRun {
         rule,
@@ -429,7 +425,6 @@ async fn run(services: &Arc<Services>, launch: Launch) -> Result<HostRun> {
     })
 }
 
-/// How a command ended, in a word and a number.
 pub fn ending_words(ending: Ending) -> String {
     match ending {
         Ending::Code(code) => format!("exit code {code}"),
@@ -439,12 +434,12 @@ pub fn ending_words(ending: Ending) -> String {
     }
 }
 
-/// Ends a command that no caller waits for any more.
+/// Ends a command whose caller no longer waits.
 struct EndOnDrop(oneshot::Receiver<Canceller>);
 
 impl Drop for EndOnDrop {
     fn drop(&mut self) {
-        // One that has not started is ended by its task, which finds this end closed.
+        // A command that has not started is ended by its task, which finds this end closed.
         self.0.close();
         if let Ok(canceller) = self.0.try_recv() {
             canceller.cancel();
@@ -453,7 +448,7 @@ impl Drop for EndOnDrop {
 }
 
 impl Services {
-    /// Tells what becomes of a command.
+    /// Returns a function that publishes the events of a command.
     fn command_event(
         &self,
         namespace: &Namespace,

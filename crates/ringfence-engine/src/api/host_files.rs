@@ -1,4 +1,4 @@
-//! Files of the host: read, listed, written and taken back by the rules for their directories, recorded, redacted.
+//! Files of the host: read, listed, written and restored within the rules of their directories, recorded and redacted.
 
 use super::{FileFacts, NamespaceAccess};
 use crate::{error::Result, record::hex, services::Services, store::blocking};
@@ -32,9 +32,9 @@ pub struct HostListing {
 pub struct HostWritten {
     pub path: PathBuf,
     pub diff: String,
-    /// By which it is taken back; none: it was only shown, or cannot be kept.
+    /// The id for undoing it; none: it was only a preview, or the content cannot be kept.
     pub undo_id: Option<String>,
-    /// SHA-256 of what it holds, or would.
+    /// SHA-256 of the new content, also of a preview.
     pub sha256: String,
 }
 
@@ -54,11 +54,11 @@ impl NamespaceAccess<'_> {
             }
         });
         let bytes = read.as_ref().map_or(0, |read| read.bytes.len());
-        let details = json!({"path": self.shown(path), "bytes": bytes});
+        let details = json!({"path": self.redacted_path(path), "bytes": bytes});
         self.read(Action::HostRead, details, read).await
     }
 
-    fn shown(&self, path: &Path) -> String {
+    fn redacted_path(&self, path: &Path) -> String {
         self.services.host.redactor.text(&path.to_string_lossy())
     }
 
@@ -68,7 +68,7 @@ impl NamespaceAccess<'_> {
         let (of, wanted) = (self.namespace.to_string(), path.to_owned());
         let listed = blocking(move || rules.list_directory(&of, &wanted)).await?;
         let count = listed.as_ref().map_or(0, |(entries, _)| entries.len());
-        let details = json!({"path": self.shown(path), "entries": count});
+        let details = json!({"path": self.redacted_path(path), "entries": count});
         let (mut entries, is_cut) = self.read(Action::HostRead, details, listed).await?;
         for entry in &mut entries {
             entry.name = redactor.text(&entry.name).into_owned();
@@ -76,7 +76,7 @@ impl NamespaceAccess<'_> {
         Ok(HostListing { entries, is_cut })
     }
 
-    /// Writes a file of the host whole, or shows what that would change.
+    /// Writes a file of the host whole, or previews the change.
     pub async fn host_file_write(
         self,
         path: PathBuf,
@@ -88,19 +88,19 @@ impl NamespaceAccess<'_> {
         let redactor = self.redactor().await?;
         let sha256 = hex(&Sha256::digest(&bytes));
         let details = json!({
-            "path": self.shown(&path), "bytes": bytes.len(), "sha256": sha256,
+            "path": self.redacted_path(&path), "bytes": bytes.len(), "sha256": sha256,
             "preview": writing == Writing::Preview,
         });
         let of = self.namespace.to_string();
         let act = async {
             let written = blocking(move || {
                 let content = |write| Content { bytes: &bytes, write };
-                let shown = rules.write_file(&of, &path, content(Writing::Preview))?;
+                let preview = rules.write_file(&of, &path, content(Writing::Preview))?;
                 let (written, undo_id) = match writing {
-                    Writing::Preview => (shown, None),
-                    // What it was is kept before it is changed.
+                    Writing::Preview => (preview, None),
+                    // The old content is kept before the change.
                     Writing::Now => {
-                        let id = keep(&services, &of, &shown.undo, &redactor)?;
+                        let id = keep(&services, &of, &preview.undo, &redactor)?;
                         let written = rules.write_file(&of, &path, content(Writing::Now));
                         if let (Err(_), Some(id)) = (&written, &id) {
                             services.host.undo.forget(&of, id);
@@ -128,7 +128,7 @@ impl NamespaceAccess<'_> {
         let rules = services.host.rules()?.clone();
         let undo = services.host.undo.find(&of, &id)?;
         let path = undo.path.clone();
-        let details = json!({"path": self.shown(&path), "undo": id});
+        let details = json!({"path": self.redacted_path(&path), "undo": id});
         let act = async {
             let done = blocking(move || {
                 rules.undo_write(&of, &undo)?;
@@ -141,14 +141,13 @@ impl NamespaceAccess<'_> {
         Ok(path)
     }
 
-    /// Copies a file of the host into the namespace's workspace.
     pub async fn host_file_copy(self, source: &Path, destination: &WorkspacePath) -> Result<FileFacts> {
         let file = self.host_file_read(source).await?;
         self.workspace(None).put_file(destination, file.bytes).await
     }
 }
 
-/// What a secret stands in is not kept.
+/// Keeps the old content of a file. `None`: the old or the new content contains a secret, and is not kept.
 fn keep(
     services: &Arc<Services>,
     namespace: &str,
@@ -159,7 +158,7 @@ fn keep(
     if !is_clean(undo.before.as_deref().unwrap_or_default()) || !is_clean(&undo.after) {
         return Ok(None);
     }
-    // The lower half of it is random.
+    // The lower half of a UUIDv7 is random.
     let random = u32::try_from(uuid::Uuid::now_v7().as_u128() & 0xffff_ffff).unwrap_or_default();
     services.host.undo.keep(namespace, undo, random).map(Some)
 }

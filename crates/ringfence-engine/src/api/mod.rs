@@ -1,5 +1,4 @@
-//! The engine's door: what a front end holds. A submitted request is a task of the engine's own, so that a caller who
-//! hangs up loses nothing.
+//! The engine's interface for front ends.
 
 mod approvals;
 mod changes;
@@ -77,29 +76,27 @@ pub struct Engine {
     versions: Arc<OnceCell<Vec<Runtime>>>,
 }
 
-/// How long [`Engine::shutdown`] waits for the last run to end.
+/// Maximum wait of [`Engine::shutdown`] for the last run to end, and then for the helper.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(2);
-/// The longest log of the record that a command leaves: it does not wait for the disk, and the next one reads it.
+/// Maximum bytes of the record's log that a command leaves to the next one, so as not to wait for the disk.
 const LOG_BYTES_LEFT: u64 = 1 << 20;
-/// And for the container engine to have removed the last container.
+/// Maximum wait of [`Engine::shutdown`] for the removal of the last container.
 const CONTAINERS_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Engine {
-    /// Makes one sandbox with every wall of the tier. `BelowFloor` when the host lacks a layer.
+    /// Makes one sandbox with every wall of the tier. Fails with `BelowFloor` if the host lacks a layer.
     pub async fn prove(&self) -> Result<()> {
-        // How the worker ends is its own affair: it has begun, behind all walls.
+        // The end of the worker does not matter: it has started, behind all walls.
         let proved = worker::run(&self.services.sandboxes, crate::ECHO, None, Vec::new());
         proved.await.map(drop)
     }
 
-    /// Opens the record, starts the helper and sweeps what an earlier server left. Whether the host gives the tier is
-    /// told by the first run, or by [`Engine::prove`].
+    /// Opens the record, starts the helper, removes an old server's remains. The first run, or `prove`, tests the tier.
     pub fn open(settings: EngineSettings) -> Result<Self> {
         Self::open_with(EarlyStart::begin(settings.helper.clone())?, settings, None)
     }
 
-    /// The same with a helper that was started before the settings were read, and with the first request, for which
-    /// walls go up while the stores are opened.
+    /// Like [`Engine::open`], with a helper started earlier, and the first request, whose sandbox is made meanwhile.
     pub fn open_with(
         helper: EarlyStart,
         settings: EngineSettings,
@@ -119,7 +116,7 @@ impl Engine {
             tracing::info!(?swept, "removed what an earlier server left");
         }
         if swept.held > 0 {
-            native.bury(None);
+            native.reap(None);
         }
         let services = services(settings, sandboxes, id, opened);
         services.begin_record()?;
@@ -129,7 +126,7 @@ impl Engine {
         })
     }
 
-    /// Begins in the background to keep sandboxes ready, before which runs start cold, and to remove what is too old.
+    /// Starts to keep sandboxes ready (until then runs start cold), to sweep packages and to count the disk.
     pub fn warm_up(&self) {
         warm::begin(&self.services.sandboxes);
         let checkers = self.services.checkers.clone();
@@ -138,24 +135,23 @@ impl Engine {
         self.services.disk.begin();
     }
 
-    /// Until everything stands ready that can; false: the time was too short.
+    /// Waits until the pools are filled as far as possible. False: `patience` was too short.
     pub async fn warmed_up(&self, patience: Duration) -> bool {
         tokio::time::timeout(patience, self.services.sandboxes.pools.settled())
             .await
             .is_ok()
     }
 
-    /// Lets go of the helper without waiting: it ends by itself, with whatever still runs, and cleans up after it. For
-    /// a program that cannot wait.
+    /// Disconnects from the helper without waiting: it ends by itself, with all that still runs, and cleans up.
     pub fn leave(&self) {
         self.close();
         self.services.sandboxes.native.leave();
     }
 
-    /// The same for a process that exits next. The exit lets go of the helper, whose clean-up then does not delay it.
+    /// Like [`Engine::leave`], for a process about to exit: its exit disconnects the helper, and no clean-up delays it.
     pub fn leave_at_exit(&self) {
         self.close();
-        std::mem::forget(self.services.sandboxes.native.take()); // the exit hangs up
+        std::mem::forget(self.services.sandboxes.native.take()); // the exit closes the connection
     }
 
     fn close(&self) {
@@ -164,9 +160,9 @@ impl Engine {
         self.services.sessions.close();
         self.services.checkers.close();
         self.services.sandboxes.pools.close();
-        self.services.sandboxes.containers.let_go();
-        // Also where a shutdown was begun that waits too long; it is said once.
-        self.services.say_goodbye(LOG_BYTES_LEFT);
+        self.services.sandboxes.containers.drop_ready();
+        // Also if a shutdown has begun that takes too long; it is recorded only once.
+        self.services.record_stop(LOG_BYTES_LEFT);
     }
 
     fn cancel_all(&self) {
@@ -175,7 +171,7 @@ impl Engine {
         }
     }
 
-    /// The key with which artifacts are signed here; it verifies them.
+    /// Returns the public key that verifies the artifacts signed here.
     pub fn public_key(&self) -> [u8; 32] {
         self.services.artifacts.public_key()
     }
@@ -188,28 +184,28 @@ impl Engine {
         self.services.telemetry.bus.subscribe(hears)
     }
 
-    /// The last hundred events, oldest first, without output.
+    /// Returns the last hundred events, oldest first, without output.
     pub fn recent_events(&self) -> Vec<Arc<Event>> {
         self.services.telemetry.bus.recent()
     }
 
     pub async fn idle(&self) {
         loop {
-            let one_ended = self.services.one_ended.notified();
+            let execution_ended = self.services.execution_ended.notified();
             if self.services.executions.state().running().next().is_none() {
                 return;
             }
-            one_ended.await;
+            execution_ended.await;
         }
     }
 
-    /// Draws a program's picture (PNG, JPEG, GIF, WebP) anew in a sandbox, small enough for a model and without
-    /// anything but its pixels. `None`: it cannot be shown.
+    /// Redraws a program's picture (PNG, JPEG, GIF, WebP) in a sandbox, small enough for a model and with nothing but
+    /// its pixels. `None`: it cannot be shown.
     pub async fn picture(&self, bytes: Vec<u8>) -> Option<Picture> {
-        picture::safe(&self.services.sandboxes, bytes).await
+        picture::reencode(&self.services.sandboxes, bytes).await
     }
 
-    /// Kills what runs, and waits until it is gone, with the helper.
+    /// Kills everything that runs, and waits until it is gone, with the helper.
     pub async fn shutdown(&self) {
         self.cancel_all();
         self.services.approvals.close();
@@ -233,7 +229,7 @@ impl Engine {
         {
             tracing::warn!("containers were still being removed at shutdown");
         }
-        // Off this thread: tasks that still hold a sandbox have yet to let it go.
+        // On another thread: tasks that still hold a sandbox have to drop it first.
         let sandboxes = self.services.sandboxes.clone();
         let stopped = tokio::task::spawn_blocking(move || sandboxes.native.stop());
         match tokio::time::timeout(SHUTDOWN_PATIENCE, stopped).await {
@@ -241,10 +237,10 @@ impl Engine {
             Ok(_) => {}
             Err(_) => tracing::warn!("sandboxes were still ending at shutdown"),
         }
-        self.services.say_goodbye(0);
+        self.services.record_stop(0);
         match have_ended {
             true => self.services.record.audit.end(),
-            false => self.services.record.audit.leaves_open(),
+            false => self.services.record.audit.note_open_operation(),
         }
     }
 }
@@ -256,7 +252,6 @@ fn telemetry(native: &Native) -> Telemetry {
     }
 }
 
-/// Gives each service what it needs, and no more.
 fn services(
     settings: EngineSettings,
     sandboxes: Arc<Sandboxes>,
@@ -325,8 +320,8 @@ fn services(
         executions: Executions::new(settings.results),
         policy,
         id,
-        has_said_goodbye: AtomicBool::new(false),
-        one_ended: Notify::new(),
+        is_stop_recorded: AtomicBool::new(false),
+        execution_ended: Notify::new(),
     }
 }
 

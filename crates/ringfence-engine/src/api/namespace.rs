@@ -1,4 +1,4 @@
-//! One namespace, for a caller who asks for something of it, and what its operations have in common.
+//! Access of a caller to one namespace, and what its operations have in common.
 
 use super::Engine;
 use crate::{
@@ -13,7 +13,6 @@ use ringfence_types::Namespace;
 use serde_json::{Value, json};
 use std::{fmt, sync::Arc};
 
-/// A namespace, and who asks for something of it.
 #[derive(Clone, Copy)]
 pub struct NamespaceAccess<'a> {
     pub(super) services: &'a Arc<Services>,
@@ -23,8 +22,8 @@ pub struct NamespaceAccess<'a> {
 
 impl fmt::Debug for NamespaceAccess<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("NamespaceAccess");
-        shown.field("namespace", &self.namespace).finish_non_exhaustive()
+        let mut debug = f.debug_struct("NamespaceAccess");
+        debug.field("namespace", &self.namespace).finish_non_exhaustive()
     }
 }
 
@@ -39,7 +38,6 @@ impl Engine {
 }
 
 impl<'a> NamespaceAccess<'a> {
-    /// Without the secrets of the namespace.
     pub(super) async fn redactor(&self) -> Result<Redactor> {
         self.services.secrets.redactor_of_all(self.namespace, &[]).await
     }
@@ -48,25 +46,25 @@ impl<'a> NamespaceAccess<'a> {
         Note::of(self.caller, self.namespace, action, details)
     }
 
-    /// Puts on record what was done.
+    /// Records an action with its outcome.
     pub(super) async fn done(&self, action: Action, outcome: Outcome, details: Value) -> Result<()> {
         let note = self.note(action, details).ended(outcome);
         self.services.record.note(note).await.map(drop)
     }
 
-    /// A call that changes nothing, on record before it is answered.
+    /// Records a call that changes nothing, before it is answered.
     pub(super) async fn called(&self, tool: &str) -> Result<()> {
         self.done(Action::ToolCalled, Outcome::Ok, json!({"tool": tool}))
             .await
     }
 
-    /// Something that was read, on record before it is answered.
+    /// Records a read, before it is answered.
     pub(super) async fn read<T>(&self, action: Action, details: Value, read: Result<T>) -> Result<T> {
         self.done(action, outcome_of(&read), details).await?;
         read
     }
 
-    /// A change, on record before it is made, and after, with its outcome.
+    /// Makes a change, recorded before it is made, and after it, with its outcome.
     pub(super) async fn change<T>(
         &self,
         action: Action,

@@ -1,5 +1,4 @@
-//! The engine's door for everything but executions: what happens now, what is kept, and what an operator changes. Each
-//! question and each change goes on record.
+//! The engine's interface for observation and operation. Queries and changes of stored data are recorded.
 
 use super::{Engine, NamespaceAccess};
 use crate::{
@@ -30,10 +29,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 
-/// Namespaces that may have limits of their own.
 const OWN_LIMITS_MAX: usize = 10_000;
 const WHY_CHARS_MAX: usize = 500;
-/// The largest artifact that is given in one piece.
+/// Maximum bytes of an artifact returned in one piece.
 const ARTIFACT_BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Clone, Debug, Serialize)]
@@ -46,21 +44,20 @@ pub struct Stats {
     pub queue: QueueState,
     pub warm: Vec<Warm>,
     pub sessions: usize,
-    /// Where secrets come from.
     pub vault: &'static str,
     pub artifacts_bytes: u64,
-    /// Actions that are not on record.
+    /// Actions that could not be recorded.
     pub not_recorded: u64,
-    /// What the server itself takes.
+    /// Resident memory of the server itself.
     pub memory_bytes: u64,
 }
 
-/// Sandboxes of one language that stand ready.
+/// The ready sandboxes of one language.
 #[derive(Clone, Debug, Serialize)]
 pub struct Warm {
     pub language: Language,
     pub ready: usize,
-    /// What they take of memory, with their templates.
+    /// Their memory, including their templates.
     pub memory_bytes: u64,
 }
 
@@ -70,17 +67,17 @@ pub struct Inspection {
     pub running: Vec<RunningNow>,
     pub waiting: usize,
     pub sessions: Vec<Session>,
-    /// Limits of a request that asks for none.
+    /// Limits of a request that names none.
     #[serde(skip)]
     pub defaults: Limits,
     #[serde(skip)]
     pub caps: Limits,
-    /// Whether it has given up some of what the operator allows.
+    /// True: it has narrowed its own caps below the operator's.
     pub is_narrowed: bool,
-    /// Hosts that somebody has approved for all of it, as rules.
+    /// Hosts approved for the whole namespace, as rules.
     pub approved: Vec<String>,
     pub secrets: Vec<String>,
-    /// What happened in it lately, oldest first.
+    /// Its recent events, oldest first.
     #[serde(rename = "recent_events")]
     pub recent: Vec<Arc<Event>>,
 }
@@ -89,18 +86,17 @@ pub struct Inspection {
 pub struct RunningNow {
     pub execution_id: String,
     pub language: Language,
-    /// Since it was accepted.
+    /// Milliseconds since it was accepted.
     pub for_ms: u64,
 }
 
-/// What can change while a server runs.
+/// The settings that can change while a server runs.
 #[derive(Clone, Debug)]
 pub struct Reload {
-    /// Limits, caps, and who may have which secret.
+    /// Limits, caps, and access to secrets.
     pub policy: PolicySettings,
     pub queue: QueueSettings,
     pub retention: Retention,
-    /// The names of the settings that differ.
     pub changed: Vec<String>,
 }
 
@@ -112,7 +108,7 @@ impl Engine {
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
             tier: self.services.sandboxes.tier.to_string(),
-            queue: services.queue.look(),
+            queue: services.queue.state(),
             warm: warm(services),
             sessions: services.sessions.count(),
             vault: services.secrets.vault.kind(),
@@ -130,7 +126,7 @@ impl Engine {
         self.services.telemetry.metrics.count_call(tool, end, took);
     }
 
-    /// All counts and the present state, as OpenMetrics text.
+    /// Returns all counts and the present state as OpenMetrics text.
     pub fn metrics(&self) -> String {
         let (stats, metrics) = (self.stats(), &self.services.telemetry.metrics);
         let present = [
@@ -157,7 +153,7 @@ impl Engine {
             })
             .collect();
         drop(executions);
-        let lines = services.queue.look().lines;
+        let lines = services.queue.state().lines;
         let waiting = lines.iter().find(|line| line.namespace == namespace.as_str());
         let (defaults, caps) = self.limits_of(namespace);
         let secrets = services.secrets.vault.list(namespace);
@@ -183,12 +179,12 @@ impl Engine {
         })
     }
 
-    /// Default and greatest limits of a namespace.
+    /// Returns the default and maximum limits of a namespace.
     pub fn limits_of(&self, namespace: &Namespace) -> (Limits, Limits) {
         self.services.policy.limits_of(namespace)
     }
 
-    /// Rules of the hosts that a namespace's requests reach that name none.
+    /// Returns the rules of the hosts reached by a namespace's requests that name none.
     pub fn hosts_of(&self, namespace: &Namespace) -> Vec<String> {
         let services = &self.services;
         if !services.policy.current().egress.tier.has_network() {
@@ -198,7 +194,7 @@ impl Engine {
         rules.iter().map(ToString::to_string).collect()
     }
 
-    /// Records, filtered; the question is one, too.
+    /// Queries the audit record; the query itself is recorded, too.
     pub async fn audit(&self, caller: &Caller, query: Query) -> Result<Page> {
         let namespace = query.namespace.as_deref().unwrap_or_default();
         self.note_call(caller, namespace, "audit_execution").await?;
@@ -207,8 +203,7 @@ impl Engine {
         page.map_err(|error| store::fault(format!("the audit record cannot be read: {error}")))
     }
 
-    /// The bytes of an artifact of a result that is on its way to its caller: part of the answer, and not a question of
-    /// its own.
+    /// Returns an artifact's bytes for a result that is being sent: part of that answer, not recorded as a read.
     pub async fn content_of(&self, result: &ExecutionResult, artifact: &Artifact) -> Option<Vec<u8>> {
         if let Some(inline) = &artifact.content_b64 {
             return base64::engine::general_purpose::STANDARD.decode(inline).ok();
@@ -219,7 +214,7 @@ impl Engine {
         found.ok()?.ok().flatten().map(|(_, bytes)| bytes)
     }
 
-    /// Puts another configuration in force, in so far as it can change while a server runs.
+    /// Applies a new configuration, as far as it can change while a server runs.
     pub async fn reload(&self, caller: &Caller, reload: Reload) -> Result<()> {
         let services = &self.services;
         let details = json!({"changed": reload.changed});
@@ -232,7 +227,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Puts on record that another configuration was to be put in force and could not be read.
+    /// Records that a new configuration could not be read.
     pub async fn reload_failed(&self, caller: &Caller, error: &RequestError) -> Result<()> {
         let why: String = error.message.chars().take(WHY_CHARS_MAX).collect();
         let why = self.log_redactor().text(&why);
@@ -241,21 +236,20 @@ impl Engine {
         self.note(note.ended(Outcome::Failed)).await
     }
 
-    /// A call that changes nothing, on record before it is answered.
+    /// Records a call that changes nothing, before it is answered.
     pub async fn note_call(&self, caller: &Caller, namespace: &str, tool: &str) -> Result<()> {
         let note = Note::of(caller, namespace, Action::ToolCalled, json!({"tool": tool}));
         self.note(note.ended(Outcome::Ok)).await
     }
 
-    /// A call that was refused before it asked for anything: its arguments are not understood, or not for this caller.
+    /// Records a call refused before any action: its arguments are not understood, or this caller may not make it.
     pub async fn note_refusal(&self, caller: &Caller, tool: &str, code: ErrorCode) -> Result<()> {
         let details = json!({"tool": tool, "code": code.as_str()});
         let note = Note::of(caller, "", Action::ToolCalled, details).ended(Outcome::Denied);
         self.services.record.note_refusal(note).await.map(drop)
     }
 
-    /// A change of who may call, which is no business of the engine but for the record: before it is done, and after,
-    /// with its outcome.
+    /// Makes a change of access tokens, recorded before it is made, and after it, with its outcome.
     pub async fn note_token<T>(
         &self,
         caller: &Caller,
@@ -274,15 +268,15 @@ impl Engine {
 }
 
 impl NamespaceAccess<'_> {
-    /// Sets limits of its requests that ask for none, within its caps, which stay as they are.
-    pub async fn set_limits(self, wish: &LimitsRequest) -> Result<()> {
-        self.change_limits(|policy, own| policy::set_defaults(policy, own, wish))
+    /// Sets the limits of requests that name none, within the namespace's caps, which do not change.
+    pub async fn set_limits(self, request: &LimitsRequest) -> Result<()> {
+        self.change_limits(|policy, own| policy::set_defaults(policy, own, request))
             .await
     }
 
-    /// Narrows what it may have; nothing widens it again but the operator, with [`NamespaceAccess::restore_limits`].
-    pub async fn narrow_limits(self, wish: &LimitsRequest) -> Result<()> {
-        self.change_limits(|policy, own| policy::narrow(policy, own, wish))
+    /// Narrows the namespace's caps. Only the operator can widen them again, with [`NamespaceAccess::restore_limits`].
+    pub async fn narrow_limits(self, request: &LimitsRequest) -> Result<()> {
+        self.change_limits(|policy, own| policy::narrow(policy, own, request))
             .await
     }
 
@@ -316,7 +310,7 @@ impl NamespaceAccess<'_> {
         Ok(())
     }
 
-    /// Gives it back what the operator's limits allow. For the operator alone.
+    /// Removes the namespace's own limits, so that the operator's apply. For the operator alone.
     pub async fn restore_limits(self) -> Result<()> {
         let details = json!({"restored": true});
         self.done(Action::LimitsChanged, Outcome::Ok, details).await?;
@@ -330,7 +324,7 @@ impl NamespaceAccess<'_> {
         self.services.secrets.ask(self.namespace, Vault::list).await
     }
 
-    /// Keeps a secret until it is deleted, or for a time; true: it replaced another.
+    /// Stores a secret until it is deleted, or for a time. True: it replaced another.
     pub async fn put_secret(self, key: &EnvName, value: SecretValue, ttl: Option<Duration>) -> Result<bool> {
         ringfence_jail::hide_memory()
             .map_err(|error| store::fault(format!("the vault's memory cannot be hidden: {error}")))?;
@@ -342,7 +336,7 @@ impl NamespaceAccess<'_> {
         self.change_vault(details, put, |_, _| ()).await
     }
 
-    /// Forgets a secret; false: there was none.
+    /// Deletes a secret. False: it did not exist.
     pub async fn delete_secret(self, key: &EnvName) -> Result<bool> {
         let details = json!({"secret": key.as_str(), "delete": true});
         let name = key.clone();
@@ -351,7 +345,7 @@ impl NamespaceAccess<'_> {
         self.change_vault(details, delete, noted).await
     }
 
-    /// On record before it is done, and after, with its outcome and what `noted` adds.
+    /// Changes the vault, recorded before the change, and after it, with its outcome and the details that `noted` adds.
     async fn change_vault(
         &self,
         details: Value,
@@ -368,7 +362,7 @@ impl NamespaceAccess<'_> {
         self.services.record.around(note, change, noted).await
     }
 
-    /// What an execution of this namespace has left, with signatures.
+    /// Returns the signed manifest of the artifacts of an execution of this namespace.
     pub async fn manifest(self, execution_id: &str) -> Result<Manifest> {
         let (services, of) = (self.services.clone(), self.namespace.clone());
         let id = execution_id.to_owned();
@@ -376,7 +370,7 @@ impl NamespaceAccess<'_> {
         self.artifacts_read(execution_id, found).await
     }
 
-    /// One artifact: its type and content.
+    /// Returns the MIME type and the content of an artifact.
     pub async fn artifact(self, execution_id: &str, name: &str) -> Result<(String, Vec<u8>)> {
         let found = artifact_content(self.services, self.namespace, execution_id, name).await?;
         self.artifacts_read(execution_id, found).await
@@ -429,17 +423,17 @@ fn no_artifacts() -> RequestError {
 fn warm(services: &Services) -> Vec<Warm> {
     let languages = [Language::Python, Language::Node, Language::Shell];
     let warm = languages.map(|language| {
-        let warmth = services.sandboxes.pools.warmth(language);
+        let pool_status = services.sandboxes.pools.pool_status(language);
         Warm {
             language,
-            ready: warmth.ready,
-            memory_bytes: warmth.memory_bytes,
+            ready: pool_status.ready,
+            memory_bytes: pool_status.memory_bytes,
         }
     });
     warm.into()
 }
 
-/// proc_pid_statm(5): the second field counts pages.
+/// Reads the resident memory. proc_pid_statm(5): the second field counts pages.
 fn resident_bytes() -> u64 {
     const PAGE_BYTES: u64 = 4096;
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();

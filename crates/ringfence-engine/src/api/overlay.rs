@@ -10,23 +10,21 @@ use crate::{
 use ringfence_types::{Namespace, RequestError, SessionId};
 
 impl NamespaceAccess<'_> {
-    /// What a session has done to the directory that it sees through an overlay. The session makes no call until they
-    /// are dropped or committed. For the operator alone: no tool of a caller commits.
-    ///
-    /// After a commit the session goes on with its own layer, in which nothing differs from the directory any more.
+    /// Returns the changes of a session to the directory below its overlay. Until they are dropped or committed, no
+    /// call of it runs; after a commit, its own layer equals the directory. For the operator alone: no tool commits.
     pub async fn held_changes(self, id: &SessionId) -> Result<HeldChanges> {
         self.called("diff_workspace").await?;
         let held = of_session(self.services, self.namespace, id).await?;
         held.ok_or_else(|| {
             RequestError::invalid(
-                "the session's workspace is no overlay: its changes are where they belong.",
+                "the session's workspace is no overlay: its changes are already in place.",
                 "`ringfence session create --workspace DIR:overlay` makes one that keeps them.",
             )
         })
     }
 }
 
-/// In the session's turn. None: its workspace is no overlay.
+/// Reads the changes of a session, in its turn. `None`: its workspace is not an overlay.
 pub(crate) async fn of_session(
     services: &Services,
     namespace: &Namespace,

@@ -1,4 +1,4 @@
-//! Packages that are installed ahead of the program that wants them.
+//! Packages installed ahead of the programs that use them.
 
 use super::{Canceller, EngineTask, NamespaceAccess};
 use crate::{
@@ -13,19 +13,18 @@ use ringfence_types::{Language, Namespace, RequestError, Requirement, SessionId}
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// Lines that wait for their reader.
+/// Maximum notices that wait for their reader.
 const LINES_WAITING: usize = 16;
 
-/// Packages that somebody asks for.
-struct Wanted {
+struct InstallRequest {
     namespace: Namespace,
     language: Language,
     packages: BTreeSet<Requirement>,
 }
 
 impl NamespaceAccess<'_> {
-    /// Sees to it that a program which asks for these packages later has them at once, or that a session has them
-    /// beside those it has; see [`ringfence_types::requirements`]. Dropping the task stops nothing.
+    /// Installs packages, so that a later program that requests them has them at once, or so that a session has them in
+    /// addition to its own; see [`ringfence_types::requirements`]. Dropping the task stops nothing.
     pub fn install(
         &self,
         language: Language,
@@ -36,7 +35,7 @@ impl NamespaceAccess<'_> {
         let (live, notices) = mpsc::channel(LINES_WAITING);
         let (done, answer) = oneshot::channel();
         let (services, caller) = (self.services.clone(), self.caller.clone());
-        let wanted = Wanted {
+        let request = InstallRequest {
             namespace: self.namespace.clone(),
             language,
             packages,
@@ -53,14 +52,14 @@ impl NamespaceAccess<'_> {
             };
             let installing = async {
                 if let Some(id) = &session {
-                    return in_session(&services, &wanted, id, by).await;
+                    return in_session(&services, &request, id, by).await;
                 }
-                take_turn(&services, &wanted, &by.client).await?;
+                wait_for_turn(&services, &request, &by.client).await?;
                 let layer = LayerRequest {
-                    by,
-                    namespace: &wanted.namespace,
-                    language: wanted.language.packaged_as(),
-                    set: &wanted.packages,
+                    requester: by,
+                    namespace: &request.namespace,
+                    language: request.language.packaged_as(),
+                    set: &request.packages,
                 };
                 let Provided { layer, output, .. } = services.packages.layer(&layer).await?;
                 Ok(Installed {
@@ -69,11 +68,11 @@ impl NamespaceAccess<'_> {
                     ..Installed::default()
                 })
             };
-            let installed = installing.await.map(|told| Installed {
+            let installed = installing.await.map(|installed| Installed {
                 duration: begun.elapsed(),
-                ..told
+                ..installed
             });
-            // The client may be gone; they are installed all the same.
+            // The client may be gone; the packages are installed in any case.
             drop(done.send(installed));
         });
         EngineTask {
@@ -84,31 +83,27 @@ impl NamespaceAccess<'_> {
     }
 }
 
-/// As often as its namespace may ask for a program. The permit itself is for those that run one: it is given back at
-/// once.
-async fn take_turn(services: &Services, wanted: &Wanted, client: &Client) -> Result<()> {
+/// Waits for the namespace's rate and turn, as a run would. The permit is released at once: none of its programs run.
+async fn wait_for_turn(services: &Services, request: &InstallRequest, client: &Client) -> Result<()> {
     let queue = &services.queue;
-    let permit = queue.admit_unless_cancelled(&wanted.namespace, Demand::default(), client);
+    let permit = queue.admit_unless_cancelled(&request.namespace, Demand::default(), client);
     permit.await.map(drop)
 }
 
-/// In the session's turn: nothing runs in it meanwhile.
+/// Installs packages in a session, in its turn: no call runs in it meanwhile.
 async fn in_session(
     services: &Arc<Services>,
-    wanted: &Wanted,
+    request: &InstallRequest,
     id: &SessionId,
     by: Requester,
 ) -> Result<Installed> {
-    let session = services.sessions.find(&wanted.namespace, id)?;
-    if session.language.runs_as() != wanted.language.runs_as() {
-        let what = format!(
-            "the session speaks {}, not {}.",
-            session.language, wanted.language
-        );
+    let session = services.sessions.find(&request.namespace, id)?;
+    if session.language.runs_as() != request.language.runs_as() {
+        let what = format!("the session runs {}, not {}.", session.language, request.language);
         return Err(RequestError::invalid(what, "Name the session's own language."));
     }
     let _turn = session.turn(&by.client).await?;
-    take_turn(services, wanted, &by.client).await?;
-    let shown = session::provide(&services.packages, &session, by, &wanted.packages).await?;
-    Ok(shown.unwrap_or_default())
+    wait_for_turn(services, request, &by.client).await?;
+    let installed = session::provide(&services.packages, &session, by, &request.packages).await?;
+    Ok(installed.unwrap_or_default())
 }

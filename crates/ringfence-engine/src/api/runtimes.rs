@@ -1,12 +1,12 @@
-//! The languages of this host, and what a sandbox is here.
+//! The languages of this host, and the isolation and limits of its sandboxes.
 
 use super::Engine;
 use crate::{
-    caller::{OURS, Submission},
+    caller::{ENGINE_CALLER, Submission},
     containers::ContainerRuntime,
     error::Result,
     policy::{NamespaceState, decide},
-    pool::Warmth,
+    pool::PoolStatus,
     runtimes, warm,
 };
 use ringfence_types::{Backend, ExecuteRequest, ExitKind, Isolation, Language, Limits};
@@ -18,48 +18,47 @@ pub struct Runtime {
     pub language: Language,
     pub available: bool,
     pub path: Option<PathBuf>,
-    /// As the interpreter says it, inside the sandbox.
+    /// The version that the interpreter reports inside a sandbox.
     pub version: Option<String>,
     pub backends: Vec<String>,
-    /// Containers that stand ready for it, by backend.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub containers_ready: BTreeMap<Backend, usize>,
     pub tier: String,
     pub warm: bool,
     pub ready: usize,
-    /// Why none could be made ready, when that was tried last.
+    /// The reason why the last attempt to make a sandbox ready failed.
     pub trouble: Option<String>,
     pub preloaded: Vec<String>,
-    /// What its sandboxes that wait take of the host's memory, with their templates.
+    /// Host memory used by its ready sandboxes, including their templates.
     pub memory_bytes: u64,
     pub reason: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub struct SandboxInfo {
-    /// Tier and layers that a run with default limits gets.
+    /// Tier and layers of a run with default limits.
     pub isolation: Isolation,
-    /// For requests that say nothing.
+    /// Limits of requests that name none.
     pub defaults: Limits,
-    /// The most that any request gets.
+    /// Maximum limits of any request.
     pub caps: Limits,
 }
 
 impl Engine {
-    /// The languages, each asked inside a sandbox for its version, once.
+    /// Returns the languages. Their versions are determined once, each inside a sandbox.
     pub async fn runtimes(&self) -> Vec<Runtime> {
         let known = self.versions.get_or_init(|| versions(self)).await;
         let mut runtimes = known.clone();
         for runtime in &mut runtimes {
-            let warmth = match runtime.available {
-                true => self.services.sandboxes.pools.warmth(runtime.language),
-                false => Warmth::default(),
+            let pool_status = match runtime.available {
+                true => self.services.sandboxes.pools.pool_status(runtime.language),
+                false => PoolStatus::default(),
             };
-            runtime.warm = warmth.ready > 0;
-            runtime.ready = warmth.ready;
-            runtime.memory_bytes = warmth.memory_bytes;
-            runtime.preloaded = warmth.preloaded;
-            runtime.trouble = warmth.trouble;
+            runtime.warm = pool_status.ready > 0;
+            runtime.ready = pool_status.ready;
+            runtime.memory_bytes = pool_status.memory_bytes;
+            runtime.preloaded = pool_status.preloaded;
+            runtime.trouble = pool_status.trouble;
         }
         let containers = self.container_runtimes().await;
         let containers = containers.iter().filter(|runtime| runtime.available);
@@ -78,12 +77,12 @@ impl Engine {
         runtimes
     }
 
-    /// The container engine's runtimes: whether they may be asked for, and work.
+    /// Returns the container backends, and if each is allowed and available.
     pub async fn container_runtimes(&self) -> Vec<ContainerRuntime> {
         self.services.sandboxes.containers.runtimes().await
     }
 
-    /// The same, and of each that is available one program that ran, in an image that is there.
+    /// Returns the container backends, after running a program in each available one that has an image.
     pub async fn prove_containers(&self) -> Vec<ContainerRuntime> {
         let mut runtimes = self.container_runtimes().await;
         for runtime in runtimes.iter_mut().filter(|runtime| runtime.available) {
@@ -92,7 +91,8 @@ impl Engine {
             };
             let mut request = ExecuteRequest::new(language, code);
             request.backend = Some(runtime.backend);
-            let failed = match self.submit(Submission::new(OURS.clone(), request)).finish().await {
+            let submission = Submission::new(ENGINE_CALLER.clone(), request);
+            let failed = match self.submit(submission).finish().await {
                 Ok(done) if done.success => None,
                 Ok(done) => Some(last_line(&done.stderr)),
                 Err(error) => Some(format!("{} {}", error.message, error.hint)),
@@ -123,7 +123,7 @@ impl Engine {
     }
 }
 
-/// A program for an image that is there.
+/// Returns a program for an image that the engine has.
 fn proof(runtime: &ContainerRuntime) -> Option<(Language, &'static str)> {
     let images = &runtime.images;
     let programs = [
@@ -131,10 +131,10 @@ fn proof(runtime: &ContainerRuntime) -> Option<(Language, &'static str)> {
         (&images.python, Language::Python, "pass"),
         (&images.node, Language::Node, "0"),
     ];
-    let mut there = programs
+    let mut present = programs
         .into_iter()
         .filter(|(image, ..)| !runtime.images_missing.contains(image));
-    there.next().map(|(_, language, code)| (language, code))
+    present.next().map(|(_, language, code)| (language, code))
 }
 
 fn last_line(text: &str) -> String {
@@ -147,7 +147,6 @@ fn last_line(text: &str) -> String {
         .collect()
 }
 
-/// Asks each interpreter for its version inside a sandbox.
 async fn versions(engine: &Engine) -> Vec<Runtime> {
     let mut runtimes = Vec::new();
     for (language, code) in [
@@ -162,12 +161,12 @@ async fn versions(engine: &Engine) -> Vec<Runtime> {
         ),
         (Language::Shell, "echo \"${BASH_VERSION%%(*}\""),
     ] {
-        runtimes.push(ask_version(engine, language, code).await);
+        runtimes.push(version(engine, language, code).await);
     }
     runtimes
 }
 
-async fn ask_version(engine: &Engine, language: Language, code: &str) -> Runtime {
+async fn version(engine: &Engine, language: Language, code: &str) -> Runtime {
     let found = runtimes::find(language, &engine.services.sandboxes.runtimes);
     let path = found.map(|found| found.interpreter);
     let mut runtime = Runtime {
@@ -190,10 +189,10 @@ async fn ask_version(engine: &Engine, language: Language, code: &str) -> Runtime
     }
     let mut request = ExecuteRequest::new(language, code);
     request.backend = Some(Backend::Native);
-    let submission = Submission::new(OURS.clone(), request);
+    let submission = Submission::new(ENGINE_CALLER.clone(), request);
     match engine.submit(submission).finish().await {
         Ok(done) if done.success && !done.stdout.trim().starts_with(|c: char| c.is_ascii_digit()) => {
-            runtime.reason = Some("it tells no version, so it is no interpreter of this language".to_owned());
+            runtime.reason = Some("it reports no version: not an interpreter of this language".to_owned());
         }
         Ok(done) if done.exit.kind == ExitKind::Code && done.success => {
             runtime.version = Some(done.stdout.trim().to_owned());

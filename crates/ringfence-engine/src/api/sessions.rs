@@ -1,4 +1,4 @@
-//! Sessions: made, listed, interrupted, ended, and given values.
+//! Sessions: created, listed, interrupted, ended, and given values.
 
 use super::{Engine, NamespaceAccess};
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     error::Result,
     execution::create_session,
     record::outcome_of,
-    session::{BridgeTarget, Bridged, BridgedValue, END_PATIENCE, carry},
+    session::{BridgeTarget, Bridged, BridgedValue, END_TIMEOUT, carry},
 };
 use ringfence_store::audit::Action;
 use ringfence_types::{
@@ -16,31 +16,28 @@ use ringfence_types::{
 use serde_json::{Value, json};
 
 impl Engine {
-    /// The language of a session, for a call that names none.
     pub fn language_of(&self, namespace: &Namespace, id: &SessionId) -> Result<Language> {
         Ok(self.services.sessions.find(namespace, id)?.language)
     }
 
-    /// The limits that a session was made with.
     pub fn limits_of_session(&self, namespace: &Namespace, id: &SessionId) -> Result<Limits> {
         Ok(self.services.sessions.find(namespace, id)?.limits.clone())
     }
 
-    /// The sessions of all namespaces. For the operator alone.
+    /// Lists the sessions of all namespaces. For the operator alone.
     pub async fn all_sessions(&self, caller: &Caller) -> Result<Vec<SessionFacts>> {
         self.note_call(caller, "", "list_sessions").await?;
         Ok(self.services.sessions.list(None))
     }
 
-    /// Whose session it is, and what it speaks. For the operator alone.
-    pub fn whose(&self, id: &SessionId) -> Result<(Namespace, Language)> {
-        self.services.sessions.whose(id)
+    /// Returns the namespace and the language of a session. For the operator alone.
+    pub fn owner_of_session(&self, id: &SessionId) -> Result<(Namespace, Language)> {
+        self.services.sessions.owner_of(id)
     }
 
-    /// Makes a session. It is on record before it is made, and with what became of it. Who hangs up meanwhile leaves
-    /// none behind.
-    pub async fn create_session(&self, caller: &Caller, asked: SessionRequest) -> Result<SessionFacts> {
-        create_session(&self.services, caller, asked).await
+    /// Makes a session, recorded before and after. If the caller disconnects meanwhile, no session remains.
+    pub async fn create_session(&self, caller: &Caller, request: SessionRequest) -> Result<SessionFacts> {
+        create_session(&self.services, caller, request).await
     }
 }
 
@@ -50,14 +47,14 @@ impl NamespaceAccess<'_> {
         Ok(self.services.sessions.list(Some(self.namespace)))
     }
 
-    /// Interrupts the call that runs in a session; false: none does.
+    /// Interrupts the running call of a session. False: no call runs.
     pub async fn interrupt_session(self, id: &SessionId) -> Result<bool> {
         let session = self.services.sessions.find(self.namespace, id);
         let interrupted = session.map(|session| session.interrupt());
         self.note_session("interrupt_session", id, interrupted).await
     }
 
-    /// Ends a session, and waits until nothing of it is left; false: it had ended before.
+    /// Ends a session, and waits until its remains are removed. False: it had ended before.
     pub async fn terminate_session(self, id: &SessionId) -> Result<bool> {
         let ended = self.end_session(id).await;
         self.note_session("terminate_session", id, ended).await
@@ -71,7 +68,7 @@ impl NamespaceAccess<'_> {
         };
         let mut gone = session.gone.subscribe();
         session.stop(SessionEnd::Terminated);
-        match tokio::time::timeout(END_PATIENCE, gone.wait_for(Option::is_some)).await {
+        match tokio::time::timeout(END_TIMEOUT, gone.wait_for(Option::is_some)).await {
             Ok(_) => Ok(true),
             Err(_) => Err(RequestError::fault(
                 format!("the session {id} is being ended, and is not gone yet."),
@@ -80,7 +77,6 @@ impl NamespaceAccess<'_> {
         }
     }
 
-    /// What was done with which session, and how it went.
     async fn note_session(&self, tool: &str, id: &SessionId, done: Result<bool>) -> Result<bool> {
         let mut details = json!({"tool": tool, "session": id.as_str()});
         match &done {
@@ -90,8 +86,8 @@ impl NamespaceAccess<'_> {
         self.read(Action::ToolCalled, details, done).await
     }
 
-    /// Gives a session a variable: of this name, else of the one that it had. `timeout_ms`: the most that either
-    /// session may take; none: as each was made.
+    /// Passes a value to a session as a variable named `name`, otherwise named as in the source session. `timeout_ms`
+    /// is the maximum time of either session; none: each session's own limit.
     pub async fn bridge(
         self,
         value: BridgedValue,

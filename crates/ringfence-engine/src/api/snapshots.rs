@@ -1,4 +1,4 @@
-//! Saved workspaces: the engine's door to their store. Each is its namespace's, and to any other it is not there.
+//! Snapshots: saved workspaces. Each belongs to its namespace, and does not exist for any other.
 
 use super::{
     NamespaceAccess,
@@ -23,22 +23,22 @@ use ringfence_types::{ErrorCode, Namespace, SessionId};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// The most that a snapshot may have to be given as one text.
+/// Maximum bytes of a snapshot exported as one text.
 pub const EXPORT_BYTES_MAX: u64 = 16 << 20;
-/// Names of what was left out that stand in an answer.
+/// Maximum names of omitted entries in an answer.
 const LEFT_OUT_MAX: usize = 20;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct SnapshotFacts {
     pub snapshot_id: String,
-    /// The caller's words.
+    /// The caller's own words.
     pub description: String,
     pub created_unix_ms: u64,
     /// `namespace`, or the session whose workspace it was.
     pub of: String,
     /// Regular files.
     pub files: u64,
-    /// Bytes of all files.
+    /// Total bytes of the files.
     pub size_bytes: u64,
 }
 
@@ -46,18 +46,17 @@ pub struct SnapshotFacts {
 pub struct SnapshotMade {
     #[serde(flatten)]
     pub snapshot: SnapshotFacts,
-    /// Bytes that no other snapshot of the namespace had.
+    /// Bytes not contained in an earlier snapshot of the namespace.
     pub new_bytes: u64,
-    /// What they take on the disk, compressed.
+    /// Their size on the disk, compressed.
     pub stored_bytes: u64,
-    /// What is not in it and why; a restore removes it. The first twenty.
+    /// The first twenty entries that are not in it, with the reason; a restore removes them.
     pub left_out: Vec<String>,
-    /// How many there are of those.
     pub left_out_count: usize,
 }
 
 impl WorkspaceAccess<'_> {
-    /// Saves the workspace. A session's is saved between two of its calls.
+    /// Saves the workspace; that of a session between two of its calls.
     pub async fn save(&self, description: String) -> Result<SnapshotMade> {
         let (services, namespace) = (self.of.services, self.of.namespace);
         let saved = async {
@@ -117,8 +116,7 @@ fn save(
 }
 
 impl NamespaceAccess<'_> {
-    /// Makes the workspace from which a snapshot was taken, or that of another session, what it was: all of it or
-    /// nothing.
+    /// Restores a snapshot into the workspace that it was taken from, or a session's: completely or not at all.
     pub async fn restore_snapshot(self, id: &str, into: Option<SessionId>) -> Result<Restored> {
         let id = snapshot_id(id)?;
         let details = json!({"snapshot": id.to_string(), "into": into.as_ref().map(SessionId::as_str)});
@@ -135,8 +133,8 @@ impl NamespaceAccess<'_> {
         let manifest = self
             .with_snapshots(move |store, of| store.manifest(id, of))
             .await?;
-        let is_own = into.is_none() && manifest.source != Source::Namespace;
-        let whose = match (into, &manifest.source) {
+        let is_original = into.is_none() && manifest.source != Source::Namespace;
+        let target = match (into, &manifest.source) {
             (Some(session), _) => WorkspaceRef::Session(session),
             (None, Source::Namespace) => WorkspaceRef::Namespace,
             (None, Source::Session(session)) => {
@@ -148,33 +146,32 @@ impl NamespaceAccess<'_> {
             SnapshotKind::Directory | SnapshotKind::Link(_) => 0,
         });
         let needed: u64 = sizes.sum();
-        let opened = files::open(self.services, self.namespace, &whose, Use::Replace).await;
+        let opened = files::open(self.services, self.namespace, &target, Use::Replace).await;
         let opened = opened.map_err(|mut error| {
-            if is_own && matches!(error.code, ErrorCode::SessionEnded | ErrorCode::NotFound) {
+            if is_original && matches!(error.code, ErrorCode::SessionEnded | ErrorCode::NotFound) {
                 "Name another session of this namespace with `session_id`: the snapshot is restored into that one."
                     .clone_into(&mut error.hint);
             }
             error
         })?;
-        // What was allowed when it was saved may be more than is allowed now.
-        opened.room.check_alone(needed)?;
+        // The quota may have been larger when it was saved.
+        opened.quota.check_alone(needed)?;
         let redactor = opened.redactor.clone();
         let restored = self.with_snapshots(move |store, of| {
-            let alone = opened.one_by_one().map_err(FileError::at("lock", "."));
+            let alone = opened.lock_for_writing().map_err(FileError::at("lock", "."));
             let _alone = alone.map_err(SnapshotError::Io)?;
             store.restore(&opened.source, id, of, opened.root())
         });
         restored.await.map_err(|error| files::clean(error, &redactor))
     }
 
-    /// Its snapshots, oldest first.
+    /// Lists the namespace's snapshots, oldest first.
     pub async fn snapshots(self) -> Result<Vec<SnapshotFacts>> {
         self.called("list_state_snapshots").await?;
         let listed = self.with_snapshots(|store, of| store.list(of)).await?;
         Ok(listed.iter().map(facts).collect())
     }
 
-    /// Forgets a snapshot; its room is given back.
     pub async fn delete_snapshot(self, id: &str) -> Result<()> {
         let id = snapshot_id(id)?;
         let details = json!({"snapshot": id.to_string()});
@@ -182,8 +179,8 @@ impl NamespaceAccess<'_> {
             .await
     }
 
-    /// One that an interrupted restore of the namespace's workspace needs is deleted once that has been completed, or
-    /// given up because it cannot be.
+    /// Deletes a snapshot. If an interrupted restore of the namespace's workspace needs it, that restore is first
+    /// completed, or abandoned if it cannot be completed.
     async fn delete(&self, id: SnapshotId) -> Result<()> {
         let deleted = self.with_snapshots(move |store, of| match store.delete(id, of) {
             Err(SnapshotError::InUse(_)) => Ok(false),
@@ -206,7 +203,7 @@ impl NamespaceAccess<'_> {
         .await
     }
 
-    /// A snapshot with the contents of its files, as JSON text, without the namespace's secrets.
+    /// Exports a snapshot with the contents of its files, as JSON text, without the namespace's secrets.
     pub async fn export_snapshot(self, id: &str) -> Result<String> {
         let id = snapshot_id(id)?;
         self.called("resource sandbox://snapshots").await?;
@@ -227,7 +224,7 @@ impl NamespaceAccess<'_> {
     }
 }
 
-/// Takes secrets out of every text of a document. Contents that are no text leave as base64, and lose them as bytes.
+/// Redacts every text and name of a document. Contents in base64 (`content_b64`) are redacted as bytes.
 pub(super) fn clean(document: &mut Value, redactor: &ringfence_redact::Redactor) {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
     match document {

@@ -1,5 +1,4 @@
-//! The engine's door for code and data that are looked at and not run. Each question goes on record, with a digest of
-//! what was looked at.
+//! Checks of code and data without running them, each recorded with a digest of its input.
 
 use super::{Engine, NamespaceAccess};
 use crate::{caller::Caller, check, error::Result, imports, record::hex, services::Services};
@@ -12,7 +11,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 
-/// The longest JSON or CSV text, in bytes.
+/// Maximum bytes of a JSON or CSV text.
 pub const DATA_BYTES_MAX: usize = 16 << 20;
 
 #[derive(Clone, Debug)]
@@ -20,21 +19,20 @@ pub struct CodeRequest {
     pub namespace: Namespace,
     pub language: Language,
     pub code: String,
-    /// Whether missing imports are added.
     pub fixing: Fixing,
     /// As [`ringfence_types::ExecuteRequest::profile`].
     pub profile: Option<Profile>,
     /// As [`ringfence_types::ExecuteRequest::allowed_imports`].
     pub allowed_imports: Option<BTreeSet<ModuleName>>,
-    /// Files that lie beside it, by their paths, which it may import.
+    /// Paths of files beside it, which it may import.
     pub beside: Vec<String>,
 }
 
-/// Whether missing imports are added.
+/// The handling of missing imports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fixing {
     Apply,
-    /// They are told.
+    /// They are only reported.
     No,
 }
 
@@ -45,18 +43,17 @@ pub enum SchemaChoice {
 }
 
 impl Engine {
-    /// What is found of code, without running it.
-    pub async fn validate_code(&self, caller: &Caller, wish: CodeRequest) -> Result<Validation> {
-        let mut details = json!({"language": wish.language});
-        let found = self.look_at(&wish, &mut details).await;
-        let namespace = self.namespace(caller, &wish.namespace);
+    pub async fn validate_code(&self, caller: &Caller, request: CodeRequest) -> Result<Validation> {
+        let mut details = json!({"language": request.language});
+        let found = self.check_code(&request, &mut details).await;
+        let namespace = self.namespace(caller, &request.namespace);
         namespace
-            .checked(Action::CodeValidated, details, wish.code.as_bytes(), found)
+            .checked(Action::CodeValidated, details, request.code.as_bytes(), found)
             .await
     }
 
-    async fn look_at(&self, wish: &CodeRequest, details: &mut Value) -> Result<Validation> {
-        if wish.code.len() > CODE_BYTES_MAX {
+    async fn check_code(&self, request: &CodeRequest, details: &mut Value) -> Result<Validation> {
+        if request.code.len() > CODE_BYTES_MAX {
             return Err(RequestError::invalid(
                 "the code is longer than 1 MiB.",
                 "Put its data into files.",
@@ -64,22 +61,22 @@ impl Engine {
         }
         let services = &self.services;
         let settings = &services.policy.current().check;
-        let named = wish.allowed_imports.as_ref();
-        let rules = imports::rules(settings, wish.language, wish.profile, named)?;
+        let named = request.allowed_imports.as_ref();
+        let rules = imports::rules(settings, request.language, request.profile, named)?;
         details["profile"] = json!(rules.profile.as_str());
         let question = CodeQuestion {
-            language: wish.language,
+            language: request.language,
             rules,
-            auto_fix: wish.fixing == Fixing::Apply,
+            auto_fix: request.fixing == Fixing::Apply,
             is_fragment: false,
             has_workspace: false,
             python: services.checkers.python(),
             known_imports: settings.known_imports.clone(),
-            local_modules: imports::of_files(wish.beside.iter().map(String::as_str)),
+            local_modules: imports::of_files(request.beside.iter().map(String::as_str)),
         };
         let answer = services
             .checkers
-            .code(&wish.namespace, question, wish.code.as_bytes())
+            .code(&request.namespace, question, request.code.as_bytes())
             .await?;
         let found = answer.validation;
         details["verdict"] = json!(found.verdict);
@@ -87,7 +84,7 @@ impl Engine {
         Ok(found)
     }
 
-    /// The registered JSON Schemas, by name: the operator's before the built-in ones.
+    /// Returns the registered JSON Schemas by name; the operator's replace built-in ones of the same name.
     pub fn schemas(&self) -> Vec<(String, Value)> {
         schemas(&self.services)
     }
@@ -108,7 +105,7 @@ impl NamespaceAccess<'_> {
             let question = Question::Json(JsonQuestion { name, schema });
             match self.ask(&question, data.as_bytes()).await? {
                 Answer::Json(report) => Ok(report),
-                _ => Err(check::nonsense()),
+                _ => Err(check::unexpected_answer()),
             }
         };
         let found = found.await;
@@ -120,11 +117,11 @@ impl NamespaceAccess<'_> {
             .await
     }
 
-    /// What is found of a table, whatever its encoding.
+    /// Checks a CSV table of any encoding.
     pub async fn validate_csv(self, question: CsvQuestion, content: &[u8]) -> Result<CsvReport> {
         let found = match self.ask(&Question::Csv(question), content).await {
             Ok(Answer::Csv(report)) => Ok(report),
-            Ok(_) => Err(check::nonsense()),
+            Ok(_) => Err(check::unexpected_answer()),
             Err(error) => Err(error),
         };
         let mut details = json!({"kind": "csv"});
@@ -145,7 +142,7 @@ impl NamespaceAccess<'_> {
         self.services.checkers.ask(self.namespace, question, text).await
     }
 
-    /// No record, no answer; and what was refused is on record, too.
+    /// Records a check, including a refused one, before it is answered.
     async fn checked<T>(
         &self,
         action: Action,

@@ -1,4 +1,4 @@
-//! How requests and decisions stand on record, and how they are told.
+//! Requests and decisions as audit notes and as event facts.
 
 use super::{
     Ask, Subject,
@@ -21,7 +21,7 @@ impl ApprovalFacts {
     }
 }
 
-/// What every record of a request has.
+/// Returns the details common to all records of a request.
 pub(super) fn facts(question: &Question) -> Value {
     let ask = &question.ask;
     let mut facts = json!({

@@ -1,5 +1,5 @@
-//! Requests until they are decided. Each is decided once: by the first answer, by the clock, or because its requester
-//! is gone. An approval is on record before it has an effect; a denial has its effect whatever happens.
+//! Pending requests until their decision. Each is decided once: by the first answer, by its timeout, or because its
+//! requester is gone. An approval is recorded before it takes effect; a denial takes effect in any case.
 
 use super::{
     Ask, Subject,
@@ -10,7 +10,7 @@ use super::{
     words::{Answer, ApprovalRequest, Decision, DeniedBy, Scope, ScopeChoice, Verdict},
 };
 use crate::{
-    caller::{Caller, OURS},
+    caller::{Caller, ENGINE_CALLER},
     error::Result,
     events::{ApprovalFacts, Bus, EventKind, now_ms},
     log_redactor::LogRedactor,
@@ -31,7 +31,6 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// The requests of a server, and what has been approved of them.
 pub(crate) struct Approvals {
     pub(crate) settings: ApprovalSettings,
     bus: Bus,
@@ -39,11 +38,11 @@ pub(crate) struct Approvals {
     redactor: LogRedactor,
     pub(crate) store: Arc<ApprovalStore>,
     state: Mutex<State>,
-    /// Counts whenever a request comes or goes.
+    /// A counter that grows when a request opens or ends.
     changes: watch::Sender<u64>,
 }
 
-enum Entered {
+enum Enqueued {
     New(Waiting, Arc<Question>),
     Joined(Waiting, String),
     Decided(Decision),
@@ -72,7 +71,7 @@ impl Approvals {
         }
     }
 
-    /// What a human has let a namespace's programs reach, but for one run alone.
+    /// Returns the rules approved for a namespace and a session, without those for a single run.
     pub(crate) fn approved(&self, namespace: &Namespace, session: Option<&SessionId>) -> Approved {
         let of_namespace = self.store.rules_for(namespace, None);
         let own = self.store.rules_for(namespace, session);
@@ -86,43 +85,42 @@ impl Approvals {
         }
     }
 
-    /// Asks those who may answer. What is approved already, or was denied a moment ago, is not asked
-    /// again; too many questions are refused.
+    /// Opens a request; one already approved or recently denied is decided at once, one over the limits is refused.
     pub(crate) async fn ask(self: &Arc<Self>, ask: Ask) -> Result<Waiting> {
         ask.check()?;
-        match self.enter(&ask) {
-            Entered::New(waiting, question) => {
-                // It is asked only once it is on record. Given up here, it is withdrawn.
-                self.note_asked(&ask, Outcome::Pending, self.asked(&question))
+        match self.enqueue(&ask) {
+            Enqueued::New(waiting, question) => {
+                // It opens only after it is recorded. If this future is dropped meanwhile, the request is withdrawn.
+                self.note_request(&ask, Outcome::Pending, self.request_details(&question))
                     .await?;
                 self.open(&question);
                 Ok(waiting)
             }
-            Entered::Joined(waiting, id) => {
+            Enqueued::Joined(waiting, id) => {
                 let details = json!({"joined": id});
-                self.note_asked(&ask, Outcome::Pending, details).await?;
+                self.note_request(&ask, Outcome::Pending, details).await?;
                 Ok(waiting)
             }
-            Entered::Decided(decision) => self.given(&ask, decision).await,
-            Entered::Refused(error) => {
+            Enqueued::Decided(decision) => self.record_decided(&ask, decision).await,
+            Enqueued::Refused(error) => {
                 let details = json!({"code": error.code.as_str()});
-                self.note_asked(&ask, Outcome::Denied, details).await?;
+                self.note_request(&ask, Outcome::Denied, details).await?;
                 Err(error)
             }
         }
     }
 
-    /// Records a request that is decided already, so that no person is asked.
-    pub(crate) async fn given(&self, ask: &Ask, decision: Decision) -> Result<Waiting> {
+    /// Records a request that needs no person because it is already decided.
+    pub(crate) async fn record_decided(&self, ask: &Ask, decision: Decision) -> Result<Waiting> {
         let (outcome, details) = match decision.verdict {
             Verdict::Approved(scope) => (Outcome::Ok, json!({"standing": scope})),
             Verdict::Denied(why) => (Outcome::Denied, json!({"why": why.as_str()})),
         };
-        self.note_asked(ask, outcome, details).await?;
-        Ok(Waiting::decided_already(decision))
+        self.note_request(ask, outcome, details).await?;
+        Ok(Waiting::already_decided(decision))
     }
 
-    /// Decides a request. `digest` names the request as it was shown.
+    /// Decides a request. `digest` identifies the request as it was shown.
     pub(crate) async fn decide(
         self: &Arc<Self>,
         id: &str,
@@ -131,7 +129,7 @@ impl Approvals {
         by: &Caller,
     ) -> Result<Decision> {
         let (question, decision) = self.take(id, digest, answer, by)?;
-        // The answer counts even if its client goes away.
+        // The answer counts even if its client disconnects.
         let (approvals, by) = (self.clone(), by.clone());
         let concluded = tokio::spawn(async move { approvals.conclude(&question, decision, &by).await }).await;
         concluded.unwrap_or_else(|_| {
@@ -142,13 +140,13 @@ impl Approvals {
         })
     }
 
-    /// What a session had by approval is gone with it, and its open requests are withdrawn.
+    /// Removes the approvals of an ended session, and withdraws its pending requests.
     pub(crate) fn forget_session(&self, session: &SessionId) {
         self.store.forget_session(session);
         self.withdraw(|pending| pending.question.ask.session.as_ref() == Some(session));
     }
 
-    /// Withdraws all requests, and accepts no more.
+    /// Withdraws all requests, and refuses new ones.
     pub(crate) fn close(&self) {
         lock(&self.state).is_closed = true;
         self.withdraw(|_| true);
@@ -161,8 +159,8 @@ impl Approvals {
 
     pub(crate) fn pending(&self) -> Vec<ApprovalRequest> {
         let state = lock(&self.state);
-        let shown = state.pending.values().filter(|one| one.stage != Stage::New);
-        let mut requests: Vec<ApprovalRequest> = shown.map(|one| one.question.request.clone()).collect();
+        let open = state.pending.values().filter(|one| one.stage != Stage::New);
+        let mut requests: Vec<ApprovalRequest> = open.map(|one| one.question.request.clone()).collect();
         requests.sort_by(|a, b| (a.since_unix_ms, &a.id).cmp(&(b.since_unix_ms, &b.id)));
         requests
     }
@@ -171,9 +169,9 @@ impl Approvals {
         lock(&self.state).decision(id).cloned()
     }
 
-    fn enter(self: &Arc<Self>, ask: &Ask) -> Entered {
-        if let Some(decision) = self.store.standing(ask) {
-            return Entered::Decided(decision);
+    fn enqueue(self: &Arc<Self>, ask: &Ask) -> Enqueued {
+        if let Some(decision) = self.store.find_decision(ask) {
+            return Enqueued::Decided(decision);
         }
         let now = Instant::now();
         let mut state = lock(&self.state);
@@ -181,17 +179,17 @@ impl Approvals {
         let mut pending = state.pending.iter_mut();
         if let Some((id, pending)) = pending.find(|(_, one)| one.question.ask.is_same_as(ask)) {
             if pending.waiting >= WAITING_MAX {
-                let what = format!("{WAITING_MAX} wait for the answer to this request.");
-                return Entered::Refused(RequestError::new(ErrorCode::Busy, what, "Wait for that answer."));
+                let what = format!("{WAITING_MAX} callers already wait for the answer to this request.");
+                return Enqueued::Refused(RequestError::new(ErrorCode::Busy, what, "Wait for that answer."));
             }
             pending.waiting += 1;
-            return Entered::Joined(self.waiting(pending), id.clone());
+            return Enqueued::Joined(self.waiting(pending), id.clone());
         }
         if state.denied.iter().any(|denied| denied.answers(ask)) {
-            return Entered::Decided(Decision::denied(DeniedBy::Lately));
+            return Enqueued::Decided(Decision::denied(DeniedBy::Lately));
         }
         if let Some(refusal) = state.refusal(&ask.namespace, now) {
-            return Entered::Refused(refusal);
+            return Enqueued::Refused(refusal);
         }
         let request = self.request(ask, state.new_id());
         let id = request.id.clone();
@@ -204,20 +202,20 @@ impl Approvals {
             question: question.clone(),
             stage: Stage::New,
             waiting: 1,
-            told: watch::Sender::new(None),
+            decision: watch::Sender::new(None),
         };
         let waiting = Waiting {
             is_first: true,
             ..self.waiting(&pending)
         };
-        state.asked.push_back((now, ask.namespace.clone()));
+        state.recent.push_back((now, ask.namespace.clone()));
         state.pending.insert(id, pending);
-        Entered::New(waiting, question)
+        Enqueued::New(waiting, question)
     }
 
     fn waiting(self: &Arc<Self>, pending: &Pending) -> Waiting {
         Waiting {
-            told: pending.told.subscribe(),
+            decision: pending.decision.subscribe(),
             request: Some(pending.question.request.clone()),
             is_first: false,
             _waiter: Some(Waiter {
@@ -229,8 +227,8 @@ impl Approvals {
 
     fn request(&self, ask: &Ask, id: String) -> ApprovalRequest {
         let since_unix_ms = now_ms();
-        let waits = ask.timeout(&self.settings);
-        let timeout = u64::try_from(waits.as_millis()).unwrap_or(u64::MAX);
+        let timeout = ask.timeout(&self.settings);
+        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         ApprovalRequest {
             id,
             kind: ask.subject.kind().to_owned(),
@@ -242,15 +240,15 @@ impl Approvals {
             reason: ask.reason.clone(),
             scopes: ask.scopes(),
             since_unix_ms,
-            expires_unix_ms: since_unix_ms.saturating_add(timeout),
-            lines: shown::lines(ask, waits),
+            expires_unix_ms: since_unix_ms.saturating_add(timeout_ms),
+            lines: shown::lines(ask, timeout),
         }
     }
 
-    /// From now on it can be answered, and the clock runs.
+    /// Opens a request for answers, and starts its timeout.
     fn open(self: &Arc<Self>, question: &Question) {
         let (id, ask) = (question.request.id.clone(), &question.ask);
-        let mut told = {
+        let mut decision = {
             let mut state = lock(&self.state);
             // Withdrawn meanwhile.
             let Some(pending) = state.pending.get_mut(&id) else {
@@ -264,14 +262,14 @@ impl Approvals {
             };
             self.publish(ask, EventKind::ApprovalRequested(facts.clone()));
             self.publish(ask, requested(facts));
-            pending.told.subscribe()
+            pending.decision.subscribe()
         };
         self.announce();
         let (approvals, ends) = (Arc::downgrade(self), Instant::now() + ask.timeout(&self.settings));
         tokio::spawn(async move {
             tokio::select! {
                 // Decided, or the server is gone.
-                _ = told.wait_for(Option::is_some) => return,
+                _ = decision.wait_for(Option::is_some) => return,
                 () = sleep_until(ends) => {}
             }
             let Some(approvals) = approvals.upgrade() else {
@@ -280,13 +278,13 @@ impl Approvals {
             let denied = Decision::denied(DeniedBy::Timeout);
             let question = lock(&approvals.state).take_open(&id);
             if let Some(question) = question {
-                // Denied all the same; the log has said it.
-                drop(approvals.conclude(&question, denied, &OURS).await);
+                // Denied even if that could not be recorded; the error is logged.
+                drop(approvals.conclude(&question, denied, &ENGINE_CALLER).await);
             }
         });
     }
 
-    /// The first answer takes the request; one that does not fit it takes nothing.
+    /// Takes an open request for its first answer. An answer that does not fit leaves it open.
     fn take(&self, id: &str, digest: &str, answer: Answer, by: &Caller) -> Result<(Arc<Question>, Decision)> {
         let mut state = lock(&self.state);
         let pending = state.pending.get(id).filter(|one| one.stage == Stage::Open);
@@ -295,7 +293,7 @@ impl Approvals {
         };
         if pending.question.digest != digest {
             return Err(RequestError::denied(
-                format!("the digest names something else than what the request {id} asks for."),
+                format!("the digest does not match the request {id}."),
                 "Look at the request again, and answer what you see.",
             ));
         }
@@ -305,10 +303,10 @@ impl Approvals {
     }
 
     fn decision_of(&self, answer: Answer, ask: &Ask, by: &Caller) -> Result<Decision> {
-        let Answer::Approve(wish) = answer else {
+        let Answer::Approve(choice) = answer else {
             return Ok(Decision::new(Verdict::Denied(DeniedBy::Human), by.as_str()));
         };
-        let scope = wish.scope();
+        let scope = choice.scope();
         if !ask.scopes().contains(&scope) {
             let scopes: Vec<&str> = ask.scopes().into_iter().map(Scope::as_str).collect();
             return Err(RequestError::invalid(
@@ -316,32 +314,32 @@ impl Approvals {
                 format!("It may be for: {}.", scopes.join(", ")),
             ));
         }
-        let most = self.settings.namespace_max;
-        let lasts = match wish {
+        let longest = self.settings.namespace_max;
+        let duration = match choice {
             ScopeChoice::Once | ScopeChoice::Session => None,
-            ScopeChoice::Namespace(None) => Some(most),
-            ScopeChoice::Namespace(Some(lasts)) if !lasts.is_zero() && lasts <= most => Some(lasts),
+            ScopeChoice::Namespace(None) => Some(longest),
+            ScopeChoice::Namespace(Some(time)) if !time.is_zero() && time <= longest => Some(time),
             ScopeChoice::Namespace(Some(_)) => {
                 return Err(RequestError::invalid(
-                    format!("an approval lasts from 1 s to {} min.", most.as_secs() / 60),
+                    format!("an approval lasts from 1 s to {} min.", longest.as_secs() / 60),
                     "Name a shorter time, or have the operator raise approvals.max_namespace_minutes.",
                 ));
             }
         };
         if !self.store.has_room(ask) {
             return Err(RequestError::denied(
-                "the namespace has as much by approval as it can have.",
+                "the maximum number of approvals is reached.",
                 "Put what it needs for good into the configuration.",
             ));
         }
-        let lasts = lasts.map(|lasts| u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
+        let duration = duration.map(|duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
         Ok(Decision {
-            expires_unix_ms: lasts.map(|lasts| now_ms().saturating_add(lasts)),
+            expires_unix_ms: duration.map(|duration| now_ms().saturating_add(duration)),
             ..Decision::new(Verdict::Approved(scope), by.as_str())
         })
     }
 
-    /// Puts it on record, gives it its effect, and answers those that wait.
+    /// Records a decision, applies it, and sends it to the waiters.
     async fn conclude(&self, question: &Question, decision: Decision, by: &Caller) -> Result<Decision> {
         let recorded = self.record.note(decided_note(question, &decision, by)).await;
         let (decision, answer) = match recorded {
@@ -368,12 +366,12 @@ impl Approvals {
             if pending.stage != Stage::New {
                 self.publish_decision(question, decision);
             }
-            pending.told.send_replace(Some(decision.clone()));
+            pending.decision.send_replace(Some(decision.clone()));
         }
         self.announce();
     }
 
-    /// One who waited does so no more.
+    /// Removes a waiter; after the last, an unanswered request is withdrawn.
     pub(super) fn leave(&self, id: &str) {
         let is_last = {
             let mut state = lock(&self.state);
@@ -381,7 +379,7 @@ impl Approvals {
                 return;
             };
             pending.waiting -= 1;
-            // An answer that was given counts.
+            // An answer that is being recorded counts.
             pending.waiting == 0 && pending.stage != Stage::Answered
         };
         if is_last {
@@ -389,13 +387,13 @@ impl Approvals {
         }
     }
 
-    /// Denies what is not wanted any more, without waiting until that is on record.
-    fn withdraw(&self, is_meant: impl Fn(&Pending) -> bool) {
-        let meant: Vec<Arc<Question>> = {
+    /// Denies the matching requests that have no answer yet, without waiting until that is recorded.
+    fn withdraw(&self, matches: impl Fn(&Pending) -> bool) {
+        let withdrawn: Vec<Arc<Question>> = {
             let mut state = lock(&self.state);
-            let meant = state.pending.values_mut();
-            meant
-                .filter(|pending| pending.stage != Stage::Answered && is_meant(pending))
+            let pending = state.pending.values_mut();
+            pending
+                .filter(|pending| pending.stage != Stage::Answered && matches(pending))
                 .map(|pending| {
                     if pending.stage == Stage::Open {
                         pending.stage = Stage::Answered;
@@ -405,13 +403,14 @@ impl Approvals {
                 .collect()
         };
         let denied = Decision::denied(DeniedBy::Gone);
-        for question in meant {
-            self.record.note_unwaited(decided_note(&question, &denied, &OURS));
+        for question in withdrawn {
+            let note = decided_note(&question, &denied, &ENGINE_CALLER);
+            self.record.note_unwaited(note);
             self.settle(&question, &denied);
         }
     }
 
-    fn asked(&self, question: &Question) -> Value {
+    fn request_details(&self, question: &Question) -> Value {
         let mut details = facts(question);
         details["expires_unix_ms"] = json!(question.request.expires_unix_ms);
         if !question.ask.reason.is_empty() {
@@ -420,7 +419,7 @@ impl Approvals {
         details
     }
 
-    async fn note_asked(&self, ask: &Ask, outcome: Outcome, mut details: Value) -> Result<()> {
+    async fn note_request(&self, ask: &Ask, outcome: Outcome, mut details: Value) -> Result<()> {
         details["kind"] = json!(ask.subject.kind());
         details["what"] = json!(ask.subject.recorded());
         let note = Note::of(&ask.caller, &ask.namespace, Action::ApprovalRequested, details);
@@ -452,12 +451,12 @@ impl Approvals {
     }
 }
 
-/// Waits for an answer. When the last that waits for a request is dropped, the request is denied.
+/// A waiter for a decision. When the last waiter of a request is dropped, the request is denied.
 pub struct Waiting {
-    told: watch::Receiver<Option<Decision>>,
+    decision: watch::Receiver<Option<Decision>>,
     request: Option<ApprovalRequest>,
     is_first: bool,
-    /// None: it was decided before it was asked.
+    /// None: it was decided without being asked.
     _waiter: Option<Waiter>,
 }
 
@@ -473,32 +472,31 @@ impl Drop for Waiter {
 }
 
 impl Waiting {
-    fn decided_already(decision: Decision) -> Self {
+    fn already_decided(decision: Decision) -> Self {
         Self {
-            told: watch::channel(Some(decision)).1,
+            decision: watch::channel(Some(decision)).1,
             request: None,
             is_first: false,
             _waiter: None,
         }
     }
 
-    /// What is asked; none: it was decided already.
+    /// Returns the request; none: it was already decided.
     pub fn request(&self) -> Option<&ApprovalRequest> {
         self.request.as_ref()
     }
 
-    /// Whether it is the first to ask this: then its holder has to see to it that a person is asked.
+    /// Returns true for the first waiter of a request: its owner has to have a person asked.
     pub fn is_first(&self) -> bool {
         self.is_first
     }
 
     pub fn decision(&self) -> Option<Decision> {
-        self.told.borrow().clone()
+        self.decision.borrow().clone()
     }
 
-    /// Until somebody has decided, or time has.
     pub async fn decided(&mut self) -> Decision {
-        match self.told.wait_for(Option::is_some).await.as_deref() {
+        match self.decision.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(decision)) => decision.clone(),
             _ => Decision::denied(DeniedBy::Gone),
         }
@@ -513,25 +511,24 @@ impl fmt::Debug for Waiting {
     }
 }
 
-/// Hears that requests have come or gone. It misses none: a late call of [`ApprovalWatch::changed`] returns at once.
+/// A subscription to the pending requests. No change is missed: a late [`ApprovalWatch::changed`] returns at once.
 pub struct ApprovalWatch {
     changes: watch::Receiver<u64>,
     approvals: Arc<Approvals>,
 }
 
 impl ApprovalWatch {
-    /// Those that lie there now, the oldest first.
     pub fn pending(&mut self) -> Vec<ApprovalRequest> {
         self.changes.mark_unchanged();
         self.approvals.pending()
     }
 
-    /// What became of one that lies there no more; none: it is not remembered.
+    /// Returns the decision of a request that is no longer pending; none: it is not remembered.
     pub fn decision(&self, id: &str) -> Option<Decision> {
         self.approvals.decision(id)
     }
 
-    /// Until there is another answer. False: there will be none.
+    /// Waits for a change. False: there will be no more.
     pub async fn changed(&mut self) -> bool {
         !lock(&self.approvals.state).is_closed && self.changes.changed().await.is_ok()
     }

@@ -1,12 +1,10 @@
-//! How a request is put before a person: every fact on a line of its own, and whatever a stranger has chosen in a
-//! quotation that cannot end before its end. The text is plain, and stays what it is on a terminal, in a dialogue and
-//! in Markdown.
+//! A request rendered for a person: each fact on its own line, and untrusted text in a quotation that it cannot close.
+//! The text is plain, and reads the same on a terminal, in a dialogue and in Markdown.
 
 use super::{Ask, CommandSubject, Subject};
 use ringfence_egress::{Pattern, Rule};
 use std::time::Duration;
 
-/// All that is asked, for a person.
 pub(super) fn lines(ask: &Ask, timeout: Duration) -> Vec<String> {
     let mut lines = match &ask.subject {
         Subject::Egress(rule) => egress(rule, opening(ask)),
@@ -21,7 +19,7 @@ pub(super) fn lines(ask: &Ask, timeout: Duration) -> Vec<String> {
     }
     lines.push(line("asked by", &quoted(ask.caller.as_str())));
     match (ask.reason.as_str(), &ask.execution) {
-        // A program does not say why.
+        // A program gives no reason.
         ("", Some(_)) => {}
         ("", None) => lines.push(line("reason", "none was given")),
         (reason, _) => {
@@ -62,7 +60,7 @@ fn egress(rule: &Rule, opening: &str) -> Vec<String> {
     lines
 }
 
-/// The words are escaped one by one already.
+/// Renders a command, whose words are already escaped one by one.
 fn of_command(command: &CommandSubject) -> Vec<String> {
     let mut lines = vec![
         "An agent asks to run a command on the host.".to_owned(),
@@ -91,14 +89,13 @@ fn line(name: &str, value: &str) -> String {
     format!("  {name}: {value}")
 }
 
-/// A quotation: whatever is in it, it ends at the second quotation mark, and is one line.
+/// Quotes a text as one line that ends at the second quotation mark.
 pub(super) fn quoted(text: &str) -> String {
     format!("\"{}\"", plain(text))
 }
 
-/// Letters, digits, blanks and most punctuation stay; everything else is spelled out as `\u{...}`: what ends a line or
-/// the quotation, moves the cursor, reorders or hides text, joins with the letter before it, or is a link or a tag in
-/// Markdown.
+/// Keeps letters, digits, spaces and most punctuation; escapes as `\u{...}` all that ends a line or the quotation,
+/// moves the cursor, reorders or hides text, joins the letter before, or is a link or a tag in Markdown.
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -115,9 +112,9 @@ fn is_plain(c: char) -> bool {
     match c {
         ' ' => true,
         '"' | '\\' | '`' | '<' | '>' | '[' | ']' => false,
-        // Letters by their category, of which nothing is seen.
+        // Invisible characters of a visible category: letters and a symbol.
         '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}' | '\u{2800}' => false,
-        // The standard library escapes by category what cannot be seen, and what joins with the letter before it.
+        // The standard library escapes by category invisible and combining characters.
         other => other.escape_debug().eq([other]) || other == '\'',
     }
 }
@@ -127,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quotation_cannot_be_left_and_is_one_line() {
+    fn quotation_cannot_be_closed_early_and_stays_on_one_line() {
         let check = |text: &str, expect: &str| assert_eq!(quoted(text), format!("\"{expect}\""));
         check("to read the docs; it's fine", "to read the docs; it's fine");
         check("é 漢 日本語 Ж 🎉", "é 漢 日本語 Ж 🎉");

@@ -1,4 +1,4 @@
-//! The requests that lie on the queue, and what keeps them from becoming many.
+//! The state of pending requests, and the limits on their number.
 
 use super::{
     Ask, Subject,
@@ -13,42 +13,41 @@ use std::{
 };
 use tokio::{sync::watch, time::Instant};
 
-/// Requests that lie here at once, of one namespace and of all.
+/// Maximum pending requests of one namespace, and of all.
 const PENDING_MAX: usize = 8;
 const ALL_PENDING_MAX: usize = 64;
-/// New requests of one namespace and of all in a minute: a person who is asked without end says yes in the end.
+/// Maximum new requests per minute, of one namespace and of all: a person who is asked endlessly says yes in the end.
 const PER_MINUTE: usize = 10;
 const ALL_PER_MINUTE: usize = 60;
 const MINUTE: Duration = Duration::from_secs(60);
-/// Who may wait for the answer to one request.
+/// Maximum waiters for the answer to one request.
 pub(super) const WAITING_MAX: usize = 64;
-/// How long a denied request is not asked again.
-const LATELY: Duration = Duration::from_secs(60);
+/// Period in which a denied request is not asked again.
+const DENIAL_REMEMBERED: Duration = Duration::from_secs(60);
 const REMEMBERED_MAX: usize = 256;
 
 #[derive(Default)]
 pub(super) struct State {
     pub(super) pending: HashMap<String, Pending>,
-    /// When new requests came in the last minute.
-    pub(super) asked: VecDeque<(Instant, Namespace)>,
-    /// What was denied; the latest last.
+    /// The new requests of the last minute, oldest first.
+    pub(super) recent: VecDeque<(Instant, Namespace)>,
+    /// Recent denials, the latest last.
     pub(super) denied: VecDeque<Denied>,
-    /// What became of requests that lie here no more.
+    /// Decisions of requests that are no longer pending.
     pub(super) decided: VecDeque<(String, Decision)>,
     pub(super) is_closed: bool,
 }
 
-/// What is not asked again for a while.
 pub(super) struct Denied {
     at: Instant,
     namespace: Namespace,
     subject: Subject,
-    /// A connection waited for it, too short a time for anyone to answer.
+    /// It timed out while a connection waited, which is too short for a person to answer.
     is_lapse: bool,
 }
 
 impl Denied {
-    /// A model asks, and waits longer, where only a connection has waited in vain.
+    /// Returns true if this denial answers the request. After the timeout of a connection, a model may still ask.
     pub(super) fn answers(&self, ask: &Ask) -> bool {
         self.namespace == ask.namespace
             && self.subject == ask.subject
@@ -56,7 +55,6 @@ impl Denied {
     }
 }
 
-/// A request as it is shown, and what it asks for.
 pub(super) struct Question {
     pub(super) request: ApprovalRequest,
     pub(super) digest: String,
@@ -67,50 +65,49 @@ pub(super) struct Pending {
     pub(super) question: Arc<Question>,
     pub(super) stage: Stage,
     pub(super) waiting: usize,
-    pub(super) told: watch::Sender<Option<Decision>>,
+    pub(super) decision: watch::Sender<Option<Decision>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// It is not on record yet, and not shown.
+    /// Not yet recorded, and not shown.
     New,
     Open,
-    /// Somebody has answered, and the answer is put on record.
+    /// Answered; the answer is being recorded.
     Answered,
 }
 
 impl State {
-    /// Forgets what is too old to count.
     pub(super) fn prune(&mut self, now: Instant) {
-        while self.asked.front().is_some_and(|(at, _)| now >= *at + MINUTE) {
-            self.asked.pop_front();
+        while self.recent.front().is_some_and(|(at, _)| now >= *at + MINUTE) {
+            self.recent.pop_front();
         }
         while self
             .denied
             .front()
-            .is_some_and(|denied| now >= denied.at + LATELY)
+            .is_some_and(|denied| now >= denied.at + DENIAL_REMEMBERED)
         {
             self.denied.pop_front();
         }
     }
 
-    /// Why one more of this namespace cannot be asked.
+    /// Returns the reason why a further request of this namespace cannot be asked.
     pub(super) fn refusal(&self, namespace: &Namespace, now: Instant) -> Option<RequestError> {
         if self.is_closed {
             return Some(stopping());
         }
-        let of_it = || self.asked.iter().filter(|(_, of)| of == namespace);
+        let own = || self.recent.iter().filter(|(_, of)| of == namespace);
         let full = |what: String, since: Option<Instant>| {
             let left = since.map_or(MINUTE, |since| (since + MINUTE).duration_since(now));
             let left = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
             let hint = "Work with what is allowed; a person cannot be asked more than that.";
             Some(busy(what, hint, left))
         };
-        let pending_of_it = self
+        let own_pending = self
             .pending
             .values()
             .filter(|one| one.question.ask.namespace == *namespace);
-        if pending_of_it.count() >= PENDING_MAX || self.pending.len() >= ALL_PENDING_MAX {
+        if own_pending.count() >= PENDING_MAX || self.pending.len() >= ALL_PENDING_MAX {
             let what = format!(
                 "{PENDING_MAX} requests of a namespace wait for an answer, or {ALL_PENDING_MAX} of all."
             );
@@ -120,23 +117,21 @@ impl State {
             let what = format!("a person was asked {times} times in a minute.");
             full(what, first.map(|(at, _)| *at))
         };
-        if of_it().count() >= PER_MINUTE {
-            return often(PER_MINUTE, of_it().next());
+        if own().count() >= PER_MINUTE {
+            return often(PER_MINUTE, own().next());
         }
-        if self.asked.len() >= ALL_PER_MINUTE {
-            return often(ALL_PER_MINUTE, self.asked.front());
+        if self.recent.len() >= ALL_PER_MINUTE {
+            return often(ALL_PER_MINUTE, self.recent.front());
         }
         None
     }
 
-    /// The request that somebody answers now.
     pub(super) fn take_open(&mut self, id: &str) -> Option<Arc<Question>> {
         let pending = self.pending.get_mut(id).filter(|one| one.stage == Stage::Open)?;
         pending.stage = Stage::Answered;
         Some(pending.question.clone())
     }
 
-    /// What became of a request, if that is remembered.
     pub(super) fn decision(&self, id: &str) -> Option<&Decision> {
         let found = self.decided.iter().rfind(|(known, _)| known == id);
         found.map(|(_, decision)| decision)
@@ -145,7 +140,7 @@ impl State {
     pub(super) fn new_id(&self) -> String {
         loop {
             let random = uuid::Uuid::now_v7().as_u128();
-            // The lower half of it is random.
+            // The lower half of a UUIDv7 is random.
             let id = format!("{:08x}", random & 0xffff_ffff);
             if !self.pending.contains_key(&id) && self.decision(&id).is_none() {
                 return id;

@@ -1,5 +1,4 @@
-//! What has been approved: hosts and commands, each with an end, for one run, a session or a namespace. Egress leases
-//! follow its changes.
+//! Approved hosts and commands, each for one run, a session or a namespace. Egress leases follow its changes.
 
 use super::{
     Ask, CommandSubject, Subject,
@@ -14,12 +13,12 @@ use std::{
 };
 use tokio::{sync::watch, time::Instant};
 
-/// Hosts that one namespace has by approval, its sessions' with them; and commands as many.
+/// Maximum approved hosts of one namespace, including its sessions'; and as many commands.
 pub(super) const APPROVED_MAX: usize = 64;
-/// Those of all namespaces.
+/// The same maxima for all namespaces.
 const ALL_RULES_MAX: usize = 4096;
 const ALL_COMMANDS_MAX: usize = 1024;
-/// How long one that is for the next run waits for that run.
+/// Expiry of an approval for the next run.
 const ONCE: Duration = Duration::from_secs(15 * 60);
 
 #[derive(Debug)]
@@ -27,7 +26,7 @@ struct Approved {
     subject: Subject,
     namespace: Namespace,
     owner: Owner,
-    /// None: as long as its owner.
+    /// None: it ends with its owner.
     until: Option<Instant>,
     decision: Decision,
 }
@@ -40,7 +39,6 @@ enum Owner {
     Namespace,
 }
 
-/// What a server's programs and callers have by approval.
 #[derive(Debug)]
 pub(crate) struct ApprovalStore {
     all: Mutex<Vec<Approved>>,
@@ -55,7 +53,7 @@ impl ApprovalStore {
         }
     }
 
-    /// All whose time is not up.
+    /// Removes expired approvals, and returns the others.
     fn valid(&self) -> MutexGuard<'_, Vec<Approved>> {
         let now = Instant::now();
         let mut all = lock(&self.all);
@@ -63,10 +61,9 @@ impl ApprovalStore {
         all
     }
 
-    /// What the runs of a namespace may reach by approval, or the calls of one of its sessions. For one run alone there
-    /// may be more: see [`ApprovalStore::take_once`].
+    /// Returns the rules approved for a namespace or a session, without those for one run ([`Self::take_once`]).
     pub(crate) fn rules_for(&self, namespace: &Namespace, session: Option<&SessionId>) -> Vec<Rule> {
-        let is_theirs = |one: &&Approved| {
+        let applies = |one: &&Approved| {
             one.namespace == *namespace
                 && match &one.owner {
                     Owner::Namespace => true,
@@ -75,32 +72,32 @@ impl ApprovalStore {
                 }
         };
         let all = self.valid();
-        let theirs = all.iter().filter(is_theirs);
-        theirs.filter_map(Approved::rule).cloned().collect()
+        let applicable = all.iter().filter(applies);
+        applicable.filter_map(Approved::rule).cloned().collect()
     }
 
-    /// What was approved for one run: the caller takes it, and no other has it any more.
+    /// Removes and returns the rules approved for the next run only.
     pub(crate) fn take_once(&self, namespace: &Namespace, session: Option<&SessionId>) -> Vec<Rule> {
         let mut taken = Vec::new();
         self.valid().retain(|one| {
-            let is_theirs = one.namespace == *namespace
+            let applies = one.namespace == *namespace
                 && matches!(&one.owner, Owner::Next(of) if of.as_ref() == session);
-            let rule = one.rule().filter(|_| is_theirs);
+            let rule = one.rule().filter(|_| applies);
             taken.extend(rule.cloned());
             rule.is_none()
         });
         taken
     }
 
-    /// The decision that lets this command run now. One that was for a single run is used up, and so is one for the
-    /// same command with files that held something else.
+    /// Returns the decision that allows this command now. An approval for a single run is used up. If none fits,
+    /// approvals of the same words, directory and principal are removed: something else, such as a file, has changed.
     pub(crate) fn take_command(&self, namespace: &Namespace, command: &CommandSubject) -> Option<Decision> {
         let mut all = self.valid();
-        let is_it = |one: &Approved| one.namespace == *namespace && one.command() == Some(command);
-        let Some(at) = all.iter().position(is_it) else {
-            let says =
+        let matches = |one: &Approved| one.namespace == *namespace && one.command() == Some(command);
+        let Some(at) = all.iter().position(matches) else {
+            let key =
                 |one: &CommandSubject| (one.words.clone(), one.directory.clone(), one.principal.clone());
-            let differs = |given: &CommandSubject| says(given) != says(command);
+            let differs = |given: &CommandSubject| key(given) != key(command);
             all.retain(|one| one.namespace != *namespace || one.command().is_none_or(differs));
             return None;
         };
@@ -110,7 +107,7 @@ impl ApprovalStore {
         }
     }
 
-    /// What a namespace's principal may run by approval, with the end of each in milliseconds from now.
+    /// Lists the commands approved for a principal of a namespace, each with the milliseconds until it expires.
     pub(crate) fn commands_of(
         &self,
         namespace: &Namespace,
@@ -118,52 +115,50 @@ impl ApprovalStore {
     ) -> Vec<(CommandSubject, Scope, u64)> {
         let now = Instant::now();
         let all = self.valid();
-        let theirs = all.iter().filter(|one| one.namespace == *namespace);
-        theirs
-            .filter_map(|one| {
-                let command = one.command().filter(|command| command.principal == principal)?;
-                let left = one.until?.duration_since(now).as_millis();
-                let left = u64::try_from(left).unwrap_or(u64::MAX);
-                Some((command.clone(), one.decision.scope()?, left))
-            })
-            .collect()
+        let own = all.iter().filter(|one| one.namespace == *namespace);
+        own.filter_map(|one| {
+            let command = one.command().filter(|command| command.principal == principal)?;
+            let left = one.until?.duration_since(now).as_millis();
+            let left = u64::try_from(left).unwrap_or(u64::MAX);
+            Some((command.clone(), one.decision.scope()?, left))
+        })
+        .collect()
     }
 
-    /// Tells that something was approved, has ended or was taken away. What was approved for the next run is told, too.
+    /// Subscribes to changes: approvals (also for the next run) added, expired, or removed with their session.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// What a session had by approval ends with it.
     pub(super) fn forget_session(&self, session: &SessionId) {
-        let is_its = |owner: &Owner| match owner {
+        let is_owned = |owner: &Owner| match owner {
             Owner::Session(id) | Owner::Next(Some(id)) => id == session,
             Owner::Next(None) | Owner::Namespace => false,
         };
-        self.valid().retain(|one| !is_its(&one.owner));
-        self.tell();
+        self.valid().retain(|one| !is_owned(&one.owner));
+        self.notify();
     }
 
-    /// The decision by which an ask has been approved already.
-    pub(super) fn standing(&self, ask: &Ask) -> Option<Decision> {
+    /// Returns the decision that already approves a request, if any.
+    pub(super) fn find_decision(&self, ask: &Ask) -> Option<Decision> {
         let all = self.valid();
-        let stands = all.iter().find(|one| {
+        let found = all.iter().find(|one| {
             one.namespace == ask.namespace
                 && match (&one.subject, &ask.subject) {
                     (Subject::Egress(given), Subject::Egress(rule)) => rule.is_within(given),
-                    (given, asked) => given == asked,
+                    (given, requested) => given == requested,
                 }
                 && match &one.owner {
                     Owner::Namespace => true,
                     Owner::Session(id) => Some(id) == ask.session.as_ref(),
-                    // The run that waits is not the next.
+                    // A waiting run is not the next run.
                     Owner::Next(of) => *of == ask.session && ask.execution.is_none(),
                 }
         });
-        stands.map(|one| one.decision.clone())
+        found.map(|one| one.decision.clone())
     }
 
-    /// Is there room for one more of its kind.
+    /// Returns true if the limits allow another approval of this kind.
     pub(super) fn has_room(&self, ask: &Ask) -> bool {
         let all_max = match ask.subject {
             Subject::Egress(_) => ALL_RULES_MAX,
@@ -175,29 +170,29 @@ impl ApprovalStore {
         own.count() < APPROVED_MAX && alike().count() < all_max
     }
 
-    /// The one place where a decision takes effect. False: there is no room for it, so it has none.
+    /// Applies a decision; nothing else does. False: a limit is reached, or there is no session for it.
     pub(super) fn apply(self: &Arc<Self>, ask: &Ask, decision: &Decision) -> bool {
         let owner = match (decision.verdict, &ask.session) {
             (Verdict::Denied(_), _) => return true,
-            // The run that waits for the answer goes on by it; nothing is left for another.
+            // The waiting run uses the approval itself; nothing is left for another.
             (Verdict::Approved(Scope::Once), _) if ask.execution.is_some() => return true,
             (Verdict::Approved(Scope::Once), session) => Owner::Next(session.clone()),
             (Verdict::Approved(Scope::Session), Some(session)) => Owner::Session(session.clone()),
-            // It is refused before it comes here.
+            // Refused before, by `Ask::scopes`.
             (Verdict::Approved(Scope::Session), None) => return false,
             (Verdict::Approved(Scope::Namespace), _) => Owner::Namespace,
         };
         if !self.has_room(ask) {
             return false;
         }
-        let lasts = match owner {
+        let duration = match owner {
             Owner::Next(_) => Some(ONCE),
             Owner::Session(_) => None,
             Owner::Namespace => decision
                 .expires_unix_ms
                 .map(|end| Duration::from_millis(end.saturating_sub(now_ms()))),
         };
-        let until = lasts.map(|lasts| Instant::now() + lasts);
+        let until = duration.map(|duration| Instant::now() + duration);
         lock(&self.all).push(Approved {
             subject: ask.subject.clone(),
             namespace: ask.namespace.clone(),
@@ -205,21 +200,21 @@ impl ApprovalStore {
             until,
             decision: decision.clone(),
         });
-        self.tell();
+        self.notify();
         if let Some(until) = until {
             let store = Arc::downgrade(self);
             tokio::spawn(async move {
                 tokio::time::sleep_until(until).await;
                 if let Some(store) = store.upgrade() {
                     drop(store.valid());
-                    store.tell();
+                    store.notify();
                 }
             });
         }
         true
     }
 
-    fn tell(&self) {
+    fn notify(&self) {
         self.changes.send_modify(|number| *number += 1);
     }
 }

@@ -108,7 +108,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn an_approval_reaches_whoever_waits_and_leaves_a_rule_of_its_scope() {
+async fn approval_reaches_the_waiter_and_leaves_a_rule_of_its_scope() {
     let scene = scene();
     let mut waiting = scene.ask(ask_for("api.example.com")).await;
     let answered = scene.answer(&waiting, ONCE).await.unwrap();
@@ -119,7 +119,7 @@ async fn an_approval_reaches_whoever_waits_and_leaves_a_rule_of_its_scope() {
     );
     assert!(scene.rules(None).is_empty());
     assert_eq!(scene.once(None), ["api.example.com"]);
-    assert!(scene.once(None).is_empty(), "it is for one run");
+    assert!(scene.once(None).is_empty(), "it is for one run only");
 
     let of_session = Ask {
         session: Some(session()),
@@ -151,13 +151,13 @@ async fn an_approval_reaches_whoever_waits_and_leaves_a_rule_of_its_scope() {
         (decided[0].0.as_str(), &decided[0].1["scope"]),
         ("ok", &"once".into())
     );
-    let asked = scene.records("approval.requested");
-    assert_eq!(asked[0].1["what"], "api.example.com");
-    assert_eq!(asked[0].1["digest"], decided[0].1["digest"]);
+    let requested = scene.records("approval.requested");
+    assert_eq!(requested[0].1["what"], "api.example.com");
+    assert_eq!(requested[0].1["digest"], decided[0].1["digest"]);
 }
 
 #[tokio::test]
-async fn what_is_for_a_time_ends_by_itself_and_is_told() {
+async fn temporary_approval_ends_by_itself_and_notifies() {
     let scene = scene();
     let waiting = scene.ask(ask_for("a.example.com")).await;
     let short = Answer::Approve(ScopeChoice::Namespace(Some(Duration::from_millis(150))));
@@ -174,7 +174,7 @@ async fn what_is_for_a_time_ends_by_itself_and_is_told() {
 
 /// claim: [APR-3]
 #[tokio::test]
-async fn what_nobody_answers_is_denied_when_its_time_is_up() {
+async fn unanswered_request_is_denied_at_its_timeout() {
     let scene = scene_with(Duration::from_millis(100));
     let mut waiting = scene.ask(ask_for("a.example.com")).await;
     let decision = waiting.decided().await;
@@ -189,7 +189,7 @@ async fn what_nobody_answers_is_denied_when_its_time_is_up() {
 }
 
 #[tokio::test]
-async fn what_a_program_waits_for_has_its_own_time_and_never_more_than_the_operators() {
+async fn request_of_a_run_has_its_own_timeout_within_the_operators() {
     let scene = scene_with(Duration::from_secs(2));
     let of_a_run = |seconds: u64| Ask {
         execution: Some("0190b8f0-5c1e-7000-8000-000000000001".to_owned()),
@@ -197,30 +197,30 @@ async fn what_a_program_waits_for_has_its_own_time_and_never_more_than_the_opera
         patience: Some(Duration::from_secs(seconds)),
         ..ask_for(&format!("h{seconds}.example.com:443"))
     };
-    let said = |waiting: &Waiting| waiting.request().unwrap().lines.last().unwrap().clone();
+    let last_line = |waiting: &Waiting| waiting.request().unwrap().lines.last().unwrap().clone();
     let long = scene.ask(of_a_run(60)).await;
-    assert_eq!(said(&long), "Without an answer it is denied after 2 s.");
+    assert_eq!(last_line(&long), "Without an answer it is denied after 2 s.");
     let mut short = scene.ask(of_a_run(1)).await;
-    assert_eq!(said(&short), "Without an answer it is denied after 1 s.");
+    assert_eq!(last_line(&short), "Without an answer it is denied after 1 s.");
     let request = short.request().unwrap().clone();
     assert!(request.expires_unix_ms - request.since_unix_ms == 1000);
     assert!(request.lines[0].contains("tries to reach") && !request.lines.join("").contains("reason"));
     let decision = short.decided().await;
     assert_eq!(decision.verdict, Verdict::Denied(DeniedBy::Timeout));
     assert!(long.decision().is_none(), "the other still waits");
-    // No one has seen the short question: the next connection does without, a model may ask.
+    // The short request was not answered: the next connection is denied at once, but a model may ask again.
     let again = scene.ask(of_a_run(1)).await.decision().unwrap();
     assert_eq!(again.verdict, Verdict::Denied(DeniedBy::Lately));
     let of_a_model = scene.ask(ask_for("h1.example.com:443")).await;
     assert!(of_a_model.decision().is_none() && of_a_model.request().is_some());
-    // A run that waits has what it is given itself; nothing is left behind for another.
+    // A waiting run uses its approval itself; nothing is left for another.
     scene.answer(&long, ONCE).await.unwrap();
     assert!(scene.rules(None).is_empty() && scene.once(None).is_empty());
 }
 
 /// claim: [APR-2]
 #[tokio::test]
-async fn an_answer_to_something_else_than_what_is_asked_is_refused_and_decides_nothing() {
+async fn answer_with_a_wrong_digest_is_refused_and_decides_nothing() {
     let scene = scene();
     let waiting = scene.ask(ask_for("good.example.com")).await;
     let other = scene.ask(ask_for("evil.example.com")).await;
@@ -229,13 +229,13 @@ async fn an_answer_to_something_else_than_what_is_asked_is_refused_and_decides_n
     changed.what = "evil.example.com".to_owned();
     let mut reworded = request.clone();
     reworded.reason = "another".to_owned();
-    let mut shown = request.clone();
-    shown.lines[1] = "  host: evil.example.com".to_owned();
+    let mut relined = request.clone();
+    relined.lines[1] = "  host: evil.example.com".to_owned();
     for digest in [
         other.digest(),
         changed.digest(),
         reworded.digest(),
-        shown.digest(),
+        relined.digest(),
         String::new(),
     ] {
         assert_ne!(digest, request.digest());
@@ -256,15 +256,15 @@ async fn an_answer_to_something_else_than_what_is_asked_is_refused_and_decides_n
 
 /// claim: [APR-4]
 #[tokio::test]
-async fn of_two_who_answer_at_once_the_first_counts_and_the_second_is_told() {
+async fn first_of_two_simultaneous_answers_counts_and_the_second_gets_a_conflict() {
     let scene = scene();
     let mut waiting = scene.ask(ask_for("a.example.com")).await;
     let (yes, no) = tokio::join!(scene.answer(&waiting, ONCE), scene.answer(&waiting, Answer::Deny));
-    let (counted, told) = match (yes, no) {
-        (Ok(counted), Err(told)) | (Err(told), Ok(counted)) => (counted, told),
+    let (counted, refused) = match (yes, no) {
+        (Ok(counted), Err(refused)) | (Err(refused), Ok(counted)) => (counted, refused),
         other => panic!("{other:?}"),
     };
-    assert_eq!(told.code, ErrorCode::Conflict, "{told}");
+    assert_eq!(refused.code, ErrorCode::Conflict, "{refused}");
     assert_eq!(waiting.decided().await, counted);
     assert_eq!(scene.records("approval.decided").len(), 1);
     let third = scene.answer(&waiting, ONCE).await.unwrap_err();
@@ -272,7 +272,7 @@ async fn of_two_who_answer_at_once_the_first_counts_and_the_second_is_told() {
 }
 
 #[tokio::test]
-async fn the_same_question_is_put_once_and_answered_to_all_who_ask_it() {
+async fn equal_requests_share_one_question_and_its_answer() {
     let scene = scene();
     let mut first = scene.ask(ask_for("a.example.com")).await;
     let reworded = Ask {
@@ -300,7 +300,7 @@ async fn the_same_question_is_put_once_and_answered_to_all_who_ask_it() {
 }
 
 #[tokio::test]
-async fn what_is_approved_already_is_not_asked_and_what_was_denied_lately_neither() {
+async fn approved_or_recently_denied_requests_are_not_asked_again() {
     let scene = scene();
     let waiting = scene.ask(ask_for("a.example.com")).await;
     let hour = Answer::Approve(ScopeChoice::Namespace(None));
@@ -322,7 +322,7 @@ async fn what_is_approved_already_is_not_asked_and_what_was_denied_lately_neithe
 
 /// claim: [APR-5]
 #[tokio::test]
-async fn a_person_is_not_asked_without_end() {
+async fn number_of_approval_requests_is_bounded() {
     let scene = scene();
     let mut waiting = Vec::new();
     for number in 0..8 {
@@ -378,7 +378,7 @@ async fn a_person_is_not_asked_without_end() {
 }
 
 #[tokio::test]
-async fn what_nobody_waits_for_is_withdrawn_and_what_somebody_does_stays() {
+async fn request_without_waiters_is_withdrawn_and_one_with_a_waiter_stays() {
     let scene = scene();
     let mut events = scene.bus.subscribe(Hears::AllButOutput);
     let first = scene.ask(ask_for("a.example.com")).await;
@@ -398,14 +398,14 @@ async fn what_nobody_waits_for_is_withdrawn_and_what_somebody_does_stays() {
         .decide(&request.id, &request.digest(), ONCE, &person())
         .await;
     assert_eq!(late.unwrap_err().code, ErrorCode::Conflict);
-    // It was not denied by anybody, so it may be asked again.
+    // No person denied it, so it may be asked again.
     assert!(scene.ask(ask_for("b.example.com")).await.decision().is_none());
-    let mut told = Vec::new();
+    let mut names = Vec::new();
     for _ in 0..6 {
-        told.push(events.next().await.unwrap().kind.name());
+        names.push(events.next().await.unwrap().kind.name());
     }
     assert_eq!(
-        told,
+        names,
         [
             "approval.requested",
             "egress.requested",
@@ -418,7 +418,7 @@ async fn what_nobody_waits_for_is_withdrawn_and_what_somebody_does_stays() {
 }
 
 #[tokio::test]
-async fn a_run_that_waits_has_what_was_approved_for_it_and_leaves_nothing() {
+async fn approval_of_a_waiting_run_leaves_no_rule_behind() {
     let scene = scene();
     let held = Ask {
         execution: Some("0190b8f0-5c1e-7000-8000-000000000001".to_owned()),
@@ -438,7 +438,7 @@ async fn a_run_that_waits_has_what_was_approved_for_it_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn an_approval_is_for_what_was_asked_and_no_longer_than_the_operator_allows() {
+async fn approval_is_limited_to_the_request_and_to_the_operators_maximum() {
     let scene = scene();
     let waiting = scene.ask(ask_for("a.example.com")).await;
     let refused = scene
@@ -475,7 +475,7 @@ async fn an_approval_is_for_what_was_asked_and_no_longer_than_the_operator_allow
 
 /// claim: [APR-1]
 #[tokio::test]
-async fn what_is_shown_is_complete_and_no_word_of_the_asker_makes_another_line() {
+async fn request_text_is_complete_and_the_callers_words_add_no_line() {
     let scene = scene();
     let hostile = Ask {
         session: Some(session()),
@@ -501,7 +501,7 @@ async fn what_is_shown_is_complete_and_no_word_of_the_asker_makes_another_line()
 }
 
 #[tokio::test]
-async fn a_server_that_stops_denies_what_waits_and_asks_no_more() {
+async fn stopping_server_denies_pending_requests_and_accepts_no_more() {
     let scene = scene();
     let mut watch = scene.approvals.watch();
     let mut waiting = scene.ask(ask_for("a.example.com")).await;
@@ -515,7 +515,7 @@ async fn a_server_that_stops_denies_what_waits_and_asks_no_more() {
 }
 
 #[tokio::test]
-async fn what_a_namespace_may_have_by_approval_is_bounded() {
+async fn approvals_of_a_namespace_are_bounded() {
     let scene = scene();
     let decision = Decision {
         verdict: Verdict::Approved(Scope::Namespace),
@@ -532,7 +532,7 @@ async fn what_a_namespace_may_have_by_approval_is_bounded() {
     let refused = scene.answer(&waiting, ONCE).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::PolicyDenied, "{refused}");
     assert!(waiting.decision().is_none());
-    // Commands have their own bound, and neither kind gives the other.
+    // Commands have a limit of their own, and the two kinds do not mix.
     let store = &scene.approvals.store;
     let namespace = Namespace::default_name();
     let reached = store.rules_for(&namespace, None).len();
@@ -553,19 +553,19 @@ async fn what_a_namespace_may_have_by_approval_is_bounded() {
         may_last: false,
         principal: "test".to_owned(),
     };
-    let asked = |number| Ask {
+    let ask = |number| Ask {
         subject: Subject::Command(Box::new(command(number))),
         ..ask_for("h0.example.com")
     };
     for number in 0..store::APPROVED_MAX {
-        assert!(store.apply(&asked(number), &once));
+        assert!(store.apply(&ask(number), &once));
     }
-    assert!(!store.apply(&asked(store::APPROVED_MAX), &once));
+    assert!(!store.apply(&ask(store::APPROVED_MAX), &once));
     assert!(store.take_once(&namespace, None).is_empty());
     assert_eq!(store.rules_for(&namespace, None).len(), reached);
     assert!(store.take_command(&namespace, &command(7)).is_some());
     assert!(
         store.take_command(&namespace, &command(7)).is_none(),
-        "it was for one run"
+        "it was for one run only"
     );
 }

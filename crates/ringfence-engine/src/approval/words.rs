@@ -1,4 +1,4 @@
-//! What a request for approval, an answer to it and a decision are.
+//! The public types of approval: request, answer and decision.
 
 use ringfence_store::to_hex;
 use ringfence_types::closed_words;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::time::Duration;
 
-/// What somebody is asked. It never changes while it is pending.
+/// A request for approval as a person sees it. It does not change while it is pending.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ApprovalRequest {
@@ -14,29 +14,27 @@ pub struct ApprovalRequest {
     pub id: String,
     /// `egress` or `host`.
     pub kind: String,
-    /// What exactly is asked for: of `egress`, the rule; of `host`, the command, each word escaped.
+    /// The exact subject: of `egress`, the rule; of `host`, the command, each word escaped.
     pub what: String,
-    /// Whose programs would have it.
     pub namespace: String,
     pub session_id: Option<String>,
     pub execution_id: Option<String>,
-    /// Who asks, as it calls itself.
+    /// The caller, as it calls itself.
     pub caller: String,
-    /// The asker's own words, as they came: hostile. [`ApprovalRequest::lines`] has them escaped.
+    /// The caller's own words, unescaped: hostile. [`ApprovalRequest::lines`] has them escaped.
     pub reason: String,
     pub scopes: Vec<Scope>,
     pub since_unix_ms: u64,
-    /// When it is denied. Unix time.
+    /// Time of denial without an answer. Unix time.
     pub expires_unix_ms: u64,
-    /// All of it for a person to read: each a line without control characters, and complete.
+    /// The complete request as text for a person: lines without control characters.
     pub lines: Vec<String>,
 }
 
 impl ApprovalRequest {
-    /// Names exactly this request: SHA-256 of all that stands in it, in lower-case hexadecimal digits. A decision
-    /// names by it what was seen.
+    /// Identifies this request: SHA-256 over all fields, in lower-case hex. A decision names by it the request seen.
     pub fn digest(&self) -> String {
-        // Fields of a struct are always written in the order of their declaration.
+        // The fields of a struct are always serialized in the order of their declaration.
         let canonical = Canonical {
             version: 1,
             request: self,
@@ -46,29 +44,26 @@ impl ApprovalRequest {
     }
 }
 
-/// What an approval is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
-    /// One run: the one that waits, else the next.
+    /// One run: the waiting one, otherwise the next.
     Once,
-    /// The session that it is asked for, until its end.
+    /// The session named in the request, until its end.
     Session,
-    /// Every run of the namespace, for a time.
+    /// Every run of the namespace, for a period.
     Namespace,
 }
 
 closed_words!(Scope: Once = "once", Session = "session", Namespace = "namespace");
 
-/// What an approval is to be for.
+/// The scope chosen in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScopeChoice {
-    /// One run.
     Once,
-    /// The session.
     Session,
-    /// The namespace, for so long; none: as long as the operator's settings allow.
+    /// The namespace, for this time; none: for as long as the operator's settings allow.
     Namespace(Option<Duration>),
 }
 
@@ -82,7 +77,6 @@ impl ScopeChoice {
     }
 }
 
-/// What somebody says to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
@@ -90,23 +84,20 @@ pub enum Answer {
     Deny,
 }
 
-/// What became of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     pub verdict: Verdict,
-    /// The channel and the person; without an answer, why there was none.
+    /// The channel and the person; without an answer, the reason why there was none.
     pub decided_by: String,
-    /// When an approval ends that is for a time. Unix time.
+    /// The expiry of an approval for a period. Unix time.
     pub expires_unix_ms: Option<u64>,
 }
 
 impl Decision {
-    /// Whether it may be done.
     pub fn is_approved(&self) -> bool {
         matches!(self.verdict, Verdict::Approved(_))
     }
 
-    /// What it was approved for.
     pub fn scope(&self) -> Option<Scope> {
         match self.verdict {
             Verdict::Approved(scope) => Some(scope),
@@ -122,7 +113,7 @@ impl Decision {
         }
     }
 
-    /// The operator has allowed it beforehand, to all of the namespace.
+    /// The decision for what the configuration already allows to the whole namespace.
     pub(crate) fn by_configuration() -> Self {
         Self::new(
             Verdict::Approved(Scope::Namespace),
@@ -141,10 +132,8 @@ pub enum Verdict {
     Denied(DeniedBy),
 }
 
-/// Why it is a no.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeniedBy {
-    /// A person said so.
     Human,
     /// No answer came in time.
     Timeout,
@@ -152,7 +141,7 @@ pub enum DeniedBy {
     Gone,
     /// An equal request was denied a moment ago.
     Lately,
-    /// An approval could not be put on record, or there is no room for it.
+    /// The approval could not be recorded, or a limit is reached.
     Limit,
 }
 
@@ -170,7 +159,7 @@ impl DeniedBy {
 
 closed_words!(DeniedBy: Human = "human", Timeout = "timeout", Gone = "gone", Lately = "lately", Limit = "limit");
 
-/// What the digest is over, in this order.
+/// The input of the digest, in this order.
 #[derive(Serialize)]
 struct Canonical<'a> {
     version: u8,

@@ -1,9 +1,9 @@
-//! What is made of a supervisor that tells an end first.
+//! Supervisors that report the end before the start.
 
 use super::*;
 use ringfence_jail::{Program, wire::Usage};
 
-/// What is made of a supervisor that says first that the tree has ended of this.
+/// Returns the outcome if a supervisor first reports an end with this cause.
 async fn begun_with(cause: Cause) -> Result<Option<Cause>, NotBegun> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
@@ -21,22 +21,22 @@ async fn begun_with(cause: Cause) -> Result<Option<Cause>, NotBegun> {
     Ok(early.map(|ending| ending.cause))
 }
 
-/// On a busy machine a program has met a limit before its supervisor heard that it runs.
+/// On a busy machine a program may meet a limit before its supervisor learns that it runs.
 #[tokio::test]
-async fn a_limit_that_is_met_at_once_is_the_end_of_the_run_and_no_fault() {
+async fn limit_met_before_start_is_reported_ends_the_run_without_a_fault() {
     for cause in [Cause::OutOfMemory, Cause::Timeout, Cause::Disk, Cause::Cancelled] {
         assert_eq!(begun_with(cause).await.ok().flatten(), Some(cause));
     }
     let Err(killed) = begun_with(Cause::Killed).await else {
-        panic!("it is no fault")
+        panic!("it is not a fault")
     };
-    // A shell may have run before pid 1 could say so; a fork of a template waits for its program.
+    // A shell may have run before pid 1 could report it; a fork of a template waits for its program.
     assert!(!killed.has_not_run(&Program::Claimed) && killed.has_not_run(&Program::Forked));
     assert_eq!(killed.error().code, ErrorCode::SandboxFault);
 }
 
 #[test]
-fn a_supervisor_that_is_silent_may_have_run_the_program() {
+fn silent_supervisor_may_have_run_the_program() {
     let silent = NotBegun::Silent(gone());
     assert!(!silent.has_not_run(&Program::Forked));
 }

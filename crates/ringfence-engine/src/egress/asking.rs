@@ -1,5 +1,5 @@
-//! Asks a person about what a program tries and no rule allows, while its connection waits. A question belongs to one
-//! run, or to one call of a session, and ends with it; between its calls a session asks no person.
+//! Approval by a person of destinations that no rule allows, while the program's connection waits. A question belongs
+//! to one run, or to one call of a session, and ends with it; between its calls a session asks no person.
 
 use super::{Egress, EgressRedactor, LeasePolicy, RuleSource};
 use crate::{
@@ -19,41 +19,41 @@ use std::{
 };
 use tokio::{sync::watch, task::JoinSet};
 
-/// A run, or a call, asks about so many different hosts and ports: each once, whatever the answer.
+/// Maximum destinations (host and port) that a run or a call asks about, each once.
 const QUESTIONS_MAX: usize = 8;
-/// Questions that wait for an answer at once: half of what a namespace may have, so that one sandbox does not take all.
+/// Maximum pending questions: half of a namespace's maximum, so that one sandbox does not use all.
 const OPEN_MAX: usize = 4;
 
 pub(super) struct ApprovalScope {
     egress: Weak<Egress>,
-    terms: Arc<LeasePolicy>,
+    policy: Arc<LeasePolicy>,
     redactor: EgressRedactor,
-    round: Mutex<Option<OpenQuestions>>,
+    open: Mutex<Option<OpenQuestions>>,
 }
 
 type Answered = Result<(), NotApproved>;
 
-/// The questions of the run, or the call, that goes on.
+/// The questions of the current run or call; outside one there are none.
 struct OpenQuestions {
     by: Requester,
     patience: Duration,
     questions: HashMap<Destination, watch::Receiver<Option<Answered>>>,
-    /// Those that wait. Dropped, they are withdrawn.
+    /// Tasks of pending questions. Dropping them withdraws the questions.
     waiting: JoinSet<()>,
 }
 
 impl ApprovalScope {
-    pub(super) fn new(egress: &Arc<Egress>, terms: &Arc<LeasePolicy>, redactor: EgressRedactor) -> Arc<Self> {
+    pub(super) fn new(egress: &Arc<Egress>, lease: &Arc<LeasePolicy>, redactor: EgressRedactor) -> Arc<Self> {
         Arc::new(Self {
             egress: Arc::downgrade(egress),
-            terms: terms.clone(),
+            policy: lease.clone(),
             redactor,
-            round: Mutex::new(None),
+            open: Mutex::new(None),
         })
     }
 
     pub(super) fn begin(&self, by: Requester, patience: Duration) {
-        *lock(&self.round) = Some(OpenQuestions {
+        *lock(&self.open) = Some(OpenQuestions {
             by,
             patience,
             questions: HashMap::new(),
@@ -61,52 +61,51 @@ impl ApprovalScope {
         });
     }
 
-    /// What waits is withdrawn, and nothing is approved any more.
+    /// Withdraws the pending questions, and asks no more.
     pub(super) fn end(&self) {
-        drop(lock(&self.round).take());
+        drop(lock(&self.open).take());
     }
 
-    /// The answer to this question, which is put once.
+    /// Returns the answer to come for a destination, about which a person is asked once.
     fn question(
         self: &Arc<Self>,
         to: &Destination,
     ) -> Result<watch::Receiver<Option<Answered>>, NotApproved> {
-        let mut round = lock(&self.round);
-        let Some(round) = &mut *round else {
-            return Err(not_asked("no call of the session goes on"));
+        let mut open = lock(&self.open);
+        let Some(open) = &mut *open else {
+            return Err(not_asked("no call of the session is running"));
         };
-        if let Some(known) = round.questions.get(to) {
+        if let Some(known) = open.questions.get(to) {
             return Ok(known.clone());
         }
-        if self.redactor.hides(&to.host.to_string()) {
+        if self.redactor.redacts(&to.host.to_string()) {
             return Err(not_asked("the name holds a secret"));
         }
-        if round.questions.len() >= QUESTIONS_MAX {
+        if open.questions.len() >= QUESTIONS_MAX {
             let why = format!("this run has asked {QUESTIONS_MAX} times already");
             return Err(not_asked(&why));
         }
-        while round.waiting.try_join_next().is_some() {}
-        if round.waiting.len() >= OPEN_MAX {
+        while open.waiting.try_join_next().is_some() {}
+        if open.waiting.len() >= OPEN_MAX {
             let why = format!("{OPEN_MAX} questions of this run wait already");
             return Err(not_asked(&why));
         }
-        let rule: Rule = to.to_string().parse().map_err(|_| not_asked("it is no host"))?;
-        let (tell, told) = watch::channel(None);
-        let (asking, by, patience) = (self.clone(), round.by.clone(), round.patience);
-        round.waiting.spawn(async move {
-            let answered = asking.put(by, rule, patience).await;
-            tell.send_replace(Some(answered));
+        let rule: Rule = to.to_string().parse().map_err(|_| not_asked("not a host"))?;
+        let (sender, receiver) = watch::channel(None);
+        let (scope, by, patience) = (self.clone(), open.by.clone(), open.patience);
+        open.waiting.spawn(async move {
+            let answered = scope.ask_person(by, rule, patience).await;
+            sender.send_replace(Some(answered));
         });
-        round.questions.insert(to.clone(), told.clone());
-        Ok(told)
+        open.questions.insert(to.clone(), receiver.clone());
+        Ok(receiver)
     }
 
-    /// Asks a person, and gives the answer its effect.
-    async fn put(&self, by: Requester, rule: Rule, patience: Duration) -> Answered {
+    async fn ask_person(&self, by: Requester, rule: Rule, patience: Duration) -> Answered {
         let ask = Ask {
             subject: Subject::Egress(rule.clone()),
-            namespace: self.terms.namespace.clone(),
-            session: self.terms.session.clone(),
+            namespace: self.policy.namespace.clone(),
+            session: self.policy.session.clone(),
             execution: by.execution_id.clone(),
             caller: by.caller,
             reason: String::new(),
@@ -117,17 +116,17 @@ impl ApprovalScope {
         let mut waiting = asked.map_err(|error| not_asked(error.message.trim_end_matches('.')))?;
         if let (Some(output), Some(request)) = (&by.client.output, waiting.request()) {
             let text = format!(
-                "the program waits for somebody to allow {rule}: `ringfence approvals approve {}` (within {} s)\n",
+                "the program waits for a person to allow {rule}: `ringfence approvals approve {}` (within {} s)\n",
                 request.id,
                 patience.as_secs()
             );
-            // A client that is too slow to read of it is not waited for.
+            // The notice is dropped if the client reads too slowly.
             drop(output.try_send(OutputChunk::notice(&text)));
         }
         let decision = waiting.decided().await;
         let egress = self.egress.upgrade().ok_or_else(stopping)?;
         match decision.verdict {
-            approval::Verdict::Approved(Scope::Once) => self.give(by.execution_id.as_deref(), rule)?,
+            approval::Verdict::Approved(Scope::Once) => self.allow_once(by.execution_id.as_deref(), rule)?,
             approval::Verdict::Approved(_) => {}
             approval::Verdict::Denied(why) => {
                 return Err(NotApproved(match why {
@@ -145,29 +144,29 @@ impl ApprovalScope {
         Ok(())
     }
 
-    /// The run has it, if that still goes on.
-    fn give(&self, execution: Option<&str>, rule: Rule) -> Answered {
-        let round = lock(&self.round);
-        let is_other = |round: &OpenQuestions| round.by.execution_id.as_deref() != execution;
-        if round.as_ref().is_none_or(is_other) {
+    /// Adds a rule for the run that asked, if it is still in progress.
+    fn allow_once(&self, execution: Option<&str>, rule: Rule) -> Answered {
+        let open = lock(&self.open);
+        let is_other = |open: &OpenQuestions| open.by.execution_id.as_deref() != execution;
+        if open.as_ref().is_none_or(is_other) {
             return Err(NotApproved("approved, too late".to_owned()));
         }
-        lock(&self.terms.own).once.push(rule);
+        lock(&self.policy.overrides).once.push(rule);
         Ok(())
     }
 }
 
-/// While it is held, a person may be asked.
-pub(super) struct Open(pub(super) Arc<ApprovalScope>);
+/// Ends the questions of a scope when it is dropped.
+pub(super) struct ApprovalScopeGuard(pub(super) Arc<ApprovalScope>);
 
-impl Deref for Open {
+impl Deref for ApprovalScopeGuard {
     type Target = ApprovalScope;
     fn deref(&self) -> &ApprovalScope {
         &self.0
     }
 }
 
-impl Drop for Open {
+impl Drop for ApprovalScopeGuard {
     fn drop(&mut self) {
         self.0.end();
     }
@@ -176,17 +175,17 @@ impl Drop for Open {
 pub(super) struct AskHook(pub(super) Arc<ApprovalScope>);
 
 impl ApprovalHook for AskHook {
-    fn are_open(&self) -> bool {
+    fn is_available(&self) -> bool {
         let Some(egress) = self.0.egress.upgrade() else {
             return false;
         };
         let policy = egress.policy.current();
-        lock(&self.0.round).is_some() && matches!(self.0.terms.source.of(&policy).on_denied, OnDenied::Ask(_))
+        lock(&self.0.open).is_some() && matches!(self.0.policy.source.of(&policy).on_denied, OnDenied::Ask(_))
     }
 
     fn hint(&self, to: &Destination) -> Option<String> {
         let name = to.host.name();
-        if self.0.terms.source == RuleSource::Web {
+        if self.0.policy.source == RuleSource::Web {
             let Some(name) = name else {
                 return Some(format!("Have the operator add `{to}` to `web.allow`."));
             };
@@ -208,14 +207,15 @@ impl ApprovalHook for AskHook {
             );
         }
         let egress = self.0.egress.upgrade()?;
-        let terms = &self.0.terms;
-        let is_narrowed = matches!(terms.asked, AllowedDomains::Only(_)) || lock(&terms.own).named.is_some();
+        let policy = &self.0.policy;
+        let names_hosts = matches!(policy.requested, AllowedDomains::Only(_));
+        let is_narrowed = names_hosts || lock(&policy.overrides).named.is_some();
         let host = to.to_string();
         let host = match to.port {
             80 | 443 => name.as_str(),
             _ => &host,
         };
-        let given = || egress.granted(RuleSource::Programs, &terms.namespace, terms.session.as_ref());
+        let given = || egress.granted(RuleSource::Programs, &policy.namespace, policy.session.as_ref());
         is_narrowed.then(|| match given().verdict(name, to.port) {
             Verdict::Denied(_) => {
                 format!("Call `request_egress {{domain: \"{host}\"}}`, then add it to `allowed_domains`.")
@@ -225,11 +225,11 @@ impl ApprovalHook for AskHook {
     }
 
     fn ask(&self, to: Destination) -> ApprovalFuture {
-        let told = self.0.question(&to);
+        let receiver = self.0.question(&to);
         Box::pin(async move {
-            let mut told = told?;
-            let answered = told.wait_for(Option::is_some).await;
-            // Its task is gone: the run has ended.
+            let mut receiver = receiver?;
+            let answered = receiver.wait_for(Option::is_some).await;
+            // The task is gone: the run has ended.
             let answered = answered.map_err(|_| stopping())?;
             answered.clone().unwrap_or_else(|| Err(stopping()))
         })

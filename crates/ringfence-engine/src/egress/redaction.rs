@@ -1,5 +1,4 @@
-//! Keeps a program's secrets out of what is told of its connections: in results, in events, and on record. A name is
-//! told in lower case, so that secrets are looked for in lower case, too.
+//! Redacts reports of a program's connections. Host names are in lower case there, so secrets are searched in it, too.
 
 use crate::{events::EgressFacts, secrets::SecretLease};
 use ringfence_egress::EgressReport;
@@ -10,7 +9,7 @@ use zeroize::Zeroizing;
 #[derive(Clone)]
 pub(super) struct EgressRedactor {
     redactor: Redactor,
-    /// The secrets that are long enough to be looked for, in lower case.
+    /// The secrets that are long enough to be redacted, in lower case.
     lowered: Arc<[Zeroizing<String>]>,
 }
 
@@ -26,37 +25,37 @@ impl EgressRedactor {
         }
     }
 
-    fn over(&self, text: &mut String) {
+    fn redact(&self, text: &mut String) {
         if self.redactor.is_idle() {
             return;
         }
         if let Cow::Owned(clean) = self.redactor.text(text) {
             *text = clean;
         }
-        let low = Zeroizing::new(text.to_ascii_lowercase());
-        if self.lowered.iter().any(|secret| low.contains(secret.as_str())) {
+        let lower = Zeroizing::new(text.to_ascii_lowercase());
+        if self.lowered.iter().any(|secret| lower.contains(secret.as_str())) {
             *text = REDACTED.to_owned();
         }
     }
 
-    pub(super) fn hides(&self, text: &str) -> bool {
-        let mut over = text.to_owned();
-        self.over(&mut over);
-        over != text
+    pub(super) fn redacts(&self, text: &str) -> bool {
+        let mut redacted = text.to_owned();
+        self.redact(&mut redacted);
+        redacted != text
     }
 
-    pub(super) fn over_traffic(&self, traffic: &mut EgressReport) {
-        traffic
+    pub(super) fn redact_report(&self, report: &mut EgressReport) {
+        report
             .reached
             .iter_mut()
-            .for_each(|reached| self.over(&mut reached.end.name));
-        for denial in &mut traffic.denials {
-            self.over(&mut denial.what);
-            self.over(&mut denial.hint);
+            .for_each(|reached| self.redact(&mut reached.end.name));
+        for denial in &mut report.denials {
+            self.redact(&mut denial.what);
+            self.redact(&mut denial.hint);
         }
     }
 
-    pub(super) fn over_facts(&self, facts: &mut EgressFacts) {
+    pub(super) fn redact_facts(&self, facts: &mut EgressFacts) {
         let texts = [
             &mut facts.host,
             &mut facts.method,
@@ -64,6 +63,6 @@ impl EgressRedactor {
             &mut facts.what,
             &mut facts.hint,
         ];
-        texts.into_iter().flatten().for_each(|text| self.over(text));
+        texts.into_iter().flatten().for_each(|text| self.redact(text));
     }
 }

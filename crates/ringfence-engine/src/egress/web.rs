@@ -1,10 +1,9 @@
-//! The egress of the web tools: connections that the server makes itself, and those of the browser's sandbox. Both have
-//! the rules of `web.allow` and what was approved for the namespace.
+//! The egress of the web tools and of the browser: the rules of `web.allow`, and those approved for the namespace.
 
 use super::{
     Egress, EgressLease, EgressRedactor, LeasePolicy, RuleSource,
-    asking::{ApprovalScope, AskHook, Open},
-    dialer, fault, options, sockets_of, unread,
+    asking::{ApprovalScope, ApprovalScopeGuard, AskHook},
+    dialer, fault, inspection_error, options, sockets_of,
 };
 use crate::{caller::Requester, error::Result, secrets::SecretLease, settings::OnDenied};
 use ringfence_egress::{
@@ -19,10 +18,10 @@ use tokio::sync::watch;
 
 /// Connections that the server makes for one call of a web tool.
 pub(crate) struct WebLease {
-    /// While it is held, a change of the rules reaches it.
-    _terms: Arc<LeasePolicy>,
+    /// As long as this is held, changes of the rules reach the lease.
+    _policy: Arc<LeasePolicy>,
     pub(crate) connections: ClientLease,
-    _asking: Open,
+    _approvals: ApprovalScopeGuard,
 }
 
 impl WebLease {
@@ -32,21 +31,21 @@ impl WebLease {
 }
 
 impl Egress {
-    /// TLS for connections of our own, which speak HTTP/1.1.
+    /// Returns the TLS configuration of the server's own connections, which use HTTP/1.1.
     pub(crate) async fn client_config(&self) -> Result<Arc<ClientConfig>> {
         let trust = self.trust().await?;
         let config = trust.client(vec![b"http/1.1".to_vec()]);
-        config.map(Arc::new).map_err(unread)
+        config.map(Arc::new).map_err(inspection_error)
     }
 
     pub(crate) fn open_web(self: &Arc<Self>, namespace: &Namespace, by: Requester) -> Result<WebLease> {
-        let (terms, options, asking) = self.web_options(namespace, by);
+        let (policy, options, approvals) = self.web_options(namespace, by);
         let connections = ClientLease::new(&self.shared_dialer()?, options);
-        self.follow(&terms);
+        self.follow(&policy);
         Ok(WebLease {
-            _terms: terms,
+            _policy: policy,
             connections,
-            _asking: asking,
+            _approvals: approvals,
         })
     }
 
@@ -57,23 +56,23 @@ impl Egress {
         sockets: EgressSockets,
         inspection: Option<Arc<Inspection>>,
     ) -> Result<EgressLease> {
-        let (terms, options, asking) = self.web_options(namespace, by);
+        let (policy, options, approvals) = self.web_options(namespace, by);
         let options = LeaseOptions {
             inspection,
             ..options
         };
         let lease = ringfence_egress::open(&self.shared_dialer()?, sockets_of(sockets), options);
         let lease = lease.map_err(fault)?;
-        self.follow(&terms);
+        self.follow(&policy);
         Ok(EgressLease {
-            terms,
+            policy,
             lease,
-            redactor: nothing(),
-            asking,
+            redactor: no_redaction(),
+            approvals,
         })
     }
 
-    /// Connections to one of the hosts that the operator has configured as search providers, which may be private ones.
+    /// Opens connections to one of the configured search providers, whose hosts may have private addresses.
     pub(crate) fn open_provider(
         self: &Arc<Self>,
         namespace: &Namespace,
@@ -95,14 +94,14 @@ impl Egress {
         };
         let rules = Rules::new(rule(to).into_iter().collect()).unwrap_or_default();
         let (_, now) = watch::channel(Arc::new(rules));
-        let events = self.publisher("search", namespace, nothing());
+        let events = self.publisher("search", namespace, no_redaction());
         Ok(ClientLease::new(
             dialer,
             options(Purpose::Web, namespace, "search", now, events),
         ))
     }
 
-    /// What the web tools of a namespace may reach now.
+    /// Returns the current rules of a namespace's web tools.
     pub(crate) fn web_rules(&self, namespace: &Namespace) -> Rules {
         self.granted(RuleSource::Web, namespace, None)
     }
@@ -111,33 +110,33 @@ impl Egress {
         self: &Arc<Self>,
         namespace: &Namespace,
         by: Requester,
-    ) -> (Arc<LeasePolicy>, LeaseOptions, Open) {
-        // What was approved once is for the next run.
+    ) -> (Arc<LeasePolicy>, LeaseOptions, ApprovalScopeGuard) {
+        // An approval for a single run is for the next run of a program, not for this call.
         let rules = self.web_rules(namespace);
-        let terms = Arc::new(LeasePolicy {
+        let policy = Arc::new(LeasePolicy {
             source: RuleSource::Web,
             namespace: namespace.clone(),
             session: None,
-            asked: AllowedDomains::Granted,
-            own: Mutex::default(),
+            requested: AllowedDomains::Granted,
+            overrides: Mutex::default(),
             rules: watch::Sender::new(Arc::new(rules)),
         });
         let id = by.execution_id.clone().unwrap_or_default();
-        let asking = ApprovalScope::new(self, &terms, nothing());
+        let scope = ApprovalScope::new(self, &policy, no_redaction());
         if let OnDenied::Ask(patience) = self.policy.current().web.on_denied {
-            asking.begin(by, patience);
+            scope.begin(by, patience);
         }
-        let events = self.publisher(&id, namespace, nothing());
+        let events = self.publisher(&id, namespace, no_redaction());
         let options = LeaseOptions {
-            approval: Some(Arc::new(AskHook(asking.clone()))),
-            ..options(Purpose::Web, namespace, &id, terms.rules.subscribe(), events)
+            approval: Some(Arc::new(AskHook(scope.clone()))),
+            ..options(Purpose::Web, namespace, &id, policy.rules.subscribe(), events)
         };
-        (terms, options, Open(asking))
+        (policy, options, ApprovalScopeGuard(scope))
     }
 }
 
-/// No secret is in what these connections carry.
-fn nothing() -> EgressRedactor {
+/// Returns a redactor without secrets: these connections carry none.
+fn no_redaction() -> EgressRedactor {
     EgressRedactor::of(&SecretLease {
         secrets: Vec::new(),
         redactor: Redactor::none(),

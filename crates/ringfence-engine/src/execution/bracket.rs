@@ -1,5 +1,4 @@
-//! The bracket around an execution: an audit entry before anything runs, and one before its result leaves. The engine
-//! owns its task; nothing here depends on a client that waits.
+//! The audit bracket around an execution: one entry before anything runs, and one before its result leaves.
 
 use super::{
     outcome::{ExecutionOutcome, PhaseTimer},
@@ -7,7 +6,7 @@ use super::{
     states::{ExecutionContext, Source},
 };
 use crate::{
-    caller::{Client, OURS, Submission},
+    caller::{Client, ENGINE_CALLER, Submission},
     error::{Result, denial},
     events::{Ended, EventKind},
     record::{AuditScope, Written},
@@ -17,7 +16,7 @@ use ringfence_store::audit::Action;
 use ringfence_types::{Denial, ExitKind, Language, Namespace, Phases, ResourceUsage};
 use std::sync::Arc;
 
-/// One execution. `source`: for a call, its turn in the queue of its session.
+/// Runs one execution. `source` of a session's call is its place in the session's queue.
 pub(crate) async fn execute(
     services: &Arc<Services>,
     id: &str,
@@ -30,7 +29,7 @@ pub(crate) async fn execute(
         id,
         namespace: submission.request.namespace.clone(),
         language: submission.request.language,
-        is_ours: submission.caller == OURS,
+        is_ours: submission.caller == ENGINE_CALLER,
         timer: PhaseTimer::start(),
     };
     let Submission {
@@ -62,7 +61,7 @@ pub(crate) async fn execute(
     done
 }
 
-/// No closing audit entry, no result.
+/// Closes the audit scope. Without a closing entry no result leaves.
 async fn close(
     services: &Arc<Services>,
     scope: AuditScope,
@@ -79,7 +78,7 @@ async fn close(
     closed.and(done)
 }
 
-/// Files of a run whose end is not on record do not leave either.
+/// Withdraws the files of a run whose end is not on record.
 async fn withdraw(services: &Arc<Services>, id: String) {
     let (store, execution) = (services.artifacts.clone(), id.clone());
     let withdrawn = tokio::task::spawn_blocking(move || store.withdraw(&execution)).await;
@@ -94,13 +93,12 @@ fn not_on_record() -> Denial {
     denial("audit.not_recorded", "audit", what, hint)
 }
 
-/// Publishes to events and metrics how a caller's execution begins and ends.
 struct Announced<'a> {
     services: &'a Services,
     id: &'a str,
     namespace: Namespace,
     language: Language,
-    /// The engine's own runs are not announced.
+    /// True for the engine's own runs, which are not published.
     is_ours: bool,
     timer: PhaseTimer,
 }
@@ -129,7 +127,7 @@ impl Announced<'_> {
             exit_code: None,
             refused: done.as_ref().err().map(|error| error.code.as_str()),
             duration_ms: self.timer.total(),
-            // Of a refusal none is known.
+            // Unknown for a refusal.
             phases: Phases::default(),
             resource_usage: ResourceUsage::default(),
         };

@@ -1,4 +1,4 @@
-//! A session from its request to its first call: what a run has until its program starts, and then it stays.
+//! Creates a session: the same steps as a run has until its program starts; the sandbox is then kept.
 
 use super::{
     fresh::{self, Choice},
@@ -34,11 +34,11 @@ use std::{
 };
 use tokio::sync::{Semaphore, mpsc, watch};
 
-/// How long an interpreter may take to say that it is ready.
-const START_PATIENCE: Duration = Duration::from_secs(20);
+/// Time for an interpreter to report that it is ready.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 const IDLE_MIN: Duration = Duration::from_secs(1);
 
-/// A session whose creator has not been answered yet. It ends if that never happens.
+/// A session whose id has not been returned to its creator. Dropped before that, it stops the session.
 struct NewSession {
     session: Arc<Session>,
     is_delivered: bool,
@@ -88,7 +88,7 @@ async fn create(
     Ok(made)
 }
 
-/// The grant of its sandbox, and the limits of its calls.
+/// Returns the grant of the sandbox, and the limits of the session's calls.
 fn decide(services: &Services, request: ExecuteRequest) -> Result<(Grant, Limits)> {
     let state = services.namespace_state(&request.namespace, None);
     let (policy, private) = (services.policy.current(), &services.policy.private);
@@ -120,16 +120,16 @@ async fn make(
     let initial_use = workspace.found().await?;
     let choice = Choice::among(context, &grant, &leased).await?;
     let (mut claimed, isolation) = fresh::claim(context, choice, &grant, &inputs).await?;
-    // Its turn at the workspace ends here; each call takes one of its own.
+    // The workspace is released here; each call acquires it again.
     let Leased {
         secrets, workspace, ..
     } = leased;
     drop(workspace);
     let egress = SessionEgress::begin(&services.egress, &grant, &secrets, id, claimed.egress.take())?;
     let early = claimed.early.as_ref().map(|ending| ending.cause);
-    let dirs = claimed.dirs.take().ok_or_else(|| not_begun(early))?;
+    let dirs = claimed.dirs.take().ok_or_else(|| ended_early(early))?;
     let mut interpreter = Interpreter::attach(claimed.sandbox)?;
-    interpreter.ready(START_PATIENCE).await?;
+    interpreter.ready(START_TIMEOUT).await?;
     drop(permit);
     let (jobs, received) = mpsc::channel(1);
     let (now, request) = (Instant::now(), &grant.request);
@@ -156,31 +156,31 @@ async fn make(
         usage: Mutex::default(),
         packages: Mutex::new(ShownPackages::new(request.packages.clone(), packages)),
         egress: Mutex::new(egress),
-        line: Arc::new(Semaphore::new(1)),
+        queue: Arc::new(Semaphore::new(1)),
         jobs,
         events: interpreter.events.clone(),
         stop: watch::channel(None).0,
         interrupts: watch::channel(0).0,
         gone: watch::channel(None).0,
     });
-    settle(services, reserved, session.clone(), interpreter, received)?;
+    register(services, reserved, session.clone(), interpreter, received)?;
     Ok(NewSession {
         session,
         is_delivered: false,
     })
 }
 
-fn not_begun(why: Option<Cause>) -> RequestError {
+fn ended_early(why: Option<Cause>) -> RequestError {
     match why {
         Some(Cause::Disk) => RequestError::denied(
-            "there is more than twice as much in the workspace as it may have.",
+            "the workspace holds more than twice its limit.",
             "Restore a snapshot that is smaller, put smaller files in the place of large ones, or have the operator raise limits.disk_mb.",
         ),
-        _ => RequestError::fault("the session was ended while it was made.", "Try again."),
+        _ => RequestError::fault("the session was ended while it was created.", "Try again."),
     }
 }
 
-fn settle(
+fn register(
     services: &Arc<Services>,
     reserved: SessionReservation,
     session: Arc<Session>,
@@ -220,7 +220,7 @@ fn idle(settings: &SessionSettings, idle_ms: Option<u64>) -> Result<Duration> {
     Ok(idle)
 }
 
-/// What its sandbox is claimed with: an interpreter, and nothing to run yet.
+/// Returns the request that the sandbox is claimed with: an interpreter, without code.
 fn execute_request(request: SessionRequest) -> ExecuteRequest {
     ExecuteRequest {
         namespace: request.namespace,
@@ -244,8 +244,7 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// Makes a session. It is on record before it is made, and with what became of it. A creator that hangs up meanwhile
-/// leaves no session behind.
+/// Creates a session, on record before it begins and with its outcome. If its creator disconnects, none remains.
 pub(crate) async fn create_session(
     services: &Arc<Services>,
     caller: &Caller,

@@ -1,4 +1,4 @@
-//! A run: a sandbox that is made for it, or was made before it, and serves nothing else.
+//! A run: one program in a sandbox that was made for it or in advance, and that serves nothing else.
 
 use super::{
     outcome::PhaseTimer,
@@ -36,13 +36,13 @@ pub(super) fn decide(services: &Services, request: ExecuteRequest) -> Result<Gra
     policy::decide(&policy, &state, private, request)
 }
 
-/// The operator's directory for copies; none of the server's own directories may be it.
+/// Opens the operator's directory for copies of artifacts; refused inside the server's own directories.
 pub(super) fn open_copies(services: &Services, directory: Option<&Path>) -> Result<Option<ExportDirectory>> {
     let Some(directory) = directory else {
         return Ok(None);
     };
     let absolute = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
-    // What does not exist yet will be below what does.
+    // A path that does not exist yet will be created below its nearest existing ancestor.
     let existing = absolute.ancestors().find_map(|above| above.canonicalize().ok());
     let is_private = |own: &PathBuf| {
         absolute.starts_with(own)
@@ -65,7 +65,7 @@ pub(super) fn open_copies(services: &Services, directory: Option<&Path>) -> Resu
     prepared.map(Some)
 }
 
-/// The workspace, and the secrets with what TLS is read with.
+/// Acquires the workspace, and the secrets with the keys that inspect TLS.
 pub(super) async fn lease(context: &ExecutionContext<'_>, grant: &Grant) -> Result<Leased> {
     let services = context.services;
     let workspace = services.workspaces.acquire(grant).await?;
@@ -78,7 +78,7 @@ pub(super) async fn lease(context: &ExecutionContext<'_>, grant: &Grant) -> Resu
     })
 }
 
-/// A program that runs. Dropped, it is killed before its egress is closed.
+/// A running program. Dropped, it is killed before its egress is closed.
 pub(super) struct FreshProgram {
     running: Running,
     egress: Option<EgressLease>,
@@ -131,11 +131,11 @@ pub(super) async fn start(
     })
 }
 
-/// The sandbox in which a program will run: one that is ready, or one with this layout that is made then.
+/// The sandbox for a program: one that is ready, or a new one with this layout.
 pub(super) struct Choice {
     ready: Option<ReadySandbox>,
     layout: Layout,
-    /// What a container engine makes; none: the sandbox is native.
+    /// The container to make; `None` for a native sandbox.
     container: Option<ContainerKind>,
 }
 
@@ -151,8 +151,7 @@ impl Choice {
         }
     }
 
-    /// A container that stands ready, or one that is made then: without an interpreter where that has to see the
-    /// request first.
+    /// Chooses a ready container, or a new one without an interpreter, which may depend on the request.
     async fn of_engine(
         context: &ExecutionContext<'_>,
         grant: &Grant,
@@ -164,12 +163,12 @@ impl Choice {
         let usual = context.services.policy.current().defaults.clone();
         let kind = tokio::select! {
             kind = containers.kind(backend, request.language, &usual) => kind?,
-            // An image may take minutes to be fetched.
+            // Fetching an image may take minutes.
             () = context.client.cancelled() => return Err(error::cancelled("its container was prepared")),
         };
         let starts_ahead =
             sandbox::can_start_ahead(request, &leased.secrets, Some(language::TemplateOf::Node));
-        // A container's own disks, which are in memory, have the size that they were made with.
+        // A container's disks are in memory, and their size is fixed when it is made.
         let starts_ahead = starts_ahead && grant.limits.disk_bytes == usual.disk_bytes;
         let taken = starts_ahead.then(|| containers.take(request, &kind)).flatten();
         let ready = taken.map(|sandbox| ReadySandbox {
@@ -192,7 +191,7 @@ impl Choice {
             None => warm::take(sandboxes, &grant.request, beside),
             Some(_) => None,
         };
-        // The id names the directory of a sandbox that is made then.
+        // The id names the directory of a new sandbox.
         let layout = sandboxes.layout(context.scope.id());
         Self {
             ready,
@@ -208,7 +207,7 @@ impl Choice {
     }
 }
 
-/// Starts the program. A ready sandbox that fails before the program runs has cost nothing but time.
+/// Starts the program. A ready sandbox that fails before is replaced, unless a module was prepared for its workspace.
 pub(super) async fn claim(
     context: &ExecutionContext<'_>,
     choice: Choice,
@@ -233,7 +232,7 @@ pub(super) async fn claim(
         match claim(sandbox, &toolchain).await {
             Ok(claimed) => return Ok(claimed),
             Err(ClaimError { error, is_retryable }) => {
-                // A module was prepared for the workspace of this sandbox, which no other sandbox has.
+                // A module was prepared for the path of this sandbox's workspace, which no other sandbox has.
                 let is_bound = layout.host_directory.is_some() && inputs.prepared.script.contains(&workspace);
                 if !is_retryable || is_bound {
                     return Err(error);
@@ -254,20 +253,20 @@ pub(super) async fn claim(
 fn files_before(grant: &Grant, workspace: &WorkspaceLease) -> Baseline {
     let files = grant.request.files.iter();
     let mut before = Baseline::inputs(files.map(|file| (&file.path, file.bytes.as_slice())));
-    if let Some(root) = workspace.lies_below() {
+    if let Some(root) = workspace.baseline_root() {
         before.add_host_directory(root);
     }
     before
 }
 
-/// Waits for the program's end, closes its egress, and reads what it did to an overlay.
+/// Waits for the end of the program, closes its egress, and reads its changes to an overlay.
 pub(super) async fn wait(
     context: &ExecutionContext<'_>,
     grant: &Grant,
     program: FreshProgram,
     timer: &mut PhaseTimer,
 ) -> Result<Finished> {
-    // In the order in which they were taken, to be given back in reverse.
+    // In order of acquisition, so that they are released in reverse.
     let FreshProgram {
         leased,
         before,
@@ -300,8 +299,7 @@ pub(super) async fn wait(
     })
 }
 
-/// What the program did to an overlay, read while its sandbox is still there. A run whose changes cannot be told has
-/// its result all the same, and nothing that could be accepted.
+/// Reads the changes to an overlay while its sandbox exists. If that fails, the result has no changes to accept.
 async fn changes(
     context: &ExecutionContext<'_>,
     grant: &Grant,
@@ -319,5 +317,5 @@ async fn changes(
         }
         Err(error) => Err(store::fault(error)),
     };
-    held.map_err(|error| overlay::untold(&redactor.text(&error.message)))
+    held.map_err(|error| overlay::unreadable(&redactor.text(&error.message)))
 }

@@ -16,7 +16,7 @@ use crate::{
     session::{CallEgress, CallOutcome, CallResult, DriverRequest, Session, Turn},
     store,
     streams::Stdio,
-    workspaces::{self, WorkspaceLease, WorkspaceTurn},
+    workspaces::{self, WorkspaceLease},
 };
 use ringfence_jail::wire::{Cause, Ending, Order};
 use ringfence_store::tree;
@@ -35,7 +35,7 @@ pub(super) fn decide(services: &Services, session: &Session, request: ExecuteReq
     if language != session.language {
         return Err(RequestError::invalid(
             format!(
-                "the session {} speaks {}, not {language}.",
+                "the language of the session {} is {}, not {language}.",
                 session.id, session.language
             ),
             "Leave `language` out, or make a session of that language.",
@@ -50,10 +50,10 @@ pub(super) fn decide(services: &Services, session: &Session, request: ExecuteReq
     policy::decide_call(&services.policy.current(), &state, of_session, request)
 }
 
-/// A call that is ready to be sent. Dropped, it ends its egress and its share of the processors.
+/// A call that is ready to be sent. Dropped, it ends its egress and its CPU share.
 pub(super) struct SessionCall {
     sent: DriverRequest,
-    /// The parser's objection, for which nothing is sent.
+    /// The parser's error, if any; then nothing is sent.
     objection: Option<ProgramError>,
     share: Option<Share>,
     egress: Option<CallEgress>,
@@ -118,7 +118,7 @@ pub(super) async fn start(
     })
 }
 
-/// A call's own share of the processors; the session has its own again when this is dropped.
+/// A call's own CPU share. The session's share is restored when this is dropped.
 struct Share(Arc<Session>);
 
 impl Share {
@@ -151,7 +151,6 @@ impl Drop for Share {
     }
 }
 
-/// Puts the request's files where the call will find them.
 async fn put_files(
     services: &Arc<Services>,
     session: &Arc<Session>,
@@ -159,10 +158,10 @@ async fn put_files(
     grant: &Grant,
 ) -> Result<WorkspaceLease> {
     if grant.request.files.is_empty() {
-        // Others may have written into a shared workspace since the session's last call; that is not this call's.
+        // Others may have written into a shared workspace since the last call; those files are not this call's.
         if workspace.stays() {
             let session = session.clone();
-            store::blocking(move || session.look_again()).await?;
+            store::blocking(move || session.reset_baseline()).await?;
         }
         return Ok(workspace);
     }
@@ -178,19 +177,18 @@ async fn put_files(
     let root = workspace.open(Some(&session.dirs))?;
     let (session, files) = (session.clone(), grant.request.files.clone());
     let put = move || {
-        let alone = workspace.turn().map(WorkspaceTurn::one_by_one).transpose();
-        let alone = alone.map_err(store::fault)?;
+        let alone = workspace.lock_for_writing().map_err(store::fault)?;
         let sizes: Vec<_> = files
             .iter()
             .map(|file| (&file.path, file.bytes.len() as u64))
             .collect();
-        session.room().check(root.as_fd(), &sizes)?;
+        session.quota().check(root.as_fd(), &sizes)?;
         for file in &files {
             let (path, bytes) = (&file.path, &file.bytes);
             let put = tree::put(root.as_fd(), path, bytes, None, workspaces::FILE_BYTES_MAX);
-            put.map_err(|error| workspaces::unwritten(error, &workspace))?;
+            put.map_err(|error| workspaces::write_error(error, &workspace))?;
         }
-        session.look_again();
+        session.reset_baseline();
         drop(alone);
         Ok(workspace)
     };
@@ -199,7 +197,7 @@ async fn put_files(
 
 /// Sends the call, waits for its answer, and ends its egress.
 pub(super) async fn wait(call: SessionCall, timer: &mut PhaseTimer) -> Result<Finished> {
-    // In the order in which they were taken, to be given back in reverse.
+    // In order of acquisition, so that they are released in reverse.
     let SessionCall {
         leased,
         session,
@@ -229,7 +227,7 @@ pub(super) async fn wait(call: SessionCall, timer: &mut PhaseTimer) -> Result<Fi
     })
 }
 
-/// What a call left, in the form of a run's outcome.
+/// Converts the result of a call to the form of a run's outcome.
 fn outcome(session: &Session, called: CallResult) -> Result<(RawOutcome, ProgramReport)> {
     let CallResult {
         outcome,

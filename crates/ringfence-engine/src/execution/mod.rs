@@ -1,6 +1,5 @@
-//! One request, from start to finish. `bracket` puts its begin and its end on record, `pipeline` has the steps in
-//! between, in order, for a run and for a call of a session. What the steps do differently is in `fresh` and
-//! `in_session`.
+//! One request, from start to finish. `bracket` puts its begin and its end on record. `pipeline` has the steps in
+//! between, for a run and for a call of a session; `fresh` and `in_session` have the steps that differ.
 
 mod bracket;
 mod create;

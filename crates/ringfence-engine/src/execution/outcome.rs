@@ -1,4 +1,4 @@
-//! An execution's times, its result, and what of it stands in its closing audit entry.
+//! Times and result of an execution, and the details of its closing audit entry.
 
 use crate::{backend::Hold, overlay::HeldChanges, policy::Grant, record, record::Closing, report::Report};
 use ringfence_store::audit::{Action, Outcome};
@@ -6,20 +6,19 @@ use ringfence_types::{ExecutionResult, ExitKind, Phases};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// Digests of artifacts in the audit entry; the signed manifest has all.
+/// Maximum artifact digests in an audit entry; the signed manifest has all.
 const DIGESTS_MAX: usize = 20;
 
-/// A result, with what the audit entry says of it.
 pub(crate) struct ExecutionOutcome {
     pub(crate) result: ExecutionResult,
     granted: Value,
-    /// The hosts that it reached, and what of that was refused.
+    /// Hosts that were reached, and refused connections.
     pub(super) reached: Option<Value>,
-    /// Secrets that were taken out of what leaves.
+    /// Number of secrets redacted from the output.
     pub(super) redactions: u64,
-    /// What was done to an overlay, for somebody to decide about.
+    /// Changes to an overlay, to be accepted or discarded.
     pub(crate) changes: Option<HeldChanges>,
-    /// Released once the result is on its way.
+    /// Released after the result is handed over.
     pub(crate) hold: Option<Hold>,
 }
 
@@ -103,7 +102,7 @@ impl PhaseTimer {
         }
     }
 
-    /// The time since the last lap, for the phase that has ended.
+    /// Returns the milliseconds since the last lap, and starts the next.
     pub(super) fn lap(&mut self) -> f64 {
         let now = Instant::now();
         let lap = milliseconds(now.duration_since(self.lap));

@@ -1,5 +1,5 @@
-//! The steps of a request, in order. Each consumes what the one before produced. Resources are locals in the order in
-//! which they are taken, so that Rust gives them back in reverse on success, error, panic and cancellation.
+//! The steps of a request, in order. Each consumes the result of the one before. Resources are locals in order of
+//! acquisition, so that Rust releases them in reverse on success, error, panic and cancellation.
 
 use super::{
     fresh::{self, FreshProgram},
@@ -11,13 +11,12 @@ use super::{
 use crate::{caller::Stdin, error::Result};
 use ringfence_types::ExecuteRequest;
 
-/// Its program runs, or its call is ready to be sent.
 enum Started {
     Fresh(Box<FreshProgram>),
     InSession(Box<SessionCall>),
 }
 
-/// A request from its admission to its report.
+/// Runs a request, from its admission to its report.
 pub(super) async fn run(
     mut context: ExecutionContext<'_>,
     source: Source,
@@ -43,7 +42,7 @@ pub(super) async fn run(
         Started::Fresh(program) => fresh::wait(&context, &admitted.grant, *program, &mut timer).await?,
         Started::InSession(call) => in_session::wait(*call, &mut timer).await?,
     };
-    // Clients that read live output see its end here.
+    // Closes the live output of clients.
     context.client.output = None;
     let staged = steps::stage(&context, &mut admitted, &mut finished).await?;
     Ok(steps::report(&context, admitted, finished, staged, timer).await)

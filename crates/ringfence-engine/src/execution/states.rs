@@ -23,12 +23,12 @@ use std::{path::PathBuf, sync::Arc};
 
 pub(crate) enum Source {
     Fresh {
-        /// Copy artifacts into this directory.
+        /// The directory that artifacts are copied into.
         artifacts_to: Option<PathBuf>,
-        /// Keep what it does to an overlay until somebody has decided.
+        /// Keeps changes to an overlay until they are accepted or discarded.
         holds_changes: bool,
     },
-    /// In a session, when its turn has come.
+    /// A call of a session, with its place in the session's queue.
     InSession(QueuedTurn),
 }
 
@@ -48,7 +48,7 @@ impl ExecutionContext<'_> {
     }
 }
 
-/// Allowed, checked, on record, and with a permit to run.
+/// A request that is allowed, checked, on record, and has a permit to run.
 pub(super) struct Admitted {
     // Fields are dropped in this order: the permit before the turn of a session.
     pub(super) permit: Permit,
@@ -58,7 +58,7 @@ pub(super) struct Admitted {
 }
 
 impl Admitted {
-    /// Bytes that are kept of each output stream.
+    /// Returns the bytes kept of each output stream.
     pub(super) fn kept_bytes(&self) -> u64 {
         if self.grant.request.capture_output {
             self.grant.limits.output_bytes
@@ -68,7 +68,6 @@ impl Admitted {
     }
 }
 
-/// What an admitted request holds of the sandbox where it will run.
 pub(super) enum Target {
     Fresh(FreshTarget),
     InSession(Turn),
@@ -80,24 +79,23 @@ pub(super) struct FreshTarget {
     pub(super) holds_changes: bool,
 }
 
-/// With everything that was lent to it.
 pub(super) struct Leased {
-    /// A call's own; a run's is opened with its sandbox.
+    /// The egress of a call; that of a run is opened with its sandbox.
     pub(super) egress: Option<CallEgress>,
     pub(super) secrets: Arc<SecretLease>,
     pub(super) workspace: WorkspaceLease,
 }
 
-/// Its program has ended, and egress is closed.
+/// The state after the program has ended and its egress is closed.
 pub(super) struct Finished {
     pub(super) raw: RawOutcome,
     pub(super) program: ProgramReport,
     pub(super) reached: Reached,
-    /// What it has done to an overlay, or why that cannot be told.
+    /// Changes to an overlay, or the reason why they cannot be read.
     pub(super) changes: Result<Option<HeldChanges>, Denial>,
-    /// The session has ended with it.
+    /// The reason, if the session has ended with this call.
     pub(super) session_ended: Option<SessionEnd>,
-    /// What a run found when it started.
+    /// Files that were there before a run started.
     pub(super) before: Baseline,
     pub(super) secrets: Arc<SecretLease>,
     pub(super) workspace: WorkspaceLease,

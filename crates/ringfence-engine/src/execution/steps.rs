@@ -1,4 +1,4 @@
-//! What the steps of the pipeline do alike for a run and for a call of a session.
+//! The parts of the pipeline's steps that a run and a call of a session share.
 
 use super::{
     fresh, in_session,
@@ -20,9 +20,9 @@ use crate::{
     streams::{OutputPublisher, Stdio},
     workspaces::Wanted,
 };
-use ringfence_types::{ExecuteRequest, Priority, RequestError, WorkspaceSource, packages_refused};
+use ringfence_types::{ExecuteRequest, Priority, RequestError, WorkspaceSource, with_packages_hint};
 
-/// Policy, check, packages, and the wait for a permit. When this returns, the begin is on record.
+/// Decides, checks the code, installs packages, and waits for a permit. When this returns, the begin is on record.
 pub(super) async fn admit(
     context: &ExecutionContext<'_>,
     source: Source,
@@ -32,7 +32,7 @@ pub(super) async fn admit(
     let services = context.services;
     let (grant, text) = match &source {
         Source::Fresh { .. } => (fresh::decide(services, request)?, Text::Program),
-        Source::InSession(line) => (in_session::decide(services, &line.session, request)?, Text::Call),
+        Source::InSession(turn) => (in_session::decide(services, &turn.session, request)?, Text::Call),
     };
     let check = services.checkers.check(&grant, text).await?;
     let target = match source {
@@ -41,12 +41,12 @@ pub(super) async fn admit(
             holds_changes,
         } => Target::Fresh(FreshTarget {
             copies: fresh::open_copies(services, artifacts_to.as_deref())?,
-            // Before the permit: an installer may take minutes, in which programs of others run.
+            // Before the permit: an installer may take minutes, and other programs run meanwhile.
             packages: packages(context, &grant).await?,
             holds_changes,
         }),
-        Source::InSession(line) => {
-            let turn = line.turn(&context.client).await?;
+        Source::InSession(queued) => {
+            let turn = queued.turn(&context.client).await?;
             turn.name(context.scope.id());
             context.scope.begin().await?;
             timer.phases.queued_ms += timer.lap();
@@ -67,7 +67,7 @@ pub(super) async fn admit(
     })
 }
 
-/// The packages that a request asks for, installed on the first request for them.
+/// Provides the packages that a request asks for; they are installed on the first request for them.
 pub(super) async fn packages(context: &ExecutionContext<'_>, grant: &Grant) -> Result<Option<Provided>> {
     let request = &grant.request;
     if request.packages.is_empty() {
@@ -75,17 +75,17 @@ pub(super) async fn packages(context: &ExecutionContext<'_>, grant: &Grant) -> R
     }
     context.scope.begin().await?;
     let layer = LayerRequest {
-        by: context.requester(),
+        requester: context.requester(),
         namespace: &request.namespace,
         language: request.language.packaged_as(),
         set: &request.packages,
     };
     let provided = context.services.packages.layer(&layer).await;
-    let refused = |error| packages_refused(error, request.language);
+    let refused = |error| with_packages_hint(error, request.language);
     provided.map(Some).map_err(refused)
 }
 
-/// The right to run, unless the request is cancelled first. A call has the turn of its session before it waits here.
+/// Waits for the permit to run, unless the request is cancelled first. A call already has its session's turn here.
 pub(super) async fn permit(context: &ExecutionContext<'_>, grant: &Grant) -> Result<Permit> {
     context.services.disk.check_floor()?;
     let request = &grant.request;
@@ -99,7 +99,7 @@ pub(super) async fn permit(context: &ExecutionContext<'_>, grant: &Grant) -> Res
         .await
 }
 
-/// Workspace and secrets; of a call also its egress.
+/// Acquires workspace and secrets; for a call also its egress.
 pub(super) async fn lease(
     context: &ExecutionContext<'_>,
     admitted: &Admitted,
@@ -111,7 +111,7 @@ pub(super) async fn lease(
     };
     let egress = CallEgress::begin(&services.egress, session, grant, context.requester()).await?;
     timer.phases.start_ms += timer.lap();
-    // While it is held, no other state takes the workspace's place.
+    // While it is held, no snapshot can be restored there.
     let workspaces = &services.workspaces;
     let workspace = workspaces.acquire_for(&session.namespace, &session.workspace, Wanted::Shared);
     let workspace = workspace.await?;
@@ -155,7 +155,7 @@ pub(super) async fn stage(
         total_max: u64::MAX,
         copy_to: None,
         workspace: if finished.workspace.stays() {
-            FilesKept::WhereItIs
+            FilesKept::InPlace
         } else {
             FilesKept::InStore
         },
@@ -165,9 +165,9 @@ pub(super) async fn stage(
             let Some(dirs) = finished.raw.dirs.take() else {
                 return Ok(Staged::default());
             };
-            // Seen in memory; what lies on a disk may take longer.
+            // A private workspace is in memory and quick to check; on a disk that may take longer.
             if request.workspace == WorkspaceSource::Private {
-                if artifacts::has_nothing(&dirs) {
+                if artifacts::dirs_are_empty(&dirs) {
                     return Ok(Staged::default());
                 }
                 options.total_max = admitted.grant.limits.disk_bytes;
@@ -178,7 +178,7 @@ pub(super) async fn stage(
         }
         Target::InSession(Turn { session, .. }) => {
             if session.workspace == WorkspaceSource::Private {
-                if session.before().is_nothing() && artifacts::has_nothing(&session.dirs) {
+                if session.before().is_empty() && artifacts::dirs_are_empty(&session.dirs) {
                     return Ok(Staged::default());
                 }
                 options.total_max = session.limits.disk_bytes;
@@ -195,14 +195,14 @@ pub(super) async fn stage(
     }
 }
 
-/// Files are hashed on a thread of their own: a program may leave a gibibyte.
+/// Stages files on a blocking thread: a program may leave a gibibyte to hash.
 async fn staged(stage: impl FnOnce() -> Staged + Send + 'static) -> Result<Staged> {
     tokio::task::spawn_blocking(stage)
         .await
         .map_err(|error| RequestError::fault(format!("staging artifacts failed: {error}."), "Report this."))
 }
 
-/// The result. Workspace, turn and permit are given back first: findings about the code may still take a while.
+/// Builds the result. Workspace, turn and permit are released first: findings about the code may take longer.
 pub(super) async fn report(
     context: &ExecutionContext<'_>,
     admitted: Admitted,
@@ -254,7 +254,7 @@ pub(super) async fn report(
             outcome.result.denials.push(overlay::not_kept());
         }
         Ok(changes) => outcome.changes = changes,
-        Err(untold) => outcome.result.denials.push(untold),
+        Err(denial) => outcome.result.denials.push(denial),
     }
     outcome.hold = raw.hold;
     outcome

@@ -1,5 +1,5 @@
-//! How each language is started, and how its driver inside tells what became of the program. A driver is text that the
-//! interpreter is given; it shares the process with the program, so that whatever it reports is the program's word.
+//! The start of each language's interpreter, and the driver that reports on the program. A driver is source text that
+//! the interpreter runs; it shares the process with the program, so its reports are only as trustworthy as the program.
 
 mod prepared;
 mod report;
@@ -14,7 +14,7 @@ use ringfence_types::Language;
 use serde::Serialize;
 use std::{collections::BTreeMap, path::Path, sync::LazyLock};
 
-/// The driver, with the parts that few programs need as literals, because compiling them costs half a millisecond.
+/// The driver. Parts that few programs need are literals, because compiling them costs half a millisecond.
 static PYTHON_DRIVER: LazyLock<String> = LazyLock::new(|| {
     include_str!("python_driver.py")
         .replace("EXPLAIN", &literal(include_str!("python_explain.py")))
@@ -24,7 +24,7 @@ static PYTHON_DRIVER: LazyLock<String> = LazyLock::new(|| {
         .replace("FORKED", &literal(include_str!("python_forked.py")))
 });
 static PYTHON_PROGRAM: LazyLock<String> = LazyLock::new(|| python_program("None"));
-/// A template forks children that go on as drivers, or goes on as one itself.
+/// A template, which forks children that continue as drivers, or continues as a driver itself.
 static PYTHON_TEMPLATE: LazyLock<String> = LazyLock::new(|| {
     let session = literal(include_str!("python_session.py"));
     let imports = literal(include_str!("python_imports.py"));
@@ -34,32 +34,32 @@ static PYTHON_TEMPLATE: LazyLock<String> = LazyLock::new(|| {
         compiled.join(", ")
     );
     let template = include_str!("python_template.py");
-    executed(&format!("{}{template}{PYTHON_APART}{end}", *PYTHON_DRIVER))
+    executed(&format!("{}{template}{PYTHON_ISOLATED}{end}", *PYTHON_DRIVER))
 });
-/// Names of a program, `len = 3`, must not become the driver's: it is given a namespace of its own.
-const PYTHON_APART: &str = "_ringfence = type(_ringfence)(_ringfence.__code__, \
+/// Gives the driver a namespace of its own, so that a program that assigns `len = 3` does not change the driver's.
+const PYTHON_ISOLATED: &str = "_ringfence = type(_ringfence)(_ringfence.__code__, \
     {'__builtins__': dict(vars(__import__('builtins')))})\n";
 const NODE_DRIVER: &str = include_str!("node_driver.cjs");
-/// One that is started ahead may become a session.
+/// The driver of a Node.js that is started ahead, which may become a session.
 static NODE_AHEAD: LazyLock<String> = LazyLock::new(|| {
     let session = include_str!("node_session.cjs").trim_end();
     NODE_DRIVER.replace("})(null);", &format!("}})({session});"))
 });
 
-/// The driver as a program of its own; `session`: the code that serves calls.
+/// Returns the driver as a program of its own. `session`: the code that serves calls, or `None`.
 fn python_program(session: &str) -> String {
     let end = "if _ringfence_status:\n    \
         raise _ringfence_status if isinstance(_ringfence_status, SystemExit) else SystemExit(_ringfence_status)\n";
     let call = format!("import sys\n_ringfence_status = _ringfence(sys, False, {session}, None)\n");
-    executed(&format!("{}{PYTHON_APART}{call}{end}", *PYTHON_DRIVER))
+    executed(&format!("{}{PYTHON_ISOLATED}{call}{end}", *PYTHON_DRIVER))
 }
 
 fn literal(text: &str) -> String {
     format!("r'''{text}'''")
 }
 
-/// The interpreter keeps the syntax tree of what `-c` brings for as long as that runs: of a driver 1.5 MB. A stack that
-/// the program prints shows the line that runs (since Python 3.13), so the text is in another.
+/// Returns a program that compiles `text` separately: CPython keeps the syntax tree of a `-c` program while that runs
+/// (1.5 MB for a driver), and a traceback that the program prints shows the running line (since Python 3.13).
 fn executed(text: &str) -> String {
     let text = text
         .replace('\\', "\\\\")
@@ -71,9 +71,8 @@ fn executed(text: &str) -> String {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Launch {
     pub(crate) argv: Vec<String>,
-    /// What the language needs in its environment.
     pub(crate) env: Vec<(String, String)>,
-    /// Whether a driver reports on descriptor 3.
+    /// True if a driver reports on descriptor 3.
     pub(crate) report_fd: bool,
 }
 
@@ -90,21 +89,21 @@ impl Launch {
     }
 }
 
-/// What a run of Python is held to inside, beside the kernel's walls. Without checks it costs nothing.
+/// Restrictions on a Python program inside the interpreter, beside the kernel's walls. Without them there is no cost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Checks {
-    /// Modules that the program may import, each with what lies below it; none: all.
+    /// Modules that the program may import, with all their submodules; `None`: all.
     pub(crate) imports: Option<Vec<String>>,
-    /// Names and the statements that import them, done before the program for those that are not defined.
+    /// Names and the statements that import them, run before the program for names that are not defined.
     pub(crate) patches: Vec<(String, String)>,
-    /// Whose modules these are, for messages.
+    /// The profile of these modules, for messages.
     pub(crate) profile: &'static str,
 }
 
 impl Checks {
-    /// For the environment of an interpreter, where one variable has at most 128 KiB (execve(2)).
+    /// Returns the checks as environment variables, several because one has at most 128 KiB (execve(2)).
     fn variables(&self) -> Vec<(String, String)> {
-        // Text and lists of text: there is nothing that could fail.
+        // Cannot fail: text and lists of text.
         let text = serde_json::to_string(self).unwrap_or_default();
         let (mut rest, mut name, mut variables) = (text.as_str(), CHECKS.to_owned(), Vec::new());
         while !rest.is_empty() {
@@ -117,11 +116,10 @@ impl Checks {
     }
 }
 
-/// Read, and removed, by the driver. What does not fit goes on in a variable with one underscore more.
+/// Read and removed by the driver. What does not fit continues in a variable with one more underscore.
 const CHECKS: &str = "RINGFENCE_CHECKS";
 const VARIABLE_BYTES_MAX: usize = 64 << 10;
 
-/// What a template is, and has imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TemplateOf {
     Python(Imports),
@@ -131,14 +129,13 @@ pub(crate) enum TemplateOf {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Imports {
     Basic,
-    /// And those of `warm.preload_python`.
+    /// The basic modules and those of `warm.preload_python`.
     Data,
 }
 
-/// What a Python imports that serves one program: all of the profile `basic` would cost each of them 45 ms of CPU time.
+/// Modules that a Python for one program imports: all of the profile `basic` would cost each 45 ms of CPU time.
 const COMMON: [&str; 6] = ["collections", "datetime", "json", "math", "random", "re"];
 
-/// A Python that waits for what it is to run.
 pub(crate) fn python_ahead(interpreter: &str) -> Launch {
     importing(interpreter, &COMMON)
 }
@@ -153,28 +150,27 @@ pub(crate) fn template(interpreter: &str, imports: Imports, data: &[String]) -> 
     importing(interpreter, &modules)
 }
 
-/// The template's program, which goes on as a driver itself where a pipe is its descriptor 4.
+/// The template's program. If its descriptor 4 is a pipe, it continues as a driver itself.
 fn importing(interpreter: &str, modules: &[&str]) -> Launch {
     Launch::of(
         [interpreter, "-c", &PYTHON_TEMPLATE],
         &[
             ("PYTHONDONTWRITEBYTECODE", "1"),
-            // Before anybody has imported a plotting library: there is no display.
+            // Read when a plotting library is imported: there is no display.
             ("MPLBACKEND", "Agg"),
-            // Once here, instead of page by page in each fork.
+            // Symbols are bound once here, instead of page by page in each fork.
             ("LD_BIND_NOW", "1"),
             (PRELOAD, &modules.join(",")),
         ],
     )
 }
 
-/// A Node.js that waits for what it is to run.
 pub(crate) fn node_ahead(interpreter: &str, modules: &[String]) -> Launch {
     Launch::of([interpreter, "-e", &NODE_AHEAD], &[(PRELOAD, &modules.join(","))])
 }
 
-/// One that is forked, without the threads of V8, which a fork would lack. The forker is preloaded for the threads that
-/// are left.
+/// The command of a Node.js that is forked: without V8's worker threads, which a fork would lack. The preloaded forker
+/// handles the remaining threads.
 pub(crate) fn node_template(interpreter: &str, modules: &[String]) -> Launch {
     Launch::of(
         [
@@ -192,27 +188,27 @@ pub(crate) fn node_template(interpreter: &str, modules: &[String]) -> Launch {
     )
 }
 
-/// Read, and removed, by the driver.
+/// Read and removed by the driver.
 const PRELOAD: &str = "RINGFENCE_PRELOAD";
 
-/// What an interpreter that was started ahead reads from descriptor 4.
+/// The message that an interpreter that was started ahead reads from descriptor 4.
 #[derive(Serialize)]
 pub(crate) struct Go<'a> {
     pub(crate) script: &'a str,
     pub(crate) source_maps: bool,
     pub(crate) module: Option<&'a str>,
     pub(crate) args: Vec<&'a str>,
-    /// Serve calls, instead of running the script.
+    /// True to serve calls instead of running the script.
     pub(crate) session: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) checks: Option<&'a Checks>,
-    /// Where the claim has put a directory of the host's.
+    /// The path at which the claim has mounted a directory of the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) workspace: Option<&'a Path>,
     pub(crate) env: BTreeMap<&'a str, &'a str>,
 }
 
-/// The environment without the checks, which have a field of their own.
+/// Returns the environment without the checks, which have a field of their own.
 pub(crate) fn by_name(environment: &[(String, String)]) -> BTreeMap<&str, &str> {
     environment
         .iter()
@@ -221,14 +217,13 @@ pub(crate) fn by_name(environment: &[(String, String)]) -> BTreeMap<&str, &str> 
         .collect()
 }
 
-pub(crate) fn word(go: &Go<'_>) -> Vec<u8> {
-    // Text and maps of text: there is nothing that could fail.
+pub(crate) fn encode_go(go: &Go<'_>) -> Vec<u8> {
+    // Cannot fail: text and maps of text.
     client::to_json(go).unwrap_or_default()
 }
 
-/// Variables that the loader, the C library, an interpreter or a library that is imported ahead reads when it starts,
-/// and never again.
-pub(crate) fn decides_at_start(name: &str) -> bool {
+/// True for variables that the loader, the C library, an interpreter or a library imported ahead reads only at start.
+pub(crate) fn is_read_at_start(name: &str) -> bool {
     const PREFIXES: [&str; 19] = [
         "BLIS_",
         "GLIBC_",
@@ -253,8 +248,8 @@ pub(crate) fn decides_at_start(name: &str) -> bool {
     name == "HOME" || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Whether the code must pass the parser first: TypeScript always; JavaScript when it may be a module. One too many
-/// costs a few milliseconds, so a look at the text is enough.
+/// True if the code must pass the parser first: TypeScript always; JavaScript if it may be a module. A needless pass
+/// costs a few milliseconds, so searching the text for keywords is enough.
 pub(crate) fn needs_preparation(language: Language, code: &str, name: &str) -> bool {
     match language {
         Language::Typescript => true,

@@ -2,10 +2,10 @@
   'use strict';
   const fs = require('fs'), path = require('path'), vm = require('vm'), util = require('util');
   const { createRequire } = require('module'), { pathToFileURL } = require('url');
-  // Its natural end, and where it is a fork that of our own: without what node does to threads that a fork lacks.
+  // `leave` exits normally, and in a fork by our own exit, without node's handling of threads that a fork lacks.
   let leave = process.reallyExit, end = () => {}, has_preloaded = false, tried = '';
-  // A template: goes on in each child that it forks, one for each sandbox that it is asked for. What forks, and raises
-  // the walls of a child, is an addon, the file that is descriptor 6. No word: there is nothing to run.
+  // A template continues in each child that it forks, one for each requested sandbox. An addon, the file at descriptor
+  // 6, forks and raises the walls of a child. Returns nothing if there is nothing to run.
   const forked = (read) => {
     const addon = { exports: {} };
     process.dlopen(addon, '/proc/self/fd/6');
@@ -20,12 +20,12 @@
     }
     const filters = fs.readFileSync(5), born = Buffer.alloc(8), flags = require('v8').setFlagsFromString;
     const tell = () => fs.writeSync(4, JSON.stringify({ wanted: [], loaded: '', refused }));
-    if (refused) return tell(), fs.readSync(4, born), undefined; // until it is let go
-    process.execArgv.splice(0, 2); // what forks start may have threads
+    if (refused) return tell(), fs.readSync(4, born), undefined; // until it is ended
+    process.execArgv.splice(0, 2); // children of forks may have threads
     [leave, end, process.reallyExit] = [exit, end_with, exit];
     const fatal = process._fatalException;
     process._fatalException = function (...error) {
-      let status = 7; // as node ends where a handler fails
+      let status = 7; // node's status if a handler fails
       try {
         const handled = fatal.apply(this, error);
         status = 0;
@@ -34,23 +34,23 @@
         if (status) end(status);
       }
     };
-    const is_trial = tryRun() < 0; // which finds the memory that forks touch
+    const is_trial = tryRun() < 0; // finds the memory that forks write to
     if (is_trial) leave = found;
     else tell(), fork(4, filters, born);
     Object.defineProperty(process, 'pid', { value: born.readUInt32LE(0), enumerable: true });
-    process.chdir('.'); // where it is was remembered
-    // What the program draws follows from this, and not from what the template would have drawn.
+    process.chdir('.'); // node caches the working directory
+    // Reseeds V8: the program's random numbers do not follow from the template's.
     flags(`--random-seed=${born.readUInt32LE(4) || 1}`);
     Math.random();
     flags('--random-seed=0');
     if (has_preloaded) {
-      // What node has in store, if one of the modules has drawn from it.
+      // Uses up node's cached random values, if one of the modules has drawn from them.
       const { randomUUID, randomInt } = require('crypto');
       for (let turn = 0; turn < 128; turn++) randomUUID();
       for (let turn = 0; turn < 1024; turn++) randomInt(2);
     }
     if (is_trial) {
-      process.removeAllListeners('exit').removeAllListeners('beforeExit'); // they might undo what forks need
+      process.removeAllListeners('exit').removeAllListeners('beforeExit'); // they might undo setup that forks need
       tried = TRIED;
       return { env: { ...process.env }, script: '/dev/null', args: [] };
     }
@@ -59,7 +59,7 @@
     return word;
   };
   const REHEARSED = 42, TRIED = 'const text = [1, 2].map(String).join(); console.log(text); ({ text })';
-  // A fork that shows whether a fork can work, and ends as node ends one.
+  // A trial fork, which shows whether forks work, and ends as node does.
   const rehearse = (end_with) => {
     const done = [
       new Promise((then) => setTimeout(then, 1)),
@@ -69,12 +69,11 @@
     require('v8').setFlagsFromString('--expose-gc');
     vm.runInNewContext('gc')();
     Promise.all(done).catch(() => process.abort());
-    process.removeAllListeners('exit').removeAllListeners('beforeExit'); // they might undo what forks need
+    process.removeAllListeners('exit').removeAllListeners('beforeExit'); // they might undo setup that forks need
     process.on('exit', () => (end_with(REHEARSED), leave.call(process, 1)));
   };
   if (process.argv.length < 2) {
-    // Started ahead: what to run is still to come.
-    // Numbers that are drawn now must not be drawn again in forks.
+    // Started ahead: the program is still to come. Random numbers of the modules must not repeat in forks.
     const { random } = Math;
     Math.random = () => require('crypto').randomBytes(6).readUIntBE(0, 6) / 2 ** 48;
     for (const name of process.env.RINGFENCE_PRELOAD.split(',').filter(Boolean)) {
@@ -84,8 +83,8 @@
       } catch {}
     }
     Math.random = random;
-    // What a run does, done once for nothing: most of it is loaded and compiled when it is first used. Not the standard
-    // streams themselves, which are the program's to open: from then on their pipes do not block.
+    // Does the work of a run once: most of it is loaded and compiled at its first use. Not the standard streams
+    // themselves, which are the program's to open: once they are open, their pipes do not block.
     const nowhere = new (require('stream').Writable)({ write: (chunk, encoding, done) => done() });
     new (require('console').Console)(nowhere).log('%s', { a: [1, 'b'] });
     new (require('net').Socket)().destroy();
@@ -109,18 +108,18 @@
   }
   const script = process.argv[1], module_file = process.env.RINGFENCE_MODULE;
   delete process.env.RINGFENCE_MODULE;
-  // To the program it lies in the workspace, so that relative names mean the files beside it.
+  // The program appears to be in the workspace, so that relative names refer to files there.
   const apparent = path.join(process.cwd(), path.basename(script));
   process.argv[1] = apparent;
   const RESULT = Symbol.for('ringfence.result'), NAMES = Symbol.for('ringfence.names'), META = Symbol.for('ringfence.meta');
-  // Ours, not the program's: the way in which a script's import() is resolved.
+  // Hides a warning about our own resolution of a script's import().
   const warn = process.emitWarning;
   process.emitWarning = (warning, ...rest) => (/USE_MAIN_CONTEXT/.test(String(warning)) ? undefined : warn.call(process, warning, ...rest));
   const given = new Set(Object.getOwnPropertyNames(globalThis));
   let value, failed = false, told = false;
 
   const tell = (tag, text, limit) => {
-    let data = Buffer.from(String(text)).subarray(0, limit + 1); // one more says that it was cut
+    let data = Buffer.from(String(text)).subarray(0, limit + 1); // one byte more than the limit marks a cut
     const head = Buffer.alloc(5);
     head.write(tag);
     head.writeUInt32BE(data.length, 1);
@@ -129,7 +128,7 @@
       while (data.length) data = data.subarray(fs.writeSync(3, data));
     } catch {}
   };
-  // Only `tell` cuts a text: whoever takes secrets out has to know where that was.
+  // Only `tell` cuts a text: redaction has to know where a text was cut.
   const inspect = (thing, how) => util.inspect(thing, { ...how, maxStringLength: Infinity });
   const named = (text) => (module_file ? text.split(pathToFileURL(module_file).href).join(apparent).split(module_file).join(apparent) : text);
   const explain = (error) => {
@@ -180,8 +179,8 @@
     describe();
     for (const name of declared(code).slice(0, 1000)) tell('V', name, 256);
   });
-  // When all has been said nothing is left to take apart, which node does for two milliseconds. An uncaught error has yet to
-  // be told then.
+  // Leaves after the last report without node's teardown, which takes two milliseconds. An uncaught error is only
+  // reported after this event.
   const emit = process.emit;
   process.emit = function (event, ...rest) {
     if (event !== 'exit') return emit.call(this, event, ...rest);
@@ -195,7 +194,7 @@
       end(status ?? (process.exitCode || 1));
     }
   };
-  // A promise as a result stands for what it becomes.
+  // A promise as a result is replaced by its final value.
   const settled = new Map();
   const follow = (result) => {
     if (result && typeof result.then === 'function') result.then((final) => settled.set(result, final));
@@ -208,14 +207,14 @@
     delete globalThis.exports;
     const found = (name) => {
       const at = require_here.resolve(name);
-      // What is Node's own has no file.
+      // Node's own modules have no file.
       return path.isAbsolute(at) ? pathToFileURL(at).href : at.replace(/^(?!node:)/, 'node:');
     };
     globalThis[META] = Object.assign(Object.create(null), {
       url: pathToFileURL(apparent).href, filename: apparent, dirname: path.dirname(apparent),
       resolve: (name) => (/^\.{0,2}\//.test(name) ? new URL(name, pathToFileURL(apparent)).href : found(name)),
     });
-    // Thrown anew outside the promise, so that node tells it as it tells any uncaught error.
+    // Rethrown outside the promise, so that node reports it like any uncaught error.
     const thrown = (error) => process.nextTick(() => { throw error; });
     import(pathToFileURL(module_file)).then(() => follow(globalThis[RESULT]), thrown);
     return;
@@ -232,7 +231,7 @@
     compiled = new vm.Script(code, options);
   } catch (error) {
     if (!/Illegal return/.test(error.message)) throw error;
-    // A script of CommonJS may return at its top.
+    // A CommonJS script may return at its top level.
     compiled = new vm.Script(`(function () {${code}\n}).call(module.exports)`, options);
   }
   value = compiled.runInThisContext();

@@ -1,16 +1,16 @@
 () => {
   'use strict';
-  // Serves the calls of a session, one after the other. The inspector evaluates as a console does: names may be declared
-  // again, and the top may await.
+  // Serves the calls of a session, one after the other. The inspector evaluates like a console: names may be
+  // redeclared, and the top level may await.
   const fs = require('fs'), net = require('net'), os = require('os'), path = require('path'), util = require('util'), vm = require('vm');
   const { Session } = require('inspector'), { createRequire } = require('module'), { Buffer } = require('buffer'), { pathToFileURL } = require('url');
-  // Files that are opened anew are not handed on to children.
+  // Reopened files are not inherited by children.
   const requests = fs.openSync('/proc/self/fd/0', 'r'), report = fs.openSync('/proc/self/fd/3', 'w');
   fs.closeSync(0);
   fs.openSync('/dev/null', 'r');
   fs.closeSync(3);
   const { writeSync, readSync } = fs, { Writable } = require('stream'), put = require('stream').Writable.prototype.write, nextTick = process.nextTick, later = setTimeout, exit = process.reallyExit.bind(process);
-  // All of a call goes out with its end, where it is not much.
+  // All records of a call are sent with its end, unless they are long.
   let parts = [], bytes = 0;
   const write = (tag, data) => {
     const head = Buffer.alloc(5);
@@ -23,9 +23,9 @@
     [parts, bytes] = [[], 0];
     while (all.length) all = all.subarray(writeSync(report, all));
   };
-  const tell = (tag, text, limit) => write(tag, Buffer.from(String(text)).subarray(0, limit + 1)); // one more says that it was cut
+  const tell = (tag, text, limit) => write(tag, Buffer.from(String(text)).subarray(0, limit + 1)); // one byte more than the limit marks a cut
   const inspect = (thing, how) => util.inspect(thing, { ...how, maxStringLength: Infinity });
-  // Written at once, and without a state that an interrupt could leave amid a write.
+  // Writes at once, without state that an interrupt could leave in the middle of a write.
   const printer = (fd) => {
     const stream = new Writable({ write: (chunk, encoding, then) => then() });
     const out = (chunk, encoding, then) => {
@@ -35,7 +35,7 @@
         try {
           data = data.subarray(writeSync(fd, data));
         } catch (error) {
-          // A child that has the pipe too may have made it one that does not wait.
+          // A child that shares the pipe may have made it non-blocking.
           if (error.code === 'EAGAIN') Atomics.wait(PAUSE, 0, 0, 1);
           else failure = error;
         }
@@ -50,7 +50,7 @@
   let call = null, late = '', settling = false;
   const SETTLING_MS = 25;
 
-  // A pipe that is full takes the rest later; what has been printed is out before the call's end is told.
+  // A full pipe takes the rest later; printed output is written before the end of the call is reported.
   const flushed = (then) => {
     let left = 1;
     const one = () => { if (--left === 0) then(); };
@@ -93,13 +93,13 @@
   const fail = (error, at) => {
     try {
       const { known, stack } = told(error);
-      // Of code that cannot be read the stack says nothing.
+      // The stack of a syntax error has no line of the code.
       const line = stack.split(`${call.name}:`)[1]?.match(/^\d+/) ?? (known && error.name === 'SyntaxError' && at && [String(at)]);
       tell('E', known ? (error.name || 'Error') : typeof error, 1024);
       tell('M', known ? error.message : inspect(error), 65536);
       tell('T', stack, 262144);
       if (line) tell('L', line[0], 16);
-      // What an exchange says is its own asker's, and not the next call's.
+      // An exchange reports to its own requester, and not into the next call.
       if (!call.exchange) writeSync(2, stack);
     } catch {
       tell('E', 'Error', 1024);
@@ -128,7 +128,7 @@
   const TAKE = Symbol.for('ringfence.take');
   let taken;
   Object.defineProperty(globalThis, TAKE, { value: (value) => { taken = value; } });
-  // The object itself, of which the inspector only tells.
+  // Returns the object itself; the inspector returns only a description.
   const real = (remote) => {
     taken = undefined;
     const argument = remote.objectId ? { objectId: remote.objectId } : 'unserializableValue' in remote ? { unserializableValue: remote.unserializableValue } : { value: remote.value };
@@ -139,7 +139,7 @@
   };
   let anchor;
   session.post('Runtime.evaluate', { expression: 'globalThis' }, (error, answer) => { anchor = answer.result.objectId; });
-  // While this is on the stack an interrupt ends whatever runs.
+  // While this is on the stack an interrupt ends the running code.
   let step;
   const breakable = new vm.Script("globalThis[Symbol.for('ringfence.step')]()", { filename: 'ringfence' });
   Object.defineProperty(globalThis, Symbol.for('ringfence.step'), { value: () => step() });
@@ -154,8 +154,8 @@
       if (shared) share();
     }
   };
-  // An interrupt that was repeated as the call ended is heard before the next one begins, and is nobody's. One that came
-  // just as `breakOnSigint` was left is kept by Node.js for whatever next is run so.
+  // Takes interrupts that were repeated as the call ended, before the next call begins, and drops them. Node.js keeps
+  // one that arrived just as `breakOnSigint` was left for the next use of that.
   const settle_down = () => {
     try {
       interruptible(() => Atomics.wait(PAUSE, 0, 0, SETTLING_MS));
@@ -169,15 +169,15 @@
     error.stack = 'Interrupted: the call was interrupted';
     return error;
   };
-  // An interrupt is SIGINT for code that runs and SIGSTKFLT for code that waits. Node.js exits on a SIGINT between two uses of
-  // `breakOnSigint`, unless its watchdog has been started besides: then nothing comes of it.
+  // An interrupt is SIGINT for running code and SIGSTKFLT for waiting code. Node.js exits on a SIGINT between two uses
+  // of `breakOnSigint`, unless its watchdog has been started too: then the signal has no effect.
   const { noDeprecation } = process;
   process.noDeprecation = true;
   const watchdog = process.binding('contextify');
   process.noDeprecation = noDeprecation;
   watchdog.startSigintWatchdog();
   process.on('SIGSTKFLT', () => { if (runs(call)) fail(interrupted()); });
-  // A program that listens for SIGINT itself gets it while it waits, and each use of `breakOnSigint` takes it away.
+  // A program that handles SIGINT itself gets it while it waits, and each use of `breakOnSigint` removes its handlers.
   let shared = false;
   process.on('newListener', (name) => {
     if (name !== 'SIGINT' || shared) return;
@@ -192,7 +192,7 @@
     watchdog.startSigintWatchdog();
     shared = false;
   };
-  // Of the call that runs, or else the next one hears of it.
+  // An error of the running call; without one it is printed by the next.
   process.on('uncaughtException', (error) => {
     if (runs(call)) return fail(error);
     try {
@@ -200,7 +200,7 @@
     } catch {}
   });
 
-  // What the inspector evaluates has no import() of its own, and a statement of import belongs to modules alone.
+  // Code evaluated by the inspector has no import() of its own, and import statements are for modules only.
   const IMPORT = '__import__';
   const local = (name) => import(/^\.{0,2}\//.test(name) ? pathToFileURL(path.resolve(name)).href : name);
   Object.defineProperty(globalThis, IMPORT, { value: local });
@@ -213,7 +213,7 @@
   });
 
   let stdin_given = false;
-  // Made anew for each call, when it is asked for: one that has come to its end stays there.
+  // Made for each call on first use: a stream at its end stays there.
   const fresh_stdin = () => {
     const become = (what) => Object.defineProperty(process, 'stdin', { configurable: true, enumerable: true, ...what });
     become({
@@ -245,9 +245,9 @@
       if (!runs(mine)) return;
       try {
         const description = answer?.exceptionDetails?.exception?.description;
-        // It has not run: it could not be read.
+        // It has not run, because it could not be parsed.
         if (first && /^SyntaxError: Cannot use import statement/.test(description)) return attempt(bound(code), mine, false);
-        // Code that was interrupted fails as that first.
+        // Interrupted code first fails with the interrupt.
         if (error) nextTick(() => runs(mine) && fail(new Error(error.message)));
         else if (answer.exceptionDetails) fail(answer.exceptionDetails.exception ? real(answer.exceptionDetails.exception) : new Error(answer.exceptionDetails.text), Math.min(answer.exceptionDetails.lineNumber + 1, code.split('\n').length));
         else settle(real(answer.result), mine);
@@ -256,14 +256,14 @@
       }
     }));
   };
-  // Values that go to another session and come from it, as JSON with tags for what JSON has no word for.
+  // Values for and from other sessions, as JSON with tags for kinds that JSON lacks.
   const tagged = (kind, value) => ({ $type: kind, value });
   const refuse = (place, why) => { throw new TypeError(`${place}: ${why}`); };
   const plain = (value, place, depth) => {
     if (depth > 100) refuse(place, 'deeper than 100, or a cycle');
     if (value === null || typeof value === 'boolean' || typeof value === 'string') return value;
     if (typeof value === 'bigint') return tagged('int', String(value));
-    // An integer of so many digits would be taken for an exact one.
+    // A float that large would be read as an exact integer.
     if (typeof value === 'number') return Number.isFinite(value) && !(Number.isInteger(value) && Math.abs(value) > 2 ** 53) ? value : tagged('float', String(value));
     if (typeof value !== 'object') refuse(place, `a value of type ${typeof value} stays where it is`);
     if (value instanceof Date) return Number.isNaN(value.getTime()) ? refuse(place, 'not a date') : tagged('datetime', value.toISOString());
@@ -284,7 +284,7 @@
     float: Number,
     bytes: (text) => Buffer.from(text, 'base64'),
     date: (text) => text,
-    // A Date is a moment. A time of no zone is none, and stays the text that it is.
+    // A Date is an instant. A time without a zone is not one, and stays text.
     datetime: (text) => {
       const date = new Date(text);
       if (Number.isNaN(date.getTime())) throw new RangeError('no time');
@@ -309,7 +309,7 @@
   const exchange = (request) => {
     let expression = request.get;
     if (request.set) {
-      // A variable of that name would stand before what Node.js itself and this session use.
+      // A variable of that name would shadow names that Node.js itself and this session use.
       if (OWN.has(request.set)) throw new SyntaxError(`${request.set} is a name of Node.js itself`);
       const value = made(request.value, request.set);
       Object.defineProperty(globalThis, '__given__', { value, configurable: true });
@@ -330,7 +330,7 @@
       done(true);
     }));
   };
-  // A promise as a result stands for what it becomes.
+  // A promise as a result is replaced by its final value.
   const settle = (value, mine) => {
     if (!value || typeof value.then !== 'function') return succeed(value);
     Promise.resolve(value).then((final) => runs(mine) && succeed(final), (error) => runs(mine) && fail(error));

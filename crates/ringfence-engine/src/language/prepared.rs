@@ -1,30 +1,28 @@
-//! Code that is ready for its interpreter, and how that is started with it.
+//! Code that is ready for its interpreter, and the command that starts that.
 
 use super::{
-    Checks, Go, Launch, NODE_DRIVER, PYTHON_PROGRAM, ProgramReport, by_name, read_report, session, word,
+    Checks, Go, Launch, NODE_DRIVER, PYTHON_PROGRAM, ProgramReport, by_name, encode_go, read_report, session,
 };
 use ringfence_types::{Argument, ExecuteRequest, Language, ProgramError};
 use std::path::Path;
 
-/// Code that is ready for its interpreter.
 #[derive(Default)]
 pub(crate) struct Prepared {
     pub(crate) name: String,
     pub(crate) script: String,
     pub(crate) module: bool,
-    /// The parser's objection to TypeScript; Node is then started on a line that fails as the code would.
+    /// The parser's error in TypeScript; Node then runs a line that fails as the code would.
     pub(crate) error: Option<ProgramError>,
-    /// It is an interpreter that waits for calls.
+    /// True for an interpreter that waits for calls.
     pub(crate) session: bool,
-    /// What it gets beside the code.
+    /// Restrictions that the driver enforces.
     pub(crate) checks: Option<Checks>,
 }
 
-/// What stands for the code of a session, which comes later.
+/// Stands in for the code of a session, which comes later.
 pub(crate) const SESSION: &str = "session";
 
 impl Prepared {
-    /// A script as it is.
     pub(crate) fn script(name: String, script: String) -> Self {
         Self {
             name,
@@ -33,7 +31,6 @@ impl Prepared {
         }
     }
 
-    /// An interpreter that waits for calls.
     pub(crate) fn session() -> Self {
         Self {
             session: true,
@@ -41,7 +38,7 @@ impl Prepared {
         }
     }
 
-    /// File name below the code directory. Node takes a file for a module by its ending.
+    /// Returns the file name below the code directory. Node recognizes a module by the extension `.mjs`.
     pub(crate) fn name(&self) -> String {
         if self.module {
             format!("{}.mjs", self.name)
@@ -50,12 +47,11 @@ impl Prepared {
         }
     }
 
-    /// Adds what the interpreter is told beside the code.
     pub(crate) fn with(self, checks: Option<Checks>) -> Self {
         Self { checks, ..self }
     }
 
-    /// What an interpreter that was started ahead is told.
+    /// Encodes the message for an interpreter that was started ahead.
     pub(crate) fn go(
         &self,
         request: &ExecuteRequest,
@@ -63,7 +59,7 @@ impl Prepared {
         environment: &[(String, String)],
         workspace: Option<&Path>,
     ) -> Vec<u8> {
-        word(&Go {
+        encode_go(&Go {
             script: &code.join(&self.name).display().to_string(),
             source_maps: request.language == Language::Typescript,
             module: self.module_path(code).as_deref(),
@@ -87,7 +83,7 @@ impl Prepared {
             return session::launch(language, &interpreter);
         }
         let (before, env): (&[&str], &[(&str, &str)]) = match language {
-            // No bytecode: it would be left in the workspace as if the program had made it.
+            // No bytecode files: in the workspace they would look like the program's own.
             Language::Python => (&["-c", &PYTHON_PROGRAM], &[("PYTHONDONTWRITEBYTECODE", "1")]),
             Language::Node => (&["-e", NODE_DRIVER], &[]),
             Language::Typescript => (&["--enable-source-maps", "-e", NODE_DRIVER], &[]),
@@ -109,13 +105,13 @@ impl Prepared {
         launch
     }
 
-    /// The file that Node imports in place of the code.
+    /// Returns the path of the file that Node imports in place of the code.
     fn module_path(&self, code: &Path) -> Option<String> {
         self.module.then(|| code.join(self.name()).display().to_string())
     }
 }
 
-/// What the program's driver reported, or the parser's objection in its place.
+/// Reads the report of the program's driver; a parser's error replaces the error in it.
 pub(crate) fn read_outcome(prepared: &Prepared, report: &[u8]) -> ProgramReport {
     let mut read = read_report(report);
     if let Some(error) = &prepared.error {

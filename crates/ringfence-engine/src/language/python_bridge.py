@@ -1,10 +1,10 @@
-# Values that go to another session and come from it, as JSON with tags for what JSON has no word for.
+# Values for and from other sessions, as JSON with tags for kinds that JSON lacks.
 import base64, datetime, json, math
 BYTES_MAX, DEPTH_MAX, SAFE = 16 << 20, 100, 1 << 53
 def tagged(kind, value):
     return {'$type': kind, 'value': value}
 def plain(value, path, depth):
-    """The same in types of JSON's. Whatever it cannot say is refused by its path."""
+    """Converts a value to types of JSON. An error names the path of a value that cannot be converted."""
     if depth > DEPTH_MAX:
         raise ValueError('%s: deeper than %d, or a cycle' % (path, DEPTH_MAX))
     kind = type(value)
@@ -36,7 +36,7 @@ def plain(value, path, depth):
     if library == 'pandas' and kind.__name__ == 'DataFrame':
         return plain(value.to_dict('records'), path, depth)
     if library == 'numpy' and getattr(value, 'dtype', None) == 'datetime64[ns]':
-        value = value.astype('datetime64[us]')  # a time of nanoseconds would become a plain number
+        value = value.astype('datetime64[us]')  # a time in nanoseconds would become a plain number
     if library in ('numpy', 'pandas') and hasattr(value, 'tolist'):
         return plain(value.tolist(), path, depth)
     raise TypeError('%s: a value of type %s stays where it is' % (path, kind.__name__))

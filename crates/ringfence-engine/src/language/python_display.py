@@ -5,7 +5,7 @@ MIMES = {'png': 'image/png', 'jpeg': 'image/jpeg', 'svg': 'image/svg+xml', 'html
 ENDINGS = {'jpeg': 'jpg', 'markdown': 'md', 'latex': 'tex'}
 PICTURES = ('png', 'jpeg')
 def keep(stem, form, write):
-    """Writes a file of a new name into the output directory, and tells of it."""
+    """Writes a file with a new name into the output directory, and reports it."""
     for number in range(1, 10000):
         name = '%s-%d.%s' % (stem, number, ENDINGS.get(form, form))
         path = os.path.join(output, name)
@@ -21,13 +21,13 @@ def keep(stem, form, write):
             raise
         return tell(b'A', '%s\noutput/%s' % (MIMES[form], name), 4096)
 def attempt(step, *words):
-    """What the program has defined may fail as it likes: its run has ended."""
+    """Calls code of the program. Its errors are ignored, because the run has ended."""
     try:
         return step(*words)
     except BaseException:
         return None
 def ask(value, form):
-    """One form of a value, as bytes, or None where it has none. Asked of its type, as notebooks do."""
+    """One form of a value, as bytes, or None if it has no such form. Looked up on its type, as notebooks do."""
     data = getattr(type(value), '_repr_%s_' % form)(value)
     if type(data) is tuple and len(data) == 2:
         data = data[0]  # the other half is metadata

@@ -1,13 +1,13 @@
 def _ringfence(sys, forked, session, guard):
     import _thread, os
     report, write = 3, os.write
-    # Compiled only when they are needed: they are as long as the rest.
+    # Compiled only when they are needed: together they are as long as the rest.
     explain, show, bridge, imports, fork = EXPLAIN, DISPLAY, BRIDGE, IMPORTS, FORKED
     FORMS = ('png', 'jpeg', 'svg', 'html', 'markdown', 'latex', 'json')
     main = sys.modules['__main__'].__dict__
     def compiled(source, script, future=None):
-        """The statements, the expression at their end, and the names of a result that they assign. In a session what
-        is taken from the future stays."""
+        """Returns the statements, the expression at their end, and the result names that they assign. In a session
+        imports from __future__ stay in force."""
         TREE, AWAIT = 0x400, 0x2000 if sys.version_info >= (3, 8) else 0
         tree = compile(source, script, 'exec', TREE | (future or 0), dont_inherit=True)
         last = None
@@ -23,8 +23,8 @@ def _ringfence(sys, forked, session, guard):
             last = compile(last, script, 'eval', AWAIT | future, dont_inherit=True)
         return body, last, names
     def assigned(body):
-        """Names that stand for a result, where a plain assignment outside functions and classes binds them. Below a
-        condition it may be skipped: what an earlier call has left there does not count. No loop's target does."""
+        """Returns the result names that a plain assignment outside functions and classes binds. An assignment below a
+        condition may be skipped, so a value from an earlier call does not count. Targets of loops do not count."""
         names, loops, waiting = set(), set(), [(node, True) for node in body]
         while waiting:
             node, certain = waiting.pop()
@@ -44,13 +44,13 @@ def _ringfence(sys, forked, session, guard):
         return [name for name in ('result', 'output', '_') if name in names and name not in loops]
     told, turn = [], _thread.allocate_lock()
     def tell(tag, text, limit):
-        """In a session all of a call goes out with its end, where it is not much."""
-        data = text.encode('utf-8', 'backslashreplace')[:limit + 1]  # one more says that it was cut
+        """In a session all records of a call are sent with its end, unless they are many or long."""
+        data = text.encode('utf-8', 'backslashreplace')[:limit + 1]  # one byte more than the limit marks a cut
         told.append(tag + len(data).to_bytes(4, 'big') + data)
         if not serving or len(data) > 4096 or len(told) > 256:
             send()
     def send():
-        """Whoever comes while another sends, or within its own sending, leaves what it has told to that one."""
+        """A call during another one, in another thread or reentrant, leaves its records to that one."""
         while told and turn.acquire(False):
             try:
                 count = len(told)
@@ -59,22 +59,22 @@ def _ringfence(sys, forked, session, guard):
                 while data:
                     data = data[write(report, data):]
             except OSError:
-                pass  # nobody listens
+                pass  # the reading end is closed
             finally:
                 turn.release()
     def value_of(value, names):
-        """The last expression's, else the first that an assignment has left."""
+        """The value of the last expression, else the first assigned result name."""
         for name in names:
             if value is None:
                 value = main.get(name)
         return value
     def plain(thing):
-        """A number or an array of numpy's, where it is not huge."""
+        """A number or an array of numpy, if it is not huge."""
         if type(thing).__module__ != 'numpy' or thing.size > 1 << 16:
             raise TypeError
         return thing.tolist()
     def exact(digits):
-        """An integer, or its digits where 64 bits do not hold it: readers of JSON would round it."""
+        """An integer, or its digits if it exceeds 64 bits: JSON parsers would round it."""
         return int(digits) if -1 << 63 <= int(digits) < 1 << 64 else digits
     def describe(value):
         try:
@@ -88,7 +88,7 @@ def _ringfence(sys, forked, session, guard):
             if type(value) in (bool, int, float, str, list, dict, tuple):
                 import json, re
                 text = json.dumps(value, allow_nan=False, default=plain)
-                # Keys that JSON turns into text would come back as something else.
+                # Keys that JSON turns into text would not come back the same.
                 if len(text) <= 1 << 20 and json.loads(text) == (list(value) if type(value) is tuple else value):
                     if re.search('[0-9]{19}', text):
                         text = json.dumps(json.loads(text, parse_int=exact))
@@ -97,7 +97,7 @@ def _ringfence(sys, forked, session, guard):
         except Exception:
             pass
     def restrict(checks, script):
-        """From now on the program imports what it may."""
+        """Restricts the program's imports from now on."""
         nonlocal guard
         if checks['imports'] is None:
             return
@@ -108,10 +108,10 @@ def _ringfence(sys, forked, session, guard):
         guard['begin'](checks['imports'], checks['profile'], script, here, packages)
         main['__loader__'] = None
     def patch(checks):
-        """Imports that the program forgot. One that fails leaves the name undefined, as the program has it, and tells
-        why when the program ends of that."""
+        """Adds imports that the program forgot. One that fails leaves the name undefined, and its error is reported if
+        the program fails because of that."""
         for name, statement in checks['patches']:
-            # A file of the caller's that has the module's name is the caller's to import.
+            # A file of the caller with the module's name is left for the program to import.
             place = os.path.join(here, statement.split()[1].partition('.')[0])
             if name not in main and not os.path.exists(place) and not os.path.exists(place + '.py'):
                 try:
@@ -124,12 +124,12 @@ def _ringfence(sys, forked, session, guard):
         if guard and guard['allowed'] is not None:
             guard['end']()
     def from_environment():
-        """In parts, because one variable has a limit."""
+        """Reads the checks, which are split because of the limit on one variable."""
         text, name = '', 'RINGFENCE_CHECKS'
         while name in os.environ:
             text += os.environ.pop(name)
             name += '_'
-        # An import of `json` would cost more than all the rest, and what the server writes is Python as well.
+        # Importing `json` would cost more than all the rest, and the server's JSON is a Python literal too.
         return eval(text, {'null': None}) if text else None
     def run():
         with open(script, 'rb', 0) as file:
@@ -165,7 +165,7 @@ def _ringfence(sys, forked, session, guard):
     serving = session and (not forked or word.get('session'))
     output = os.environ.get('RINGFENCE_OUTPUT_DIR')
     def display(value):
-        """Every form that a value has, and what has been plotted."""
+        """Reports every form that a value has, and open figures."""
         kind, plot = type(value), sys.modules.get('matplotlib.pyplot')
         # Looking up what is absent writes to the interpreter's cache, whose pages a fork would have to copy.
         formless = value is None or issubclass(kind, type)
@@ -176,12 +176,12 @@ def _ringfence(sys, forked, session, guard):
             words['show'](value, forms, plot)
     packages = os.environ.get('RINGFENCE_PACKAGES')
     if packages:
-        # After the standard library, which no package shadows, and before what the interpreter has of the same names.
+        # After the standard library, which no package shadows, and before the interpreter's packages of the same names.
         packages += '/python'
         ends = ('site-packages', 'dist-packages')
         sites = [at for at, path in enumerate(sys.path) if path.endswith(ends)]
         sys.path.insert(sites[0] if sites else len(sys.path), packages)
-        os.environ.setdefault('PYTHONPATH', packages)  # for the interpreters that it starts
+        os.environ.setdefault('PYTHONPATH', packages)  # for interpreters that the program starts
     if serving:
         words = {'__builtins__': __builtins__, 'sys': sys, 'os': os, 'main': main, 'tell': tell, 'send': send,
                  'compiled': compiled, 'value_of': value_of, 'describe': describe, 'display': display,
@@ -217,7 +217,7 @@ def _ringfence(sys, forked, session, guard):
     try:
         display(value)
     except BaseException:
-        pass  # whatever the program has put in the place of what is used here
+        pass  # the program may have replaced functions used here
     if forked:
         end_fork(status)
     return status

@@ -1,6 +1,6 @@
 import traceback
 def cleared(trace):
-    """Without the frames of what stands between the program and its imports."""
+    """Removes the frames of the import hook from a traceback."""
     while trace and trace.tb_frame.f_code.co_filename == '<ringfence>':
         trace = trace.tb_next
     at = trace
@@ -14,7 +14,7 @@ def explain(error):
         missing = str(error).split("'")[1:2]
         cause = unpatched.get(missing[0]) if missing else None
         if cause is not None:
-            # Of the import that was added for the name; it stands where the name is used.
+            # The import that was added for the name failed; its error is reported at the use of the name.
             error = cause.with_traceback(error.__traceback__)
             error.__cause__ = error.__context__ = None
     kind = type(error)

@@ -1,16 +1,16 @@
-# What a fork of a template does before its program and after it; and an interpreter that was there before its claim.
+# A fork of a template, before and after its program; also for an interpreter that was started before its claim.
 import ctypes, gc, time
 from array import array
 environ = ctypes.c_void_p.in_dll(ctypes.CDLL(None), 'environ')
 def take(word):
-    """What an interpreter that was there before its claim is told."""
+    """Applies the message for an interpreter that was started before its claim."""
     env = {name.encode(): text.encode() for name, text in word['env'].items()}
     os.environ._data.clear()
     os.environ._data.update(env)
-    # As a whole, because setenv(3) looks through all of them for each.
+    # Replaced as a whole, because setenv(3) searches all variables for each.
     lines = [name + b'=' + text for name, text in env.items()]
     text = b'\0'.join(lines) + b'\0'
-    # Where the bytes of a text are: behind its head, and before the zero that ends them.
+    # The address of the bytes: behind the object's header, without the terminating zero.
     at, block = id(text) + bytes.__basicsize__ - 1, array('Q')
     for line in lines:
         block.append(at)
@@ -20,9 +20,9 @@ def take(word):
     if 'TZ' in word['env']:
         time.tzset()
     sys.argv[:] = ['', word['script'], *word['args']]
-    return text, block  # which live as long as the program
+    return text, block  # kept alive as long as the program
 def rehearse(word):
-    """What a run does is done once for nothing, so that what is made at its first use is there."""
+    """Does the work of a run once, so that everything that is made at its first use exists."""
     taken = take(word)
     with open(word['script'], 'rb', 0) as file:
         text = file.read() + b'import sys\nx = [str(i) for i in range(9)]\nprint(end="")\nx'
@@ -34,10 +34,10 @@ def rehearse(word):
 def trial(word):
     import threading
     taken = rehearse(word)
-    threading._shutdown()  # there is one thread; exit handlers might undo what other forks need
+    threading._shutdown()  # there is one thread; exit handlers might undo setup that other forks need
     let_go()
 def end_fork(status):
-    """Ends a fork as the interpreter would, but for taking apart what the template has put together."""
+    """Ends a fork as the interpreter would, but without tearing down the template's modules."""
     if isinstance(status, SystemExit):
         status = status.code
         if status is not None and not isinstance(status, int):
@@ -53,15 +53,15 @@ def end_fork(status):
         try:
             last()
         except BaseException:
-            pass  # it has been told
+            pass  # it has been reported
     let_go()
     os._exit((status or 0) & 0xff)
 def let_go():
     import io, threading
-    if threading.active_count() == 1:  # others would go on without their names
+    if threading.active_count() == 1:  # other threads would lose their global names
         main.clear()
         gc.collect()
-    # What files and streams still hold, whoever has opened them.
+    # Flushes buffered files and streams, including those that libraries opened.
     stream = io._io._IOBase  # not the abstract class above it, which asks Python code
     for thing in [sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__, *gc.get_objects()]:
         if issubclass(type(thing), stream):

@@ -1,29 +1,29 @@
-# What the caller's code may import, and what it sees of it. Who asks is told by the frame that asks: a library imports
-# whatever it needs. It is advice to honest code and a second line of defence; whoever takes the interpreter apart by
-# reflection gets around it, and stands before the kernel's walls.
+# The import hook: the modules that the caller's code may import, and its view of them. The calling frame decides
+# whether the caller's code imports, or a library, which may import anything. It is advice to honest code and a second
+# line of defence; code that manipulates the interpreter by reflection gets around it, and meets the kernel's walls.
 REFUSALS_MAX = 100
 OWN_FILE, FROZEN, PLAIN, WRITERS = '<ringfence>', '<frozen ', ('built-in', 'frozen'), ('patsy', 'scipy', 'sklearn', 'sympy')
-# Not shown: ways around the import, and what would answer in a view's place.
+# Hidden: ways around the hook, and attributes that would answer in a view's place.
 HIDDEN = ('__builtins__', '__cached__', '__dir__', '__getattr__', '__loader__', '__spec__')
-# Names that a module binds anew, which a copy would not see. Of `sys` it is all that cannot be called.
+# Names that a module rebinds, which a copy would not see. For `sys` these are all that cannot be called.
 LIVE = {'time': {'altzone', 'daylight', 'timezone', 'tzname'}, 'tempfile': {'tempdir'},
         'sys': {name for name in vars(sys) if not callable(getattr(sys, name))}}
 modules, getframe, Module, builtins = sys.modules, sys._getframe, type(sys), sys.modules['builtins']
 bootstrap, finder = sys.modules['_frozen_importlib'], sys.modules['_frozen_importlib_external'].PathFinder
 machine = sys.modules['_imp']
 original, dynamic, loaders = builtins.__import__, machine.create_dynamic, (builtins.__loader__, builtins.__spec__)
-# None: nothing is refused.
+# `allowed`: None if nothing is refused.
 allowed, parents, profile, script, own = None, (), '', None, '/'
-# An interrupt came while it was working, and is for the caller's code.
+# `late`: an interrupt arrived during the hook, and is meant for the caller's code.
 late, hears, shown = False, False, ()
 roots, views, behind, told = ('\0',), {}, {}, set()
 
 class View(Module):
-    """A module without what may not be imported. As fast as one, because what it shows is in its own dictionary."""
+    """A module without forbidden attributes. As fast as a module, because its attributes are in its own dictionary."""
     __slots__ = ()
     def __setattr__(self, key, value):
-        """The module has it, too, where it is a setting: `tempfile.tempdir = '/x'` is for the module's functions. What they call
-        stays theirs."""
+        """Sets the attribute in the module too if it is a setting: functions of `tempfile` use `tempfile.tempdir = '/x'`.
+        Functions and modules in the module are not replaced."""
         real, live, partial = behind.get(id(self), (None, (), True))
         if not partial and is_setting(real, key) and not callable(value) and type(value) is not View:
             setattr(real, key, value)
@@ -39,7 +39,7 @@ View.__name__ = View.__qualname__ = 'module'
 View.__module__ = 'builtins'
 
 def is_hidden(key):
-    """Ways around the import, and what is for the module alone."""
+    """Ways around the hook, and names that are private to the module."""
     return key in HIDDEN or key[:1] == '_' and key[:2] != '__'
 
 def is_setting(real, key):
@@ -47,15 +47,15 @@ def is_setting(real, key):
     return key[:1] != '_' and not issubclass(type(value), Module) and not callable(value)
 
 def may(name):
-    """A module, and what lies below it."""
+    """True for an allowed module and its submodules."""
     names = allowed
     while name and names is not None and name not in names:
         name = name.rpartition('.')[0]
     return bool(name)
 
 def is_own(name):
-    """A file of the caller's: what it imports is refused as if it stood in the program. None of them takes the place of a
-    module that is installed."""
+    """True for a file of the caller. Its imports are restricted like the program's. It does not replace an installed
+    module."""
     name = name.partition('.')[0]
     if not name or name in sys.builtin_module_names or bootstrap.FrozenImporter.find_spec(name):
         return False
@@ -65,7 +65,7 @@ def is_own(name):
     return spec is not None and (type(spec.origin) is str or spec.submodule_search_locations is not None)
 
 def is_shelved(module):
-    """Does it come with the interpreter, or as a package: whatever else there is, is the caller's own."""
+    """True for a module of the interpreter or of an installed package. All others are the caller's own."""
     spec = getattr(module, '__spec__', None)
     origin = getattr(spec, 'origin', None)
     if type(origin) is str and origin != 'namespace':
@@ -78,11 +78,11 @@ def is_library(frame):
     name = dict.get(space, '__name__')
     if place.startswith(roots) or place.startswith(FROZEN):
         module = modules.get(name) if type(name) is str and name != '__main__' else None
-        # A module may have put something else in its place.
+        # A module may have replaced its entry in `sys.modules`.
         is_its = getattr(module, '__dict__', None) is space or \
             module is not None and dict.get(space, '__spec__', space) is getattr(module, '__spec__', None)
         return is_its and is_shelved(module)
-    # These write imports as text, and run that. What they evaluate of the caller's has no statements.
+    # These packages run generated source with imports; expressions of the caller that they evaluate have no statements.
     before = frame.f_back if place == '<string>' and frame.f_code.co_name == '<module>' else None
     if before is None or str(dict.get(before.f_globals, '__name__')).partition('.')[0] not in WRITERS:
         return False
@@ -90,7 +90,7 @@ def is_library(frame):
     return frame.f_code.co_code[frame.f_lasti] == statement and is_library(before)
 
 def tell_of(name, frame):
-    """Tells the server what is refused."""
+    """Reports a refused import to the server."""
     line = None
     while frame is not None and line is None:
         line = frame.f_lineno if frame.f_code.co_filename == script else None
@@ -102,14 +102,14 @@ def tell_of(name, frame):
         send()
 
 def refusal(name, frame):
-    """Tells the server, and gives the words for the program."""
+    """Reports a refusal to the server, and returns the message for the program."""
     tell_of(name, frame)
     if profile == 'unrestricted':
         return "ringfence: module '%s' is not in allowed_imports" % name
     return "ringfence: module '%s' is not in the profile %s (allowed_imports could name it)" % (name, profile)
 
 def below(real, key, value, partial):
-    """What is shown of a module that is an attribute of another. None: nothing."""
+    """Returns the view of a module that is an attribute of another, or None if it is hidden."""
     path = '%s.%s' % (real.__name__, key)
     if allowed is None:
         return value
@@ -118,7 +118,7 @@ def below(real, key, value, partial):
     return view(value, True) if partial and path in parents else None
 
 def view(real, partial):
-    """What the caller's code sees of a module; `partial`: nothing but what may be imported of what lies below it."""
+    """Returns the caller's view of a module; `partial`: only its submodules that may be imported."""
     if not issubclass(type(real), Module) or type(real) is View or not is_shelved(real):
         return real
     made = views.get((id(real), partial))
@@ -136,14 +136,14 @@ def show(made, real, live, partial):
             del space[key]
         for key in live:
             space.pop(key, None)
-    # One that loads nothing.
+    # A spec that loads nothing.
     spec, seen = real.__spec__, bootstrap.ModuleSpec(real.__name__, None, origin=real.__spec__.origin)
     seen.has_location = spec.has_location
     def lacks(key):
         return AttributeError("module '%s' has no attribute '%s'" % (real.__name__, key))
     def __getattr__(key):
         if allowed is not None and is_hidden(key):
-            # A library that was given the module by the caller's code knows its own.
+            # A library that got the module from the caller's code may use its own private names.
             if key in HIDDEN or key not in vars(real) or not is_library(getframe(1)):
                 value = vars(real).get(key)
                 is_module = key not in HIDDEN and issubclass(type(value), Module)
@@ -157,7 +157,7 @@ def show(made, real, live, partial):
             return {name: view(module, False) for name, module in list(modules.items()) if may(name)}
         value = getattr(real, key, made)
         if value is made:
-            raise lacks(key)  # without the module, which the interpreter's own error has
+            raise lacks(key)  # not chained to the interpreter's error, which holds the module
         if not issubclass(type(value), Module):
             if not partial and not is_hidden(key) and key not in live and real is not sys and vars(real).get(key, made) is value:
                 space[key] = value
@@ -178,7 +178,7 @@ def show(made, real, live, partial):
         space.update(__import__=imported, import_module=import_module)
 
 def unfold(made):
-    """`from module import *` asks for all that it shows."""
+    """Adds the submodules that `from module import *` binds."""
     real, _, partial = behind[id(made)]
     names = vars(real).get('__all__')
     for key in [key for key in dir(real) if key[:1] != '_'] if names is None else list(names):
@@ -191,7 +191,7 @@ def unfold(made):
                 vars(made)['__all__'] = [each for each in vars(made)['__all__'] if each != key]
 
 def know_views(dataclasses):
-    """An annotation that is text, `typing.ClassVar[int]`, is told by which module has the name: a view, perhaps."""
+    """dataclasses compares modules to recognize annotations as text, `typing.ClassVar[int]`; also with their views."""
     plain = getattr(dataclasses, '_is_type', None)
     if plain is not None and plain.__code__.co_filename != OWN_FILE:
         def _is_type(annotation, cls, module, *rest):
@@ -206,7 +206,7 @@ def absolute(name, space, level):
     return bootstrap._resolve_name(name, package, level)
 
 def give(name, names, frame):
-    """Imports for the caller's code."""
+    """Imports a module for the caller's code."""
     is_whole = may(name) or is_own(name)
     if not is_whole and not (names and name in parents and all(may('%s.%s' % (name, each)) for each in names)):
         raise ImportError(refusal(name, frame), name=name)
@@ -233,7 +233,7 @@ def give(name, names, frame):
 def imported(name, globals=None, locals=None, fromlist=(), level=0):
     global late
     frame = getframe(1)
-    # A library that asks says so in its own code: it may also have been given this function to call.
+    # A library imports by a statement or call in its own code; it may also have got this function as a callback.
     asks = globals is frame.f_globals or '__import__' in frame.f_code.co_names
     if allowed is None or asks and is_library(frame):
         return original(name, globals, locals, fromlist, level)
@@ -241,8 +241,8 @@ def imported(name, globals=None, locals=None, fromlist=(), level=0):
     if any(type(each) is not str for each in (name, *names)):
         raise TypeError('what is imported is named by text')
     if not names and type(fromlist) is list and not may(name):
-        # An interpreter's own function, as strptime, has been called by the caller's code, and takes the module from
-        # where it is kept. Whoever else asks like this gets one in which there is nothing.
+        # A C function of the interpreter, such as strptime, was called by the caller's code, and takes the module from
+        # `sys.modules`. Any other caller gets an empty view.
         original(name, None, None, fromlist, 0)
         return view(modules.get(name), True)
     try:
@@ -254,7 +254,7 @@ def imported(name, globals=None, locals=None, fromlist=(), level=0):
 imported.__name__ = imported.__qualname__ = '__import__'
 
 def import_module(name, package=None):
-    """importlib's."""
+    """Replaces importlib's function."""
     if allowed is None:
         return original('importlib').import_module(name, package)
     level = len(name) - len(name.lstrip('.'))
@@ -265,8 +265,8 @@ def import_module(name, package=None):
     return view(modules[name], False)
 
 def create_dynamic(spec, *file):
-    """What every import of native code comes to. Such code is held to nothing here, so that of the caller's own none is loaded,
-    whatever imports it."""
+    """Every import of native code calls this. Native code is not restricted by the hook, so the caller's own is never
+    loaded, no matter what imports it."""
     name, origin = getattr(spec, 'name', None), getattr(spec, 'origin', None)
     is_plain = type(spec) is bootstrap.ModuleSpec and type(name) is str and type(origin) is str
     if allowed is None or is_plain and origin.startswith(roots) and '/../' not in origin:
@@ -275,8 +275,8 @@ def create_dynamic(spec, *file):
     raise ImportError("ringfence: module '%s' is native code, and only that of installed modules is loaded" % name, name=name)
 
 def opened(event, given):
-    """Under the profile `strict` the caller's code opens files of its workspace, and what libraries write for it beside that.
-    What they open for themselves is theirs."""
+    """Under the profile `strict` the caller's code opens only /dev/null and files in its workspace, the temporary and
+    output directories and the directory of the code. Files that libraries open are not restricted."""
     if event != 'open' or profile != 'strict' or allowed is None or type(given[0]) is int or is_library(getframe(1)):
         return
     path = modules['os'].path.realpath(modules['os'].fsdecode(given[0]))
@@ -284,13 +284,13 @@ def opened(event, given):
         raise PermissionError(13, 'outside the workspace', given[0])
 
 def prepare(names):
-    """Views of modules that are there before anybody asks."""
+    """Makes views of imported modules in advance."""
     find_roots()
     for name in names:
         view(modules[name], False)
 
 def find_roots():
-    """Where libraries are: of the interpreter's path, what lies in its own directories."""
+    """Finds the library directories: entries of `sys.path` in the interpreter's own directories."""
     global roots
     own = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
     own = tuple([place.rstrip('/') + '/' for place in own])
@@ -298,12 +298,12 @@ def find_roots():
     roots = (*places, modules['os'].__file__.rpartition('/')[0] + '/')
 
 def begin(names, of_profile, of_script, here, packages):
-    """From now on the caller's code imports these modules, and no others."""
+    """Restricts the caller's code to these modules from now on."""
     global allowed, parents, profile, script, own, original, dynamic, told, roots, late, hears, shown
     if packages or len(roots) == 1:
         find_roots()
         roots += (packages + '/',) if packages else ()
-    # The workspace may lie in one of them.
+    # The workspace may be inside one of them.
     roots = tuple([place for place in roots if not place.startswith(here + '/')])
     above = set()
     for name in names:
@@ -315,7 +315,7 @@ def begin(names, of_profile, of_script, here, packages):
     profile, script, told, parents, allowed = of_profile, of_script, set(), above, {'__future__', *names}
     late, own = False, here + '/'
     places = [modules['os'].environ.get(name) for name in ('TMPDIR', 'RINGFENCE_OUTPUT_DIR')]
-    places.append(of_script.rpartition('/')[0])  # the code itself
+    places.append(of_script.rpartition('/')[0])  # the directory of the code
     shown = (own, '/dev/null', *[place + '/' for place in places if place])
     if builtins.__import__ is not imported:
         original, builtins.__import__ = builtins.__import__, imported
@@ -327,11 +327,11 @@ def begin(names, of_profile, of_script, here, packages):
         sys.addaudithook(opened)
 
 def end():
-    """What has been given out stays, and shows everything."""
+    """Lifts the restriction. Views that were handed out stay, and show everything."""
     global allowed
     allowed = None
     builtins.__loader__, builtins.__spec__ = loaders
-    # A program may have put something else in the place, which asks this one.
+    # A program may have installed its own function, which calls this one.
     if builtins.__import__ is imported:
         builtins.__import__ = original
     if machine.create_dynamic is create_dynamic:

@@ -1,4 +1,4 @@
-# Serves the calls of a session, one after the other. Runs in a namespace apart from the program's.
+# Serves the calls of a session, one after the other, in a namespace separate from the program's.
 import _signal, json, linecache, opcode
 OWN, REQUEST_BYTES_MAX, SOURCES_MAX, SOURCE_BYTES_MAX = '<ringfence>', 96 << 20, 1000, 8 << 20
 FUTURE, COROUTINE, STORE, EXTENDED = 0x1ff0000, 0x80, opcode.opmap['STORE_NAME'], opcode.opmap['EXTENDED_ARG']
@@ -9,7 +9,7 @@ encoding, errors = sys.stdin.encoding, sys.stdin.errors
 armed, future, loop, task, asked, bridge, sources = False, 0, None, None, False, None, {}
 
 def private(number, place):
-    """A number that a program does not hit by accident, and that its children do not inherit."""
+    """Moves a descriptor to a number that a program does not use by accident and its children do not inherit."""
     for high in (1000, 200, 60):
         try:
             moved = os.dup2(number, high + place, inheritable=False)
@@ -28,7 +28,7 @@ nothing = private(os.dup(nowhere), 2)
 os.set_inheritable(nowhere, True)
 
 def interrupt(number, frame):
-    """Only the caller's code is interrupted. Whoever sends the signal does so until the call has ended."""
+    """Interrupts only the caller's code. The sender repeats the signal until the call has ended."""
     global asked
     if not armed or frame is None or frame.f_code in (tell.__code__, send.__code__):
         return
@@ -36,7 +36,7 @@ def interrupt(number, frame):
         if 'late' in frame.f_globals:
             frame.f_globals['late'] = True
         return
-    # Between two steps of a task nobody would hear of the exception.
+    # Between two steps of a task the exception would be lost.
     if task and not asked and sys.modules['asyncio'].current_task(loop) is None:
         asked = True
         task.cancel()
@@ -45,7 +45,7 @@ def interrupt(number, frame):
     raise KeyboardInterrupt
 
 def awaited(codes):
-    """Runs code of which a part awaits. The loop stays, and with it the tasks."""
+    """Runs code that awaits. The event loop and its tasks stay for later calls."""
     global loop, task, asked
     import asyncio
     async def steps():
@@ -65,7 +65,7 @@ def awaited(codes):
             raise KeyboardInterrupt().with_traceback(error.__traceback__) from None
         raise
     except KeyboardInterrupt:
-        # It hit another task, or the loop, which may have forgotten whom it was about to wake.
+        # It hit another task, or the loop, which may have lost a wakeup.
         if not task.done():
             asked = True
             task.cancel()
@@ -78,7 +78,7 @@ def awaited(codes):
         task = None
 
 def stored(code):
-    """The names that a program binds at its top."""
+    """Returns the names that a program binds at its top level."""
     names, more, text = [], 0, code.co_code
     for at in range(0, len(text), 2):
         number = text[at + 1] | more
@@ -88,7 +88,7 @@ def stored(code):
     return names
 
 def remember(name, call, code):
-    """Keeps the source for tracebacks. A name that comes twice would show the lines of the other."""
+    """Keeps the source for tracebacks. A name used for two sources would show the lines of the other."""
     if sources.get(name, code) != code:
         name = '%s (call %d)' % (name, call)
     sources.pop(name, None)
@@ -101,7 +101,7 @@ def remember(name, call, code):
     return name
 
 def run(code, script):
-    """Gives the value of the last expression, or what this call assigns to a name that stands for a result."""
+    """Returns the value of the last expression, or of a result name that this call assigns."""
     global future
     body, last, results = compiled(code, script, future)
     future |= body.co_flags & FUTURE
@@ -114,7 +114,7 @@ def run(code, script):
     return value_of(value, results), [name for name in names if name in main and not name.startswith('__')]
 
 def explain(error, script):
-    """Of a traceback only the caller's frames are told, also where it ends in the interrupt above."""
+    """Reports a traceback from the caller's code on, also if it ends in the interrupt handler above."""
     trace = error.__traceback__
     while trace and trace.tb_frame.f_code.co_filename != script:
         trace = trace.tb_next
@@ -124,7 +124,7 @@ def explain(error, script):
     words['explain'](error)
 
 def enter(request):
-    """What a call brings: its words, its environment, its standard input."""
+    """Sets the arguments, environment and standard input of a call."""
     sys.modules['__main__'] = module
     sys.argv = [request['name'], *request.get('args', ())]
     environ.update(request.get('env', {}))
@@ -143,7 +143,7 @@ def enter(request):
         sys.stdin = io.TextIOWrapper(open(0, 'rb', closefd=False), encoding, errors)
 
 def leave():
-    """What has been printed is out before the call's end is told."""
+    """Flushes printed output before the end of the call is reported."""
     for stream in (sys.stdout, sys.stderr, *streams):
         try:
             stream.flush()
@@ -151,7 +151,7 @@ def leave():
             pass
 
 def perform(request):
-    """One call. Gives whether it went well."""
+    """Runs one call. True if it succeeded."""
     global armed
     script = remember(request['name'], request['call'], request['code'])
     value, failure, last, before = None, None, None, sys.stdin
@@ -173,7 +173,7 @@ def perform(request):
             if not issubclass(type(main.get(name)), type(sys)):
                 tell(b'V', name, 256)
     except SystemExit as status:
-        # A script that is done says so with 0, and its session goes on.
+        # A script may exit with 0 when it is done; its session goes on.
         if getpid() != process or status.code not in (None, 0):
             last = status
     except BaseException as error:
@@ -199,7 +199,7 @@ def perform(request):
     return failure is None
 
 def exchange(request):
-    """Gives a variable away, or takes one, as JSON."""
+    """Returns the value of a variable, or sets it, as JSON."""
     global armed, bridge
     try:
         armed = True
@@ -232,7 +232,7 @@ def whole(size):
     return data
 
 def next_request():
-    """Waits for it; tasks go on meanwhile."""
+    """Waits for the next request; tasks continue meanwhile."""
     global armed
     if loop is not None and not loop.is_closed():
         waiting = True
@@ -243,7 +243,7 @@ def next_request():
                 loop.run_forever()
                 waiting = False
             except KeyboardInterrupt:
-                pass  # whatever has run then
+                pass  # it interrupted a background task
             except Exception:
                 waiting = False  # the program has broken the loop
             finally:
@@ -261,11 +261,11 @@ def done(number, ok):
     send()
 
 def serve():
-    """Until nobody asks any more, or the program leaves."""
+    """Serves calls until the requests end, or the program exits."""
     number, ok = 0, True
     while True:
         try:
-            # A program may have put a handler of its own in the place, which is its own for one call.
+            # A program may have installed its own handler, which lasts for one call.
             handle(INTERRUPT, interrupt)
             done(number, ok)
             request = next_request()
@@ -281,7 +281,7 @@ def serve():
         except SystemExit as status:
             return status
         except BaseException as error:
-            ok = False  # the program has broken what is used here
+            ok = False  # the program has broken functions used here
             tell(b'E', type(error).__name__, 1024)
         release()
         if getpid() != process:

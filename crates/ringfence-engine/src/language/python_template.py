@@ -1,8 +1,8 @@
 def _ringfence_template(os, sys, run, session, imports):
-    """Imports what programs want, then goes on with `run` in each child that it forks: one for each sandbox that it is
-    asked for. What forks, and raises the walls of a child, is a shared object, the file that is descriptor 6.
+    """Imports modules for programs, then continues with `run` in each child that it forks: one for each requested
+    sandbox. A shared object, the file at descriptor 6, forks and raises the walls of a child.
 
-    In a sandbox of its own it goes on with `run` itself, and forks nobody.
+    In a sandbox of its own it continues with `run` itself, and does not fork.
     """
     import ctypes, gc, json, stat, struct
     imported = []
@@ -12,7 +12,7 @@ def _ringfence_template(os, sys, run, session, imports):
             imported.append(name)
         except Exception:
             pass
-    import atexit, io, threading  # what every program uses at its end
+    import atexit, io, threading  # used by every program at its end
     def use_pandas():
         frame = sys.modules['pandas'].DataFrame({'a': [1.0, 2.0], 'b': [3, 4]})
         str(frame.describe())
@@ -28,8 +28,8 @@ def _ringfence_template(os, sys, run, session, imports):
             try:
                 use()
             except Exception:
-                pass  # it costs time later, and nothing else
-    # These import more, and look for fonts, when they are first used.
+                pass  # only costs time later
+    # These import more modules, and search for fonts, when they are first used.
     rehearse('pandas', use_pandas)
     rehearse('matplotlib.pyplot', use_pyplot)
     guard = {'__builtins__': run.__globals__['__builtins__'], 'sys': sys}
@@ -39,7 +39,7 @@ def _ringfence_template(os, sys, run, session, imports):
     scan = json.JSONDecoder().scan_once
     sample = json.dumps({'env': dict(os.environ), 'script': os.devnull, 'args': []})
     def read(number):
-        """Without objects and regular expressions, whose pages a fork would have to copy."""
+        """Reads without file objects and regular expressions, whose pages a fork would have to copy."""
         text = b''
         while part := os.read(number, 1 << 16):
             text += part
@@ -50,7 +50,7 @@ def _ringfence_template(os, sys, run, session, imports):
         loaded = ' '.join(sorted({name.split('.')[0] for name in sys.modules}))
         return json.dumps({'wanted': imported, 'loaded': loaded[:8192]}).encode()
 
-    if stat.S_ISFIFO(os.fstat(4).st_mode):  # it is the claim's, and no control connection
+    if stat.S_ISFIFO(os.fstat(4).st_mode):  # the pipe of a claim, not a control connection
         os.write(5, told())
         os.close(5)
         run(sys, lambda trial: read(4), session, guard)
@@ -70,19 +70,19 @@ def _ringfence_template(os, sys, run, session, imports):
             kept.append(ctypes.create_string_buffer(file.read(8 * count), 8 * count))
             filters.append(Filter(count, ctypes.addressof(kept[-1])))
     filters = (Filter * len(filters))(*filters)
-    # By a name that no program uses: the loader would give it this for a file of its own.
+    # Loaded by a name that no program uses: the loader would reuse this library for a program's file of the same name.
     forker = ctypes.PyDLL('/proc/self/fd/../fd/6')
     os.closerange(5, 7)
 
     def has_no_handlers(name, module):
-        """Of forks: the module comes with the interpreter, and `refresh` does what its handlers would do, or it is Python
-        code that names nothing by which handlers are registered."""
+        """True if a module registers no handlers for forks: it comes with the interpreter, and `refresh` does the work
+        of its handlers, or it is Python code that names no function that registers handlers."""
         if name == '__main__' or name.partition('.')[0] in getattr(sys, 'stdlib_module_names', ()):
             return True
         space = vars(module)
         place = space.get('__file__')
         if type(place) is not str:
-            return '__path__' in space  # of a namespace, without code
+            return '__path__' in space  # a namespace package, without code
         if not place.endswith('.py'):
             return False
         with open(place, 'rb') as file:
@@ -90,20 +90,20 @@ def _ringfence_template(os, sys, run, session, imports):
         return not any(word in text for word in (b'register_at_fork', b'pthread_atfork', b'ctypes'))
 
     def whole_fork():
-        """What forks a process whose libraries may have threads, or handlers for forks; and where the C library is not
-        GNU's, which alone lets a fork go past it."""
+        """Returns the functions for a full fork by Python and the C library, or None if the bare system call is enough.
+        A full fork is needed if libraries may have threads or handlers for forks, or without glibc."""
         try:
             is_plain = os.confstr('CS_GNU_LIBC_VERSION') and len(os.listdir('/proc/self/task')) == 1
             if is_plain and all(has_no_handlers(name, module) for name, module in list(sys.modules.items())):
                 return None
         except Exception:
-            pass  # a module that cannot be looked at
+            pass  # a module that cannot be inspected
         names = ('PyOS_BeforeFork', 'fork', 'PyOS_AfterFork_Parent', 'PyOS_AfterFork_Child')
         functions = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value for name in names]
         return (ctypes.c_void_p * 4)(*functions)
 
     def refresh():
-        """What was drawn before the fork must not be drawn again."""
+        """Reseeds random number generators: numbers from before the fork must not repeat."""
         modules = sys.modules
         for generator in generators:
             generator.seed()
@@ -115,12 +115,12 @@ def _ringfence_template(os, sys, run, session, imports):
             modules['numpy.random'].seed()
         if 'multiprocessing.process' in modules:
             modules['multiprocessing.process'].current_process().authkey = os.urandom(32)
-        if '_ssl' in modules:  # which knows a fork by its pid, and that is the same in every sandbox
+        if '_ssl' in modules:  # it detects a fork by its pid, which is the same in every sandbox
             modules['_ssl'].RAND_add(os.urandom(32), 32.0)
         threading.main_thread()._set_native_id()
 
     def try_run(trial):
-        """Finds the pages that forks touch."""
+        """Runs a trial fork to find the pages that forks write to."""
         if forker.try_run() < 0:
             try:
                 refresh()
@@ -130,11 +130,11 @@ def _ringfence_template(os, sys, run, session, imports):
                 os._exit(0)
 
     def wait(trial):
-        """Forks, and reads in each child what that is to do."""
-        refresh()  # fails here, if it does, and there are no forks
+        """Forks, and reads the message of each child in that child."""
+        refresh()  # if this fails, it fails before any fork
         gc.collect()
         gc.freeze()
-        if not whole:  # the trial is forked by the system call alone
+        if not whole:  # the trial is forked by the bare system call
             try_run(trial)
         os.write(4, told())
         forker.serve(ctypes.byref(setup))

@@ -1,34 +1,33 @@
-//! What a driver reported: records of a tag, a length and text. The bytes are the program's to forge; reading them must
-//! not fail, grow or surprise.
+//! Reports of drivers: records of a tag, a length and text. The program can forge them; reading them must not fail or
+//! use unbounded memory.
 
 use crate::streams::whole_characters;
 use ringfence_types::{Display, ProgramError};
 use serde::Deserialize;
 
-/// A program's own account of its end.
+/// A program's own report of its result.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProgramReport {
-    /// Value of the last expression, where it is JSON.
+    /// Value of the last expression, if it is JSON.
     pub result: Option<serde_json::Value>,
     pub result_repr: Option<String>,
-    /// What it wants shown. Its artifacts may not exist.
+    /// Displayed values. Their artifacts may not exist.
     pub display: Vec<Display>,
     pub variables: Vec<String>,
     pub error: Option<ProgramError>,
-    /// Modules that it was refused, in the order of its asking; at most 100.
+    /// Modules that it was refused, in order of the imports; at most 100.
     pub security_events: Vec<Blocked>,
     /// Names for which an import was added.
     pub patched: Vec<String>,
-    /// A text was longer than what is kept of it, and ends anywhere.
+    /// True if a text was longer than its limit and was cut at an arbitrary place.
     pub is_cut: bool,
 }
 
-/// A module that the program was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocked {
-    /// Its dotted name: letters, digits, `_`, dots, and `?` for whatever else was asked for.
+    /// Its dotted name: letters, digits, `_` and dots, with `?` for any other character.
     pub module: String,
-    /// Where, in the caller's code; none: in another file, or nowhere.
+    /// The line in the caller's code; `None` if no frame of the import is in that file.
     pub line: Option<u32>,
 }
 
@@ -44,7 +43,7 @@ const PATH_BYTES_MAX: usize = 4096;
 const BLOCKED_MAX: usize = 100;
 const BLOCKED_BYTES_MAX: usize = 1024;
 
-/// Reads as many whole records as there are; the rest is dropped. Of a record that comes twice the last counts.
+/// Reads all complete records; the rest is dropped. Of a repeated record the last one counts.
 pub fn read_report(bytes: &[u8]) -> ProgramReport {
     let mut report = ProgramReport::default();
     let mut rest = bytes;
@@ -52,7 +51,7 @@ pub fn read_report(bytes: &[u8]) -> ProgramReport {
         take(&mut report, tag, payload);
         rest = after;
     }
-    // Parts of an error without its type are no error.
+    // An error without its type is dropped.
     report.error = report.error.filter(|error| !error.kind.is_empty());
     report
 }
@@ -64,7 +63,7 @@ pub(super) fn record(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((head[0], payload, after))
 }
 
-/// A driver sends one byte more than what is kept, so that a text that was cut is told from one that just fits.
+/// Adds a record to the report. A driver sends one byte more than the limit of a text that it cut.
 fn take(report: &mut ProgramReport, tag: u8, payload: &[u8]) {
     let is_cut = &mut report.is_cut;
     let mut text = |max: usize| {
@@ -90,12 +89,12 @@ fn take(report: &mut ProgramReport, tag: u8, payload: &[u8]) {
     }
 }
 
-/// The first `max` bytes, without half of a character at their end.
+/// Returns the first `max` bytes, without a partial character at the end.
 fn beginning(payload: &[u8], max: usize) -> &[u8] {
     payload.get(..max).map_or(payload, whole_characters)
 }
 
-/// A line with the mime type, then the name of an artifact or a text. Half of either would be something else.
+/// Reads a MIME type's line, then an artifact's name or a text; a too long one is dropped: a part would mislead.
 fn display(tag: u8, payload: &[u8], room: usize) -> Option<Display> {
     let (mime, content) = std::str::from_utf8(payload).ok()?.split_once('\n')?;
     let most = if tag == b'A' { PATH_BYTES_MAX } else { room };
@@ -110,7 +109,7 @@ fn display(tag: u8, payload: &[u8], room: usize) -> Option<Display> {
     })
 }
 
-/// Reads a refusal of the driver; anything else is dropped.
+/// Reads a refusal of the driver; any other payload is dropped.
 fn blocked(payload: &[u8]) -> Option<Blocked> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -143,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_was_cut_is_told_from_one_that_just_fits() {
+    fn cut_text_is_distinguished_from_text_that_just_fits() {
         let read = |tag: u8, bytes: usize| {
             read_report(&rec(
                 tag,
@@ -158,7 +157,7 @@ mod tests {
             assert!(!read(tag, most).is_cut);
             assert!(read(tag, most + 1).is_cut);
         }
-        // No half of a character at the end of it, which would hide the half of a secret before it.
+        // No partial character at the end, which would hide the half of a secret before it.
         let text = format!("x{}", "é".repeat(REPR_BYTES_MAX));
         let cut = read_report(&rec(b'P', text.as_bytes())).result_repr.unwrap();
         assert_eq!(cut.len(), REPR_BYTES_MAX - 1);
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_records_count_and_a_torn_one_does_not() {
+    fn incomplete_record_is_dropped() {
         let bytes = [
             rec(b'R', b"{\"a\":1}"),
             rec(b'P', b"{'a': 1}"),
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn forged_bytes_never_fail_or_grow() {
+    fn forged_report_neither_fails_nor_grows() {
         for bytes in [
             &[][..],
             b"R",
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_read_whole_or_not_at_all() {
+    fn malformed_refusal_is_dropped() {
         let check = |payload: &str, expect: Option<(&str, Option<u32>)>| {
             let events = read_report(&rec(b'S', payload.as_bytes())).security_events;
             let read = events.first().map(|one| (one.module.as_str(), one.line));
@@ -243,7 +242,7 @@ b","line":3}"#,
     }
 
     #[test]
-    fn what_is_to_be_shown_is_read_whole_or_not_at_all() {
+    fn malformed_display_is_dropped() {
         let check = |tag: u8, payload: &[u8], expect: Option<(&str, Option<&str>, Option<&str>)>| {
             let display = read_report(&rec(tag, payload)).display;
             let read = display.first();
@@ -269,10 +268,10 @@ b","line":3}"#,
     }
 
     #[test]
-    fn what_is_to_be_shown_is_bounded() {
+    fn displays_are_bounded() {
         let one = |bytes: usize| rec(b'D', &[&b"text/html\n"[..], &vec![b'x'; bytes]].concat());
         assert_eq!(read_report(&one(1).repeat(100)).display.len(), DISPLAYS_MAX);
-        // One that does not fit does not keep out a smaller one.
+        // A display that does not fit does not exclude a smaller one.
         let report = read_report(&[one(DISPLAY_BYTES_MAX - 5), one(6), one(5), one(1)].concat());
         let lengths = report.display.iter().map(|one| one.text.as_ref().unwrap().len());
         assert_eq!(lengths.collect::<Vec<_>>(), [DISPLAY_BYTES_MAX - 5, 5]);

@@ -1,6 +1,5 @@
-//! An interpreter that stays alive between calls: how it is started, how a call is written to it, and how the end of a
-//! call is found in what it reports. Requests go to its standard input, which its driver puts out of the program's way;
-//! reports come from descriptor 3. What is read here is the program's to forge, like everything that a driver says.
+//! An interpreter that stays alive between calls: its start, the encoding of calls, and their ends. Requests go to its
+//! standard input, which its driver moves away; reports, which the program can forge, come from descriptor 3.
 
 mod given;
 mod shell;
@@ -14,37 +13,32 @@ use ringfence_types::{Argument, Language};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, sync::LazyLock};
 
-/// A Python that was not started ahead.
 static PYTHON_SESSION: LazyLock<String> = LazyLock::new(|| {
     let session = literal(include_str!("python_session.py"));
     python_program(&format!("compile({session}, '<ringfence>', 'exec')"))
 });
 
-/// A Node.js that was not started ahead.
 static NODE_SESSION: LazyLock<String> =
     LazyLock::new(|| format!("({})();", include_str!("node_session.cjs").trim_end()));
 
-/// The largest request, with everything in it.
 pub(crate) const REQUEST_BYTES_MAX: usize = 96 << 20;
 /// The records of one call together.
 const REPORT_BYTES_MAX: usize = 4 << 20;
-/// A value that is given away: its JSON is at most 16 MiB, and escapes make it longer.
+/// A value for another session: its JSON is at most 16 MiB, and escapes make it longer.
 const VALUE_BYTES_MAX: usize = 24 << 20;
-/// Elements of a shell's array.
+/// Most elements of a shell's array.
 const WORDS_MAX: usize = 4096;
-/// Depth of a value, in lists and objects. The drivers have the same bound.
+/// Depth of a value, in lists and objects. The drivers have the same limit.
 const DEPTH_MAX: usize = 100;
-/// The record that ends a call.
+/// Size of the record that ends a call.
 const END_BYTES_MAX: usize = 256;
 
-/// Why a call cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unsendable {
     TooLong,
     Nul,
     Name,
     Value,
-    /// In lists and objects.
     Deep,
 }
 
@@ -61,30 +55,28 @@ impl fmt::Display for Unsendable {
                 to,
                 "a variable's name is letters, digits and _, at most {NAME_BYTES_MAX} of them"
             ),
-            Self::Value => write!(to, "not a value that a session has given"),
+            Self::Value => write!(to, "not a value in the bridge format"),
             Self::Deep => write!(to, "deeper than {DEPTH_MAX}"),
         }
     }
 }
 
-/// One piece of code for a session.
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
-    /// From 1; 0 is what an interpreter reports when it is ready.
+    /// From 1; an interpreter reports 0 when it is ready.
     pub(crate) number: u64,
     /// The name of the code in tracebacks.
     pub(crate) name: &'a str,
     pub(crate) code: &'a str,
     pub(crate) args: &'a [Argument],
-    /// Set in the session from now on.
+    /// Variables to set in the session from now on.
     pub(crate) env: &'a [(String, String)],
     pub(crate) stdin: &'a [u8],
-    /// For this call alone. Only Python has them.
+    /// For this call only, and only in Python.
     pub(crate) checks: Option<&'a Checks>,
 }
 
-/// How the interpreter of a session is started, where none was started ahead. It reads requests from its standard
-/// input.
+/// The command of a session's interpreter, if none was started ahead. It reads requests from its standard input.
 pub(crate) fn launch(language: Language, interpreter: &str) -> Launch {
     let (words, env): (&[&str], &[(&str, &str)]) = match language {
         Language::Python => (
@@ -99,7 +91,7 @@ pub(crate) fn launch(language: Language, interpreter: &str) -> Launch {
         Language::Typescript => (&["--enable-source-maps", "-e", &NODE_SESSION], &[]),
         Language::Shell => (
             &["--norc", "--noprofile", "--noediting", "-i"],
-            &[("PS1", ""), ("PS2", ""), ("PROMPT_COMMAND", shell::BEGINNING)],
+            &[("PS1", ""), ("PS2", ""), ("PROMPT_COMMAND", shell::SETUP)],
         ),
     };
     Launch::of(std::iter::once(interpreter).chain(words.iter().copied()), env)
@@ -135,7 +127,7 @@ pub(crate) fn encode_call(language: Language, call: &Call<'_>) -> Result<Vec<u8>
     })
 }
 
-/// Asks for a variable, as bridge JSON: see `docs/sessions.md`.
+/// Encodes a request for the value of a variable, as bridge JSON: see `docs/sessions.md`.
 pub(crate) fn encode_get(language: Language, number: u64, name: &str) -> Result<Vec<u8>, Unsendable> {
     if !is_name(name) {
         return Err(Unsendable::Name);
@@ -146,7 +138,7 @@ pub(crate) fn encode_get(language: Language, number: u64, name: &str) -> Result<
     }
 }
 
-/// Gives a variable a value that another session has given.
+/// Encodes a request to set a variable to a value from another session.
 pub(crate) fn encode_set(
     language: Language,
     number: u64,
@@ -157,14 +149,14 @@ pub(crate) fn encode_set(
         return Err(Unsendable::Name);
     }
     if language == Language::Shell {
-        // Tags and escapes make it longer; what is much longer is not read.
+        // Tags and escapes make it longer.
         if bridge.len() > 16 * shell::VARIABLE_BYTES_MAX {
             return Err(Unsendable::TooLong);
         }
         let value = serde_json::from_str(bridge).map_err(|_| Unsendable::Value)?;
         return shell::set(number, name, &value);
     }
-    // As it came: the order of its keys is part of it. Looked at first, for nothing else may follow.
+    // Sent unchanged, to keep the order of its keys. Parsed first, because nothing may follow the value.
     serde_json::from_str::<serde::de::IgnoredAny>(bridge).map_err(|_| Unsendable::Value)?;
     framed(format!("{{\"call\":{number},\"set\":\"{name}\",\"value\":{bridge}}}").as_bytes())
 }
@@ -191,7 +183,6 @@ fn framed(json: &[u8]) -> Result<Vec<u8>, Unsendable> {
     Ok([&length.to_be_bytes(), json].concat())
 }
 
-/// What has become of one call.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct DriverAnswer {
     pub(crate) number: u64,
@@ -199,23 +190,23 @@ pub(crate) struct DriverAnswer {
     /// The status of the last command, in a shell.
     pub(crate) status: Option<i32>,
     pub(crate) report: ProgramReport,
-    /// The value that was asked for: bridge JSON, unchecked.
+    /// The requested value: bridge JSON, unchecked.
     pub(crate) bridge: Option<String>,
-    /// More was reported than what is kept.
+    /// True if more was reported than is kept.
     pub(crate) is_cut: bool,
 }
 
-/// Finds the calls' ends in what a session reports. Holds what one call may report and no more.
+/// Finds the ends of calls in the reports of a session. Keeps at most what one call may report.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
     awaited: Option<u64>,
     /// The beginning of a record.
     part: Vec<u8>,
-    /// Bytes to drop, of a record that is too long.
+    /// Bytes still to drop of a record that is too long.
     drop: usize,
     kept: Vec<u8>,
     bridge: Option<String>,
-    /// What a shell tells of a variable.
+    /// A shell's report of a variable.
     words: Vec<String>,
     is_cut: bool,
 }
@@ -223,24 +214,23 @@ pub(crate) struct Reports {
 #[derive(Deserialize)]
 struct End {
     call: u64,
-    /// A shell's call goes well when its status is 0.
+    /// Missing in a shell, where a call is successful if its status is 0.
     ok: Option<bool>,
     #[serde(default)]
     status: Option<i32>,
 }
 
 impl Reports {
-    /// What comes from now on belongs to this call. A new session reports the end of call 0 when it is ready.
+    /// Assigns all reports from now on to this call. A new session reports the end of call 0 when it is ready.
     pub(crate) fn expect(&mut self, number: u64) {
-        // A record that was begun before, however long it says it is, is not a part of this call's.
+        // An incomplete earlier record, of any announced length, is not a part of this call's report.
         *self = Self {
             awaited: Some(number),
             ..Self::default()
         };
     }
 
-    /// Takes bytes as they come, in any pieces, and gives the answer when the awaited call has ended. What comes
-    /// between two calls is dropped.
+    /// Takes bytes in any pieces; returns the answer when the awaited call has ended. Drops bytes between calls.
     pub(crate) fn feed(&mut self, mut bytes: &[u8]) -> Option<DriverAnswer> {
         let mut answer = None;
         while !bytes.is_empty() {
@@ -263,7 +253,7 @@ impl Reports {
         answer
     }
 
-    /// What was told of a call whose end never came, because the interpreter is gone.
+    /// Returns the reports of a call that did not end because the interpreter has ended.
     pub(crate) fn unfinished(&mut self) -> DriverAnswer {
         self.answer(&End {
             call: self.awaited.unwrap_or(0),
@@ -272,7 +262,7 @@ impl Reports {
         })
     }
 
-    /// Bytes missing from the record that has begun.
+    /// Returns the number of bytes missing from the current record.
     fn wanted(&self) -> usize {
         match self.part.first_chunk::<5>() {
             None => 5 - self.part.len(),

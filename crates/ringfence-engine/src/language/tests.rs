@@ -1,4 +1,4 @@
-//! The drivers with this machine's own interpreters, outside of any sandbox: what they report, record by record.
+//! The drivers with this machine's own interpreters, outside of any sandbox: their reports, record by record.
 #![expect(clippy::disallowed_methods, reason = "a test starts interpreters")]
 
 mod imports;
@@ -41,7 +41,7 @@ fn run(language: Language, code: &str) -> (ProgramReport, Output) {
 }
 
 #[test]
-fn python_values_are_told_as_json_where_they_are_json() {
+fn python_value_is_reported_as_json_if_it_is_json() {
     let check = |code: &str, result: Option<serde_json::Value>, repr: Option<&str>| {
         let (report, output) = run(Language::Python, code);
         assert_eq!(
@@ -78,7 +78,7 @@ fn python_values_are_told_as_json_where_they_are_json() {
         Some("'slept'"),
     );
     check("'only a docstring'", None, None);
-    // A name that stands for a result is one where the program assigns it at its top.
+    // `result`, `output` and `_` count if the program assigns them at its top level.
     let three = || Some(json!(3));
     check("for _ in range(3): pass", None, None);
     check("_ = 7\nfor a, (_, *result) in [(1, (2, 3))]: pass", None, None);
@@ -106,8 +106,8 @@ fn python_values_are_told_as_json_where_they_are_json() {
 }
 
 #[test]
-fn numbers_of_numpys_are_told_as_json() {
-    // What the driver sees of numpy: where a type comes from, `size` and `tolist`.
+fn numpy_numbers_are_reported_as_json() {
+    // The attributes of numpy that the driver uses: the type's module, `size` and `tolist`.
     let check = |value: &str, result: Option<serde_json::Value>| {
         let code = format!(
             "class N:\n    size = 1\n    def __init__(self, value): self.value = value\n    \
@@ -130,7 +130,7 @@ fn numbers_of_numpys_are_told_as_json() {
     check("Odd()", None);
 }
 
-/// The end of a program that has defined a class `V`, and a value of it.
+/// Returns the displays of a program that defines a class `V` and ends with a value of it.
 fn displays(forms: &str) -> Vec<(String, Option<String>, Option<String>)> {
     let code = format!("class V:\n{forms}\nV()");
     let (report, output) = run(Language::Python, &code);
@@ -140,7 +140,7 @@ fn displays(forms: &str) -> Vec<(String, Option<String>, Option<String>)> {
 }
 
 #[test]
-fn python_values_are_shown_in_every_form_that_they_have() {
+fn python_value_is_displayed_in_all_its_forms() {
     let text = |mime: &str, text: &str| (mime.to_owned(), None, Some(text.to_owned()));
     let file = |mime: &str, name: &str| (mime.to_owned(), Some(name.to_owned()), None);
     let form = |name: &str, value: &str| format!("    def _repr_{name}_(self): return {value}\n");
@@ -176,7 +176,7 @@ fn python_values_are_shown_in_every_form_that_they_have() {
         form("html", "'x' * ((1 << 18) + 1)"),
         &[file("text/html", "output/display-1.html")],
     );
-    // A form that fails is one form less.
+    // A form that fails is left out.
     check(
         form("png", "1 / 0") + &form("svg", "5") + &form("latex", "exit(3)") + &form("html", "'y'"),
         &[text("text/html", "y")],
@@ -184,7 +184,7 @@ fn python_values_are_shown_in_every_form_that_they_have() {
     check(form("html", "None"), &[]);
     check(form("html", "''"), &[]);
     check(form("html", "'\\ud800'"), &[text("text/html", "\\ud800")]);
-    // Not of the instance, which may answer to every name, and not of the class itself.
+    // Methods of the instance, which may have any attribute, and of the class itself do not count.
     check(
         "    def __getattr__(self, name): return lambda: 'z'".to_owned(),
         &[],
@@ -208,7 +208,7 @@ output = os.environ['RINGFENCE_OUTPUT_DIR']
 ";
 
 #[test]
-fn python_figures_that_are_open_at_the_end_are_kept_however_it_ends() {
+fn open_figures_are_saved_at_any_end_of_a_python_program() {
     let named = |numbers: &[u32]| -> Vec<Option<String>> {
         let name = |number| Some(format!("output/figure-{number}.png"));
         numbers.iter().map(name).collect()
@@ -238,7 +238,7 @@ fn python_figures_that_are_open_at_the_end_are_kept_however_it_ends() {
 }
 
 #[test]
-fn python_errors_are_the_callers() {
+fn python_error_is_reported_in_the_callers_code() {
     let check = |code: &str, kind: &str, line: Option<u32>, status: i32| {
         let (report, output) = run(Language::Python, code);
         let error = report.error.unwrap_or_else(|| panic!("{code}: {output:?}"));
@@ -273,7 +273,7 @@ fn python_errors_are_the_callers() {
 }
 
 #[test]
-fn python_leaves_as_it_always_did() {
+fn python_exit_behaviour_is_preserved() {
     for (code, status, stderr) in [
         ("import sys; sys.exit(3)", 3, ""),
         ("import sys; sys.exit()", 0, ""),
@@ -299,7 +299,7 @@ fn python_leaves_as_it_always_did() {
 }
 
 #[test]
-fn node_values_errors_and_names_are_told() {
+fn node_values_errors_and_names_are_reported() {
     let (report, _) = run(
         Language::Node,
         "const a = 1; let { b } = { b: 2 }; var c = 3; function f() {} a + b + c",
@@ -337,7 +337,7 @@ fn node_values_errors_and_names_are_told() {
 }
 
 #[test]
-fn only_what_may_be_a_module_is_parsed_first() {
+fn only_possible_modules_are_parsed_first() {
     assert!(needs_preparation(Language::Typescript, "1", "main.ts"));
     assert!(needs_preparation(Language::Node, "await x", "main.js"));
     assert!(needs_preparation(Language::Node, "1", "main.mjs"));

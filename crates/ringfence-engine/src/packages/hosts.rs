@@ -1,4 +1,4 @@
-//! Whom an installer has to reach: the hosts of the index that the operator has told pip or npm, and no others.
+//! The hosts that an installer may reach: only those of the index that the operator has configured for pip or npm.
 
 use crate::{
     error::Result,
@@ -10,11 +10,10 @@ use std::collections::BTreeSet;
 use url::{Host, Url};
 
 const PYPI: &str = "https://pypi.org/simple";
-/// Where the pages of [`PYPI`] have its files.
+/// The host of the files that [`PYPI`] links to.
 const PYPI_FILES: &str = "https://files.pythonhosted.org";
 const NPM: &str = "https://registry.npmjs.org";
 
-/// The rules of the installer of this language's packages.
 pub(super) fn rules(language: Language, sources: &PackageSources, wanted: &[IndexHost]) -> Result<Rules> {
     let mut rules = Vec::new();
     for host in wanted {
@@ -32,26 +31,26 @@ fn configured(language: Language, sources: &PackageSources) -> Vec<Rule> {
         Language::Node => registries(sources),
         _ => indexes(sources),
     };
-    // Who goes by a proxy reaches that, and the hosts that `no_proxy` may name.
+    // With a proxy, the installer reaches the proxy, and hosts that `no_proxy` may name.
     urls.extend(proxies(language, sources));
     let rules: BTreeSet<String> = urls.iter().filter_map(|url| rule_of(url)).collect();
     rules.iter().filter_map(|rule| rule.parse().ok()).collect()
 }
 
 fn indexes(sources: &PackageSources) -> Vec<String> {
-    let said = |wanted: &'static str| {
+    let conf = |wanted: &'static str| {
         let lines = sources.pip.iter().filter(move |(name, _)| name == wanted);
         lines.flat_map(|(_, value)| value.split_whitespace().map(str::to_owned))
     };
-    if said("no-index").any(|value| ["1", "true", "yes", "on"].contains(&value.to_ascii_lowercase().as_str()))
+    if conf("no-index").any(|value| ["1", "true", "yes", "on"].contains(&value.to_ascii_lowercase().as_str()))
     {
-        return said("find-links").collect();
+        return conf("find-links").collect();
     }
-    let mut urls: Vec<String> = said("index-url").collect();
+    let mut urls: Vec<String> = conf("index-url").collect();
     if urls.is_empty() {
         urls.push(PYPI.to_owned());
     }
-    urls.extend(said("extra-index-url").chain(said("find-links")));
+    urls.extend(conf("extra-index-url").chain(conf("find-links")));
     let is_pypi = |url: &String| Url::parse(url).is_ok_and(|url| url.host_str() == Some("pypi.org"));
     if urls.iter().any(is_pypi) {
         urls.push(PYPI_FILES.to_owned());
@@ -90,7 +89,7 @@ fn proxies(language: Language, sources: &PackageSources) -> Vec<String> {
         .collect()
 }
 
-/// `https://user@host:8443/path` is `host:8443`. What is not the address of a host is reached by no rule.
+/// Returns the rule for an http or https URL with a host: `https://user@host:8443/path` becomes `host:8443`.
 fn rule_of(url: &str) -> Option<String> {
     let url = Url::parse(url)
         .ok()
@@ -98,7 +97,7 @@ fn rule_of(url: &str) -> Option<String> {
     let port = url.port_or_known_default()?;
     Some(match url.host()? {
         Host::Ipv6(address) => format!("[{address}]:{port}"),
-        // Inside, /etc/hosts has it as this address.
+        // In the sandbox, /etc/hosts maps it to this address.
         Host::Domain("localhost") => format!("127.0.0.1:{port}"),
         host => format!("{host}:{port}"),
     })
@@ -115,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn an_installer_reaches_the_index_that_the_operator_has_named_and_no_other() {
+    fn installer_reaches_only_the_configured_index() {
         let check = |language: Language,
                      pip: &[(&str, &str)],
                      npm: &[(&str, &str)],

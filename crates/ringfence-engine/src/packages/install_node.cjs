@@ -1,6 +1,6 @@
 'use strict';
-// Loaded before npm. A dependency may name a repository, an address or a file instead of a version, and what comes from
-// a repository is built, scripts or not. Here all comes from where the registry says.
+// Loaded before npm. A dependency may name a repository, an address or a file instead of a version, and code from a
+// repository is built, even without scripts. Here everything comes from the registry.
 const { createRequire } = require('module');
 const arborist = createRequire(createRequire(process.argv[1]).resolve('@npmcli/arborist'));
 const pacote = arborist('pacote');
@@ -23,7 +23,7 @@ pacote.manifest = async (spec, options) => {
   return found;
 };
 
-// A package may bring a lock file, which says where its own dependencies are.
+// A package may contain a lock file, which names the sources of its own dependencies.
 pacote.extract = async (spec, target, options) => {
   const wanted = parse(spec, options?.where);
   const isKnown = wanted.type === 'remote' && origins.has(new URL(wanted.fetchSpec).origin);

@@ -4,7 +4,7 @@ sys.argv[0:3] = ['pip']
 from pip._internal.distributions.sdist import SourceDistribution
 from pip._internal.exceptions import InstallationError
 from pip._internal.req.req_install import InstallRequirement
-# `--only-binary` binds what is found in an index. A dependency may name an address instead, and that may be a source.
+# `--only-binary` applies to packages from an index. A dependency may name an address instead, perhaps of a source.
 def refuse_sources(*_, **__):
     raise InstallationError('a source would have to be built, which is not done here')
 def by_name(self, *words, _own=InstallRequirement.__init__, **options):
@@ -20,7 +20,7 @@ try:
 except SystemExit as leave:
     if leave.code not in (None, 0):
         raise
-# Once here, because nobody can keep it where the layer is used. The sources do not change, so nobody has to look.
+# Compiled once here: a layer is read-only where it is used, and its sources do not change, so none is checked.
 unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
 places = {'stripdir': target, 'prependdir': inside} if sys.version_info >= (3, 9) else {'ddir': inside}
 compileall.compile_dir(target, quiet=2, maxlevels=64, invalidation_mode=unchecked, **places)

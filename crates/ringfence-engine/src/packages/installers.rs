@@ -1,5 +1,4 @@
-//! How pip and npm are called, and what they say of what they have done. Wheels only and no scripts: nothing of a
-//! package is executed while it is installed.
+//! Calls of pip and npm, and their reports. Wheels only, no scripts: no code of a package runs while it is installed.
 
 use crate::{error::Result, settings::PackageSources};
 use ringfence_jail::{PACKAGES, harvest};
@@ -18,7 +17,7 @@ use zeroize::Zeroizing;
 const INSTALL_PYTHON: &str = include_str!("install_python.py");
 const INSTALL_NODE: &str = include_str!("install_node.cjs");
 
-/// Below the workspace: what becomes the layer, and what does not.
+/// Paths below the workspace: the layer, and files that are not part of it.
 pub(super) const LAYER: &str = "layer";
 const PYTHON: &str = "/workspace/layer/python";
 const NODE: &str = "/workspace/layer";
@@ -32,7 +31,6 @@ const NPM_LOCK: &str = "layer/package-lock.json";
 
 const REPORT_BYTES_MAX: u64 = 16 << 20;
 
-/// What is executed, and the files that it finds.
 pub(super) struct InstallerCall {
     pub(super) argv: Vec<String>,
     pub(super) environment: Vec<(String, String)>,
@@ -49,14 +47,14 @@ pub(super) fn call(
         Language::Node => npm(interpreter, sources)?,
         _ => pip(interpreter, sources),
     };
-    // Requirements begin with a letter, a digit or `@`; this says so to the installer, too.
+    // Requirements begin with a letter, a digit or `@`; this keeps the installer from reading one as an option, too.
     call.argv.push("--".to_owned());
     call.argv
         .extend(set.iter().map(|requirement| requirement.as_str().to_owned()));
     let proxies = sources.proxies.iter();
     call.environment
         .extend(proxies.map(|(name, value)| (name.clone(), value.to_string())));
-    // Where things are unpacked, beside where they go.
+    // The directory for unpacking, on the same file system as the layer.
     call.files.push(("tmp/.here", Zeroizing::default()));
     call.environment.push(("TMPDIR".to_owned(), below("tmp")));
     Ok(call)
@@ -85,7 +83,7 @@ fn pip(interpreter: &Path, sources: &PackageSources) -> InstallerCall {
         "--no-compile",
         "--no-cache-dir",
         "--no-warn-script-location",
-        // With what the interpreter has already, which the program does not see beside these.
+        // Conflicts with the interpreter's own packages, which are shadowed by these.
         "--no-warn-conflicts",
         "--disable-pip-version-check",
         "--progress-bar",
@@ -168,7 +166,7 @@ fn npm(interpreter: &Path, sources: &PackageSources) -> Result<InstallerCall> {
     })
 }
 
-/// npm is a script beside its interpreter.
+/// Finds npm, a script beside its interpreter.
 fn npm_cli(interpreter: &Path) -> Result<String> {
     let beside = |path: &Path| path.with_file_name("npm").canonicalize().ok();
     let real = || interpreter.canonicalize().ok();
@@ -223,7 +221,7 @@ struct NpmPackage {
     integrity: Option<String>,
 }
 
-/// What was downloaded, as the installer says it. It read a stranger's archives, and so this is a stranger's text.
+/// Reads the downloaded packages from the installer's report, which is as untrusted as the archives that it has read.
 pub(super) fn downloaded(language: Language, workspace: BorrowedFd<'_>) -> io::Result<Vec<Package>> {
     match language.runs_as() {
         Language::Node => {
@@ -281,7 +279,6 @@ fn read<T: for<'a> Deserialize<'a>>(workspace: BorrowedFd<'_>, path: &str) -> io
     Ok(serde_json::from_slice(&text)?)
 }
 
-/// Words by which the installers say that they reached no host.
 const UNREACHABLE: [&str; 11] = [
     "NewConnectionError",
     "Failed to establish a new connection",
@@ -303,50 +300,49 @@ const UNKNOWN: [&str; 5] = [
     "ETARGET",
     "ENOVERSIONS",
 ];
-/// What the installer's last lines follow in a refusal.
-pub(super) const LAST_WORDS: &str = " The installer's last words:\n";
+pub(super) const LAST_LINES: &str = " The installer's last lines:\n";
 const LINES_MAX: usize = 8;
 const LINE_CHARS_MAX: usize = 300;
 
-/// Why an installer has failed, in its own last words.
-pub(super) fn refusal(language: Language, set: &BTreeSet<Requirement>, said: &str) -> RequestError {
-    let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
+/// Explains the failure of an installer, with its last lines.
+pub(super) fn refusal(language: Language, set: &BTreeSet<Requirement>, output: &str) -> RequestError {
+    let mentions = |words: &[&str]| words.iter().any(|word| output.contains(word));
     let names: Vec<&str> = set.iter().map(Requirement::as_str).collect();
     let names = names.join(", ");
-    let lines: Vec<String> = said
+    let lines: Vec<String> = output
         .lines()
         .filter(|line| !line.trim().is_empty())
         .map(|line| line.chars().take(LINE_CHARS_MAX).collect())
         .collect();
     let last = lines[lines.len().saturating_sub(LINES_MAX)..].join("\n");
-    let (what, hint) = if says(&["No module named pip"]) {
+    let (what, hint) = if mentions(&["No module named pip"]) {
         return RequestError::new(
             ErrorCode::RuntimeUnavailable,
             "this Python has no pip.",
             "Install pip for it (`python3 -m ensurepip`), or set runtimes.python to one that has it.",
         );
-    } else if says(&["no such option: --report"]) {
+    } else if mentions(&["no such option: --report"]) {
         return RequestError::new(
             ErrorCode::RuntimeUnavailable,
-            "pip is older than 22.2 and does not tell what it downloads.",
+            "pip is older than 22.2 and cannot report its downloads.",
             "Upgrade pip for the interpreter of runtimes.python.",
         );
-    } else if says(&UNREACHABLE) {
+    } else if mentions(&UNREACHABLE) {
         (
             "the package index cannot be reached",
             "Packages need the network of the host: check it, the proxy, and the index in the configuration of pip or npm; packages that were installed before still work.",
         )
-    } else if says(&CONFLICT) {
+    } else if mentions(&CONFLICT) {
         (
             "the packages contradict each other",
             "Loosen the versions that you ask for.",
         )
-    } else if says(&UNKNOWN) && language == Language::Python {
+    } else if mentions(&UNKNOWN) && language == Language::Python {
         (
             "the index has no wheel that fits",
             "Check name and version; packages that exist as source only are not built here.",
         )
-    } else if says(&UNKNOWN) {
+    } else if mentions(&UNKNOWN) {
         (
             "the registry has no such package or version",
             "Check name and version.",
@@ -356,7 +352,7 @@ pub(super) fn refusal(language: Language, set: &BTreeSet<Requirement>, said: &st
     };
     RequestError::new(
         ErrorCode::PackageUnavailable,
-        format!("{what} ({names}).{LAST_WORDS}{last}"),
+        format!("{what} ({names}).{LAST_LINES}{last}"),
         hint,
     )
 }
@@ -366,11 +362,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_installers_last_words_decide_what_a_failure_is() {
-        let check = |said: &str, code: ErrorCode, expect: &str| {
+    fn installer_failure_is_classified_by_its_output() {
+        let check = |output: &str, code: ErrorCode, expect: &str| {
             let set = [Requirement::parse(Language::Python, "x").unwrap()].into();
-            let error = refusal(Language::Python, &set, said);
-            assert_eq!(error.code, code, "{said}");
+            let error = refusal(Language::Python, &set, output);
+            assert_eq!(error.code, code, "{output}");
             assert!(error.message.contains(expect), "{error}");
         };
         let unavailable = ErrorCode::PackageUnavailable;

@@ -1,10 +1,10 @@
-//! Packages for programs: a set of requirements becomes a layer, once, and every later request for the same set has it
-//! at no cost. It is installed in a sandbox of its own, which runs the installer and nothing of what that downloads.
+//! Packages for programs. A set of requirements is installed once, as a layer, and later requests for the same set use
+//! it at no cost. It is installed in a sandbox of its own, which runs the installer but no code that it downloads.
 
 mod hosts;
 mod installers;
 
-use installers::LAST_WORDS;
+use installers::LAST_LINES;
 
 use crate::{
     admission::{Demand, Permit, Queue},
@@ -43,31 +43,30 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Installers at once, and of one namespace.
+/// Concurrent installers, and those of one namespace.
 const INSTALLERS_MAX: usize = 3;
 const INSTALLERS_MAX_OF_ONE: usize = 2;
-/// Requests that wait for packages, also for those of another request that installs the same.
+/// Requests waiting for packages, including those waiting for another request that installs the same set.
 const REQUESTS_MAX: usize = 512;
 const REQUESTS_MAX_OF_ONE: usize = 64;
-/// How often it is looked whether somebody else has made a set.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// How often it is looked which layers are too old.
+/// Interval between checks whether another request or server has installed a set.
+const POLL_EVERY: Duration = Duration::from_millis(50);
+/// Interval between removals of old layers.
 const SWEEP_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long a failure is taken for the answer.
-const FAILURE_LASTS: Duration = Duration::from_secs(10);
+/// Time that a failure is returned again without another attempt.
+const FAILURE_TTL: Duration = Duration::from_secs(10);
 const FAILURES_MAX: usize = 256;
-/// The most packages that stand in one record.
+/// Most packages in one audit record.
 const NOTED_MAX: usize = 100;
 const INSTALLING: &str = "its packages were installed";
 const MEBIBYTE: u64 = 1 << 20;
-/// What an installer takes beside the packages themselves.
+/// Memory of an installer without the packages themselves.
 const INSTALLER_BYTES: u64 = 512 * MEBIBYTE;
 const OUTPUT_BYTES_MAX: u64 = MEBIBYTE;
 
-/// The layers of a server, and what it knows of them.
 pub(crate) struct Packages {
     services: PackageServices,
-    /// Bounds the requests, waiting or not.
+    /// Limits the requests, waiting or installing.
     requests: Queue,
     installers: Queue,
     failures: Mutex<HashMap<SetName, (Instant, RequestError)>>,
@@ -76,7 +75,7 @@ pub(crate) struct Packages {
 pub(crate) struct PackageServices {
     pub(crate) layers: Layers,
     pub(crate) settings: PackageSettings,
-    /// Whether personal data is taken out of an installer's output.
+    /// Redaction of personal data in an installer's output.
     pub(crate) personal: Personal,
     pub(crate) sandboxes: Arc<Sandboxes>,
     pub(crate) disk: Arc<Disk>,
@@ -85,17 +84,17 @@ pub(crate) struct PackageServices {
     pub(crate) bus: Bus,
 }
 
-/// The packages of one request, for as long as this lives.
+/// The packages of one request, kept as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Provided {
     pub(crate) layer: Layer,
     pub(crate) name: LayerName,
-    /// What the installer said, where it was asked.
+    /// Output of the installer, if it was run.
     pub(crate) output: String,
 }
 
 pub(crate) struct LayerRequest<'a> {
-    pub(crate) by: Requester,
+    pub(crate) requester: Requester,
     pub(crate) namespace: &'a Namespace,
     pub(crate) language: Language,
     pub(crate) set: &'a BTreeSet<Requirement>,
@@ -113,7 +112,7 @@ impl Packages {
 
     fn failed_lately(&self, set: &SetName) -> Option<RequestError> {
         let mut failures = lock(&self.failures);
-        failures.retain(|_, (at, _)| at.elapsed() < FAILURE_LASTS);
+        failures.retain(|_, (at, _)| at.elapsed() < FAILURE_TTL);
         failures.get(set).map(|(_, error)| error.clone())
     }
 
@@ -124,11 +123,11 @@ impl Packages {
         }
     }
 
-    /// The layer of a set, installed if it is not there yet. Other requests for the same set wait for it.
-    pub(crate) async fn layer(self: &Arc<Self>, wish: &LayerRequest<'_>) -> Result<Provided> {
+    /// Returns the layer of a set, installed if it does not exist. Other requests for the same set wait for it.
+    pub(crate) async fn layer(self: &Arc<Self>, request: &LayerRequest<'_>) -> Result<Provided> {
         let policy = self.services.sandboxes.policy.current().packages.clone();
-        self.check(&policy, wish.set)?;
-        let set = self.name_of(wish.language, wish.set)?;
+        self.check(&policy, request.set)?;
+        let set = self.name_of(request.language, request.set)?;
         let until = Instant::now() + 2 * policy.timeout;
         let mut counted = None;
         loop {
@@ -138,30 +137,30 @@ impl Packages {
             if counted.is_none() {
                 let wanted = self
                     .requests
-                    .permit(wish.namespace, Demand::default(), Duration::ZERO);
+                    .permit(request.namespace, Demand::default(), Duration::ZERO);
                 counted = Some(wanted.await.map_err(|_| crowded())?);
             }
             if let Some(error) = self.failed_lately(&set) {
                 return Err(error);
             }
             if let Some(making) = self.services.layers.begin(&set).map_err(fault)? {
-                // Somebody may have made it a moment ago.
+                // It may have been made a moment ago.
                 if let Some(layer) = self.find(&set).await? {
                     return provided(layer, String::new());
                 }
-                return self.make(wish, &policy, making).await;
+                return self.make(request, &policy, making).await;
             }
-            if *wish.by.client.cancelled.borrow() {
+            if *request.requester.client.cancelled.borrow() {
                 return Err(error::cancelled(INSTALLING));
             }
             if Instant::now() > until {
                 return Err(RequestError::new(
                     ErrorCode::PackageUnavailable,
-                    "the same packages are being installed for somebody else, and it takes too long.",
+                    "the same packages are being installed for another request, and it takes too long.",
                     "Ask again later.",
                 ));
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_EVERY).await;
         }
     }
 
@@ -175,7 +174,7 @@ impl Packages {
         policy.check(set)
     }
 
-    /// Off the runtime's threads: every file is read. A changed layer is refused, and made anew by the next request.
+    /// Finds a layer on a blocking thread, since every file is read. A changed one is refused, and reinstalled later.
     async fn find(self: &Arc<Self>, set: &SetName) -> Result<Option<Layer>> {
         let (own, wanted) = (self.clone(), set.clone());
         match store::blocking(move || own.services.layers.find(&wanted)).await? {
@@ -184,14 +183,14 @@ impl Packages {
                 self.services.layers.forget(set).map_err(fault)?;
                 Err(RequestError::store_fault(
                     format!("{error}."),
-                    "Somebody has changed files in the state directory. Ask again: the packages are then installed anew.",
+                    "Files in the state directory were changed. Try again: the packages are then installed again.",
                 ))
             }
             found => found.map_err(fault),
         }
     }
 
-    /// A set of this interpreter's: another version or build of it needs other files.
+    /// Returns the name of a set for this interpreter: another version or build of it needs other files.
     fn name_of(&self, language: Language, set: &BTreeSet<Requirement>) -> Result<SetName> {
         let interpreter =
             runtimes::toolchain(language.runs_as(), &self.services.sandboxes.runtimes)?.interpreter;
@@ -206,47 +205,47 @@ impl Packages {
         Ok(SetName::of(&parts))
     }
 
-    /// Installs a set, on record.
     async fn make(
         self: &Arc<Self>,
-        wish: &LayerRequest<'_>,
+        request: &LayerRequest<'_>,
         policy: &PackagePolicy,
         making: SetLock,
     ) -> Result<Provided> {
         let set = making.set().clone();
-        let names: Vec<&str> = wish.set.iter().map(Requirement::as_str).collect();
-        let mut details = json!({"wanted": names, "language": wish.language});
-        self.note(wish, Outcome::Pending, details.clone()).await?;
-        notify(&wish.by.client, &format!("installing {}\n", names.join(", "))).await;
+        let names: Vec<&str> = request.set.iter().map(Requirement::as_str).collect();
+        let by = &request.requester;
+        let mut details = json!({"wanted": names, "language": request.language});
+        self.note(request, Outcome::Pending, details.clone()).await?;
+        notify(&by.client, &format!("installing {}\n", names.join(", "))).await;
         let begun = Instant::now();
-        let made = match self.services.disk.check(wish.namespace).await {
-            Ok(()) => self.install(wish, policy, making).await,
+        let made = match self.services.disk.check(request.namespace).await {
+            Ok(()) => self.install(request, policy, making).await,
             Err(error) => Err(error),
         };
         match made {
             Ok((layer, output)) => {
                 details["layer"] = json!(layer.name());
                 details["packages"] = noted(layer.packages());
-                self.note(wish, Outcome::Ok, details).await?;
+                self.note(request, Outcome::Ok, details).await?;
                 let packages: Vec<String> = layer.packages().iter().map(shown).collect();
                 let line = format!(
                     "installed {} in {:.1} s\n",
                     packages.join(", "),
                     begun.elapsed().as_secs_f64()
                 );
-                notify(&wish.by.client, &line).await;
+                notify(&by.client, &line).await;
                 let kind = EventKind::PackageInstalled {
-                    language: wish.language,
+                    language: request.language,
                     packages,
                 };
-                let execution_id = wish.by.execution_id.as_deref();
-                self.services.bus.publish(wish.namespace, execution_id, kind);
+                let execution_id = by.execution_id.as_deref();
+                self.services.bus.publish(request.namespace, execution_id, kind);
                 self.sweep();
                 provided(layer, output)
             }
             Err(error) => {
                 details["code"] = json!(error.code.as_str());
-                self.note(wish, Outcome::Failed, details).await?;
+                self.note(request, Outcome::Failed, details).await?;
                 if error.code == ErrorCode::PackageUnavailable {
                     self.remember(&set, &error);
                 }
@@ -255,31 +254,26 @@ impl Packages {
         }
     }
 
-    async fn note(&self, wish: &LayerRequest<'_>, outcome: Outcome, details: Value) -> Result<()> {
-        let note = Note::of(&wish.by.caller, wish.namespace, Action::PackageInstalled, details);
-        let note = note.ended(outcome).of_execution(wish.by.execution_id.as_deref());
+    async fn note(&self, request: &LayerRequest<'_>, outcome: Outcome, details: Value) -> Result<()> {
+        let by = &request.requester;
+        let note = Note::of(&by.caller, request.namespace, Action::PackageInstalled, details);
+        let note = note.ended(outcome).of_execution(by.execution_id.as_deref());
         self.services.record.note(note).await.map(drop)
     }
 
-    /// Runs the installer, and takes in what it leaves.
     async fn install(
         self: &Arc<Self>,
-        wish: &LayerRequest<'_>,
+        request: &LayerRequest<'_>,
         policy: &PackagePolicy,
         making: SetLock,
     ) -> Result<(Layer, String)> {
-        let _permit = self.installer(wish, policy).await?;
-        let Ended {
-            mut raw,
-            said,
-            refused,
-        } = self.run(wish, policy).await?;
-        judge(wish, policy, &raw.ending, &said).map_err(|error| with_refusals(error, &refused))?;
-        let dirs = raw
-            .dirs
-            .take()
-            .ok_or_else(|| store::fault("the installer has left nothing"))?;
-        let (own, language, bytes_max) = (self.clone(), wish.language, policy.bytes_max);
+        let _permit = self.installer(request, policy).await?;
+        let mut run = self.run(request, policy).await?;
+        let explained = |error| with_refusals(error, &run.refused);
+        judge(request, policy, &run.raw.ending, &run.output).map_err(explained)?;
+        let dirs = run.raw.dirs.take();
+        let dirs = dirs.ok_or_else(|| store::fault("the installer has left nothing"))?;
+        let (own, language, bytes_max) = (self.clone(), request.language, policy.bytes_max);
         let taken = store::blocking(move || {
             let failed =
                 |error: std::io::Error| store::fault(format!("what the installer has left: {error}"));
@@ -291,25 +285,24 @@ impl Packages {
                 .put(&making, installed.as_fd(), packages, bytes_max)
                 .map_err(fault)
         });
-        Ok((taken.await??, said))
+        Ok((taken.await??, run.output))
     }
 
-    async fn installer(&self, wish: &LayerRequest<'_>, policy: &PackagePolicy) -> Result<Permit> {
+    async fn installer(&self, request: &LayerRequest<'_>, policy: &PackagePolicy) -> Result<Permit> {
         let permit = self
             .installers
-            .permit(wish.namespace, Demand::default(), policy.timeout);
+            .permit(request.namespace, Demand::default(), policy.timeout);
         tokio::select! {
             permit = permit => permit.map_err(|_| crowded()),
-            () = wish.by.client.cancelled() => Err(error::cancelled(INSTALLING)),
+            () = request.requester.client.cancelled() => Err(error::cancelled(INSTALLING)),
         }
     }
 
-    /// The installer, to its end, and what it said.
-    async fn run(&self, wish: &LayerRequest<'_>, policy: &PackagePolicy) -> Result<Ended> {
+    async fn run(&self, request: &LayerRequest<'_>, policy: &PackagePolicy) -> Result<InstallerRun> {
         let (sources, sandboxes) = (&self.services.settings.sources, &self.services.sandboxes);
-        let toolchain = runtimes::toolchain(wish.language.runs_as(), &sandboxes.runtimes)?;
+        let toolchain = runtimes::toolchain(request.language.runs_as(), &sandboxes.runtimes)?;
         let limits = limits(policy);
-        let call = installers::call(wish.language, &toolchain.interpreter, wish.set, sources)?;
+        let call = installers::call(request.language, &toolchain.interpreter, request.set, sources)?;
         let plan = sandboxes.plan_of_installer(&toolchain, &sources.wheel_directories, limits.clone())?;
         let mut environment = runtimes::environment(&plan.layout, &toolchain.on_path);
         environment.retain(|(name, _)| !call.environment.iter().any(|(given, _)| given == name));
@@ -320,7 +313,7 @@ impl Packages {
             let path = WorkspacePath::try_from((*path).to_owned()).map_err(store::fault)?;
             files.push((path, blobs.add(bytes.as_slice())));
         }
-        let reaches = hosts::rules(wish.language, sources, &policy.hosts)?;
+        let reaches = hosts::rules(request.language, sources, &policy.hosts)?;
         reach::check(&reaches)?;
         let run = Run::Exec {
             argv: call.argv,
@@ -334,24 +327,24 @@ impl Packages {
         };
         let isolation = plan.isolation(&claim, &sandboxes.native.host);
         let sandbox = sandboxes.native.spawn(Arc::new(plan), None)?;
-        let mut is_cancelled = wish.by.client.cancelled.clone();
+        let mut is_cancelled = request.requester.client.cancelled.clone();
         let mut started = sandbox.claim(&claim, &blobs.blobs, &mut is_cancelled).await?;
         let (egress, sockets) = (&self.services.egress, started.take_sockets());
-        let open = |sockets| egress.open_for_installer(wish.namespace, &reaches, sockets);
+        let open = |sockets| egress.open_for_installer(request.namespace, &reaches, sockets);
         let lease = sockets.map(open).transpose()?;
         let stdio = Stdio::captured(sources.redactor(self.services.personal));
         let running = Running::attach(started, stdio, OUTPUT_BYTES_MAX)?;
         let raw = running.wait(is_cancelled, isolation).await?;
         let refused = egress::refused(lease, &raw).await;
-        let said = [raw.stdout.bytes.as_slice(), &raw.stderr.bytes].concat();
-        Ok(Ended {
-            said: String::from_utf8_lossy(&said).into_owned(),
+        let output = [raw.stdout.bytes.as_slice(), &raw.stderr.bytes].concat();
+        Ok(InstallerRun {
+            output: String::from_utf8_lossy(&output).into_owned(),
             raw,
             refused,
         })
     }
 
-    /// Removes layers that are too old or too many, at once and once a day: on a quiet server no other comes.
+    /// Removes layers that are too old or too many, at once and once a day: a quiet server installs no others.
     pub(crate) fn keep_swept(self: &Arc<Self>) {
         let packages = Arc::downgrade(self);
         tokio::spawn(async move {
@@ -366,7 +359,7 @@ impl Packages {
         });
     }
 
-    /// Removes them now; called whenever there is another layer.
+    /// Removes layers that are too old or too many; called after each installation.
     fn sweep(self: &Arc<Self>) {
         let packages = self.clone();
         tokio::task::spawn_blocking(move || {
@@ -412,7 +405,7 @@ fn noted(packages: &[Package]) -> Value {
 
 async fn notify(client: &Client, text: &str) {
     if let Some(output) = &client.output {
-        // A client that does not listen any more misses a line.
+        // A client that has gone misses a line.
         drop(output.send(OutputChunk::notice(text)).await);
     }
 }
@@ -425,18 +418,17 @@ fn crowded() -> RequestError {
     )
 }
 
-struct Ended {
+struct InstallerRun {
     raw: RawOutcome,
-    said: String,
-    /// What it was refused of the network.
+    output: String,
     refused: Vec<Denial>,
 }
 
 fn limits(policy: &PackagePolicy) -> Limits {
-    // The archives, what is unpacked of them, and what becomes of it lie there at one time.
+    // The archives, the unpacked files and the layer are there at the same time.
     let disk_bytes = 3 * policy.bytes_max;
     Limits {
-        // Half of it is the disk's at most.
+        // The disk takes at most half of the memory.
         memory_bytes: 2 * disk_bytes.max(INSTALLER_BYTES),
         cpu_millicores: 2000,
         timeout_ms: u64::try_from(policy.timeout.as_millis()).unwrap_or(u64::MAX),
@@ -446,7 +438,7 @@ fn limits(policy: &PackagePolicy) -> Limits {
     }
 }
 
-fn judge(wish: &LayerRequest<'_>, policy: &PackagePolicy, ending: &Ending, said: &str) -> Result<()> {
+fn judge(request: &LayerRequest<'_>, policy: &PackagePolicy, ending: &Ending, output: &str) -> Result<()> {
     let unavailable =
         |message: String, hint: &str| Err(RequestError::new(ErrorCode::PackageUnavailable, message, hint));
     match (ending.cause, ending.status) {
@@ -458,26 +450,26 @@ fn judge(wish: &LayerRequest<'_>, policy: &PackagePolicy, ending: &Ending, said:
         ),
         (cause, _)
             if matches!(cause, Cause::OutOfMemory | Cause::Disk)
-                || said.contains("No space left on device") =>
+                || output.contains("No space left on device") =>
         {
             unavailable(
                 format!("the packages need more than {} MiB.", policy.bytes_max / MEBIBYTE),
                 "Ask for less, or have the operator raise `packages.max_mb`.",
             )
         }
-        _ => Err(installers::refusal(wish.language, wish.set, said)),
+        _ => Err(installers::refusal(request.language, request.set, output)),
     }
 }
 
-/// What egress has refused says more than the installer's last words.
+/// Adds the connection that egress refused, which explains more than the installer's last lines.
 fn with_refusals(mut error: RequestError, refused: &[Denial]) -> RequestError {
     if let Some(denial) = refused.first() {
-        let (what, last_words) = error
+        let (what, last_lines) = error
             .message
-            .split_once(LAST_WORDS)
+            .split_once(LAST_LINES)
             .unwrap_or((&error.message, ""));
         error.message = format!(
-            "{what} Its egress refused: {} ({}).{LAST_WORDS}{last_words}",
+            "{what} Its egress refused: {} ({}).{LAST_LINES}{last_lines}",
             denial.what, denial.rule
         );
         error.hint = "An installer reaches the hosts of `packages.hosts`: by default those of the index in pip's or npm's configuration.".to_owned();

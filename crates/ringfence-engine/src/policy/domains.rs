@@ -1,5 +1,4 @@
-//! Which hosts a request may reach: what the operator gives its namespace, and what was approved, narrowed to what it
-//! asks for.
+//! The hosts that a request may reach: its namespace's and approved rules, narrowed to the request.
 
 use super::Approved;
 use crate::{
@@ -12,7 +11,7 @@ use std::time::Duration;
 
 const SHOWN_MAX: usize = 8;
 
-/// The rules of a request; none: it has no egress.
+/// Returns the rules of a request; empty: it has no egress.
 pub(super) fn decide(
     policy: &EgressPolicy,
     approved: &Approved,
@@ -40,9 +39,8 @@ pub(super) fn decide(
     }
 }
 
-/// The rules of a request that is under way, when its namespace has other rules than before: what it asked for and
-/// still may have.
-pub(crate) fn again(
+/// Returns the rules of a running request after those of its namespace have changed: those requested and still allowed.
+pub(crate) fn reevaluate(
     policy: &EgressPolicy,
     approved: &Approved,
     namespace: &Namespace,
@@ -59,9 +57,9 @@ pub(crate) fn again(
     }
 }
 
-/// How long a person may be asked about what the rules of a request do not allow; none: no person is. What a caller has
-/// given up by naming hosts is denied: only the caller widens that.
-pub(crate) fn asks(policy: &EgressPolicy, asked: &AllowedDomains) -> Option<Duration> {
+/// Returns the time to wait for a person's approval of a connection that no rule allows; `None`: it is denied at once.
+/// A caller that names hosts has given up all others, and they are denied: only the caller can widen that.
+pub(crate) fn approval_timeout(policy: &EgressPolicy, asked: &AllowedDomains) -> Option<Duration> {
     match (policy.on_denied, asked) {
         (OnDenied::Deny, _) | (_, AllowedDomains::Only(_)) => None,
         (OnDenied::Ask(patience), AllowedDomains::Granted | AllowedDomains::Operator(_)) => {
@@ -70,7 +68,7 @@ pub(crate) fn asks(policy: &EgressPolicy, asked: &AllowedDomains) -> Option<Dura
     }
 }
 
-/// What a human has approved for this session or run was asked for, too.
+/// Returns the named rules and those that were approved for this session or run, which count as requested.
 fn with_own<'a>(named: impl Iterator<Item = &'a Rule>, approved: &'a Approved) -> Rules {
     Rules::new(named.chain(approved.extra()).cloned().collect()).unwrap_or_default()
 }
@@ -78,12 +76,11 @@ fn with_own<'a>(named: impl Iterator<Item = &'a Rule>, approved: &'a Approved) -
 fn given(policy: &EgressPolicy, approved: &Approved, namespace: &Namespace) -> Rules {
     let own = policy.allow.iter().filter(|given| given.is_for(namespace));
     let all = own.map(|given| &given.rule).chain(approved.all()).cloned();
-    // The operator's own are bounded when they are read, and what is approved when it is.
+    // The operator's rules are limited in number when they are read, and approved ones when they are approved.
     Rules::new(all.collect()).unwrap_or_default()
 }
 
-/// The rules of one call of a session that has `given`: those that the call names, each of which the session has to
-/// have.
+/// Returns the rules that one call of a session names; each has to be covered by the session's rules, `given`.
 pub(super) fn narrow(given: &Rules, asked: &AllowedDomains) -> Result<Option<Rules>> {
     let Some(names) = asked.names() else {
         return Ok(None);
@@ -93,15 +90,15 @@ pub(super) fn narrow(given: &Rules, asked: &AllowedDomains) -> Result<Option<Rul
     Ok(Some(wanted))
 }
 
-/// What is left of a session's rules in a call that names these, if it names any.
-pub(crate) fn within(given: Rules, named: Option<&Rules>) -> Rules {
+/// Returns a session's rules, restricted to those that a call names, if it names any.
+pub(crate) fn restrict(given: Rules, named: Option<&Rules>) -> Rules {
     let Some(named) = named else { return given };
     let left = named.iter().filter(|rule| given.cover(rule)).cloned();
     Rules::new(left.collect()).unwrap_or_default()
 }
 
-/// Whether the operator lets a namespace reach it without anybody's being asked.
-pub(crate) fn gives(policy: &EgressPolicy, namespace: &Namespace, rule: &Rule) -> bool {
+/// True if the operator's rules let a namespace reach it without an approval.
+pub(crate) fn is_granted(policy: &EgressPolicy, namespace: &Namespace, rule: &Rule) -> bool {
     given(policy, &Approved::default(), namespace).cover(rule)
 }
 
@@ -111,15 +108,14 @@ fn parse(names: &std::collections::BTreeSet<String>) -> Result<Rules> {
     })
 }
 
-/// Refuses to give what is named beyond what there is.
-fn check(wanted: &Rules, given: &Rules, who: &str) -> Result<()> {
+fn check(wanted: &Rules, given: &Rules, owner: &str) -> Result<()> {
     match wanted.iter().find(|rule| rule.is_network() || !given.cover(rule)) {
         None => Ok(()),
-        Some(rule) => Err(denied(rule, given, who)),
+        Some(rule) => Err(denied(rule, given, owner)),
     }
 }
 
-fn denied(rule: &Rule, given: &Rules, who: &str) -> RequestError {
+fn denied(rule: &Rule, given: &Rules, owner: &str) -> RequestError {
     if rule.is_network() {
         return RequestError::denied(
             format!("`{rule}` is an address, which `allowed_domains` cannot name."),
@@ -140,7 +136,7 @@ fn denied(rule: &Rule, given: &Rules, who: &str) -> RequestError {
         }
     };
     RequestError::denied(
-        format!("`{rule}` is not among what the operator lets {who} reach; {may}."),
+        format!("`{rule}` is not among what the operator lets {owner} reach; {may}."),
         format!("Ask for it with `request_egress`, or have the operator add `{rule}` to `egress.allow`."),
     )
 }
@@ -165,7 +161,7 @@ mod tests {
     }
 
     fn only(names: &[&str]) -> AllowedDomains {
-        AllowedDomains::asked(Some(names.iter().map(|name| (*name).to_owned()).collect()))
+        AllowedDomains::from_request(Some(names.iter().map(|name| (*name).to_owned()).collect()))
     }
 
     fn shown(rules: &Rules) -> Vec<String> {
@@ -174,7 +170,7 @@ mod tests {
 
     /// claim: [NET-7]
     #[test]
-    fn a_request_has_what_its_namespace_has_or_less() {
+    fn request_is_narrowed_to_rules_of_its_namespace() {
         let policy = policy(&[
             ("*", "*.example.com"),
             ("team-*", "GET api.test/v1/"),
@@ -215,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_away_is_gone_and_what_was_approved_is_there() {
+    fn running_request_follows_rule_changes_and_approvals() {
         let namespace = Namespace::default_name();
         let asked = only(&["a.test", "b.test"]);
         let approved = Approved {
@@ -223,16 +219,16 @@ mod tests {
             own: vec!["c.test".parse().unwrap()],
             once: Vec::new(),
         };
-        let now = again(&policy(&[("*", "a.test")]), &approved, &namespace, &asked);
+        let now = reevaluate(&policy(&[("*", "a.test")]), &approved, &namespace, &asked);
         assert_eq!(
             shown(&now),
             ["a.test", "c.test"],
             "what the namespace has was not named"
         );
-        let all = again(&policy(&[]), &approved, &namespace, &AllowedDomains::Granted);
+        let all = reevaluate(&policy(&[]), &approved, &namespace, &AllowedDomains::Granted);
         assert_eq!(shown(&all), ["d.test", "c.test"]);
         assert!(
-            again(
+            reevaluate(
                 &policy(&[]),
                 &Approved::default(),
                 &namespace,
@@ -243,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_has_of_its_session_what_it_names_and_nothing_that_the_session_lacks() {
+    fn call_is_narrowed_to_rules_of_its_session() {
         let given = Rules::parse(["*.example.com", "api.test:8443"]).unwrap();
         let narrowed = |names: &[&str]| narrow(&given, &only(names)).map(|named| shown(&named.unwrap()));
         assert_eq!(narrowed(&["a.example.com"]).unwrap(), ["a.example.com"]);
@@ -259,18 +255,18 @@ mod tests {
             narrowed(&["http://x"]).unwrap_err().code,
             ErrorCode::InvalidArgument
         );
-        // An operator's list of hosts widens no session either.
+        // The operator's list of hosts does not widen a session either.
         let operator = AllowedDomains::Operator(["evil.test".to_owned()].into());
         assert!(narrow(&given, &operator).is_err());
-        // What the session loses while the call goes on, the call loses.
+        // A rule that the session loses during the call is lost for the call, too.
         let named = Rules::parse(["a.example.com", "api.test:8443"]).unwrap();
         let less = Rules::parse(["*.example.com"]).unwrap();
-        assert_eq!(shown(&within(less.clone(), Some(&named))), ["a.example.com"]);
-        assert_eq!(shown(&within(less, None)), ["*.example.com"]);
+        assert_eq!(shown(&restrict(less.clone(), Some(&named))), ["a.example.com"]);
+        assert_eq!(shown(&restrict(less, None)), ["*.example.com"]);
     }
 
     #[test]
-    fn nobody_is_asked_about_what_the_operator_or_the_caller_has_given_up() {
+    fn excluded_hosts_are_denied_without_asking() {
         let time = Duration::from_secs(10);
         let with = |tier, on_denied| EgressPolicy {
             tier,
@@ -280,7 +276,8 @@ mod tests {
         let ask = OnDenied::Ask(time);
         let operator = AllowedDomains::Operator(["a.test".to_owned()].into());
         let check = |tier, on_denied, asked: &AllowedDomains, expect| {
-            assert_eq!(asks(&with(tier, on_denied), asked), expect, "{tier} {asked:?}");
+            let found = approval_timeout(&with(tier, on_denied), asked);
+            assert_eq!(found, expect, "{tier} {asked:?}");
         };
         check(Tier::Full, ask, &AllowedDomains::Granted, Some(time));
         check(Tier::Full, ask, &operator, Some(time));
@@ -291,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_network_namespace_there_is_no_way_out() {
+    fn egress_needs_a_network_namespace() {
         let mut policy = policy(&[("*", "a.test")]);
         policy.tier = Tier::Landlock;
         let namespace = Namespace::default_name();

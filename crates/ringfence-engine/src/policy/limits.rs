@@ -1,4 +1,4 @@
-//! The limits of a request: what it asks for, or the defaults of its namespace, within the caps.
+//! The limits of a request: its own values, or the defaults of its namespace, within the caps.
 
 use crate::{error::Result, settings::PolicySettings};
 use ringfence_types::{Limits, LimitsRequest, RequestError};
@@ -14,15 +14,14 @@ const PROCESSES_MIN: u32 = 1;
 /// Limits of a namespace that differ from the operator's.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OwnLimits {
-    /// The limits of a request that asks for none.
+    /// Defaults for a request that names no limits.
     pub(crate) defaults: LimitsRequest,
-    /// The most, where it has been narrowed.
+    /// Caps, if they have been narrowed.
     pub(crate) caps: Option<Limits>,
 }
 
-/// A private disk lies in memory, of which it has at most half: a request for more disk that says nothing of memory
-/// gets the memory for it.
-pub(super) fn bring_memory(limits: &mut Limits, caps: &Limits, asked: &LimitsRequest) -> Result<()> {
+/// A private disk takes at most half of the memory: raises the memory for a requested disk if no memory is requested.
+pub(super) fn raise_memory(limits: &mut Limits, caps: &Limits, asked: &LimitsRequest) -> Result<()> {
     let needed = limits.disk_bytes.saturating_mul(2);
     if asked.max_disk_mb.is_none() || asked.max_ram_mb.is_some() || needed <= limits.memory_bytes {
         return Ok(());
@@ -39,38 +38,38 @@ pub(super) fn bring_memory(limits: &mut Limits, caps: &Limits, asked: &LimitsReq
     Ok(())
 }
 
-/// What a namespace narrows its caps to: no more than it has now.
-pub(crate) fn narrow(policy: &PolicySettings, own: &OwnLimits, wish: &LimitsRequest) -> Result<OwnLimits> {
+/// Returns the limits of a namespace with its caps narrowed; they never exceed the current ones.
+pub(crate) fn narrow(policy: &PolicySettings, own: &OwnLimits, request: &LimitsRequest) -> Result<OwnLimits> {
     let (_, now) = limits_of(policy, own);
     Ok(OwnLimits {
-        caps: Some(limits(&now, &now, wish)?),
+        caps: Some(limits(&now, &now, request)?),
         ..own.clone()
     })
 }
 
-/// The namespace's defaults from now on, within its caps. What is not named stays.
+/// Returns the limits of a namespace with new defaults within its caps. Defaults that are not named stay.
 pub(crate) fn set_defaults(
     policy: &PolicySettings,
     own: &OwnLimits,
-    wish: &LimitsRequest,
+    request: &LimitsRequest,
 ) -> Result<OwnLimits> {
     let (usual, caps) = limits_of(policy, own);
-    limits(&usual, &caps, wish)?;
+    limits(&usual, &caps, request)?;
     let before = &own.defaults;
     Ok(OwnLimits {
         defaults: LimitsRequest {
-            max_ram_mb: wish.max_ram_mb.or(before.max_ram_mb),
-            max_cpu_cores: wish.max_cpu_cores.or(before.max_cpu_cores),
-            timeout_ms: wish.timeout_ms.or(before.timeout_ms),
-            max_processes: wish.max_processes.or(before.max_processes),
-            max_output_bytes: wish.max_output_bytes.or(before.max_output_bytes),
-            max_disk_mb: wish.max_disk_mb.or(before.max_disk_mb),
+            max_ram_mb: request.max_ram_mb.or(before.max_ram_mb),
+            max_cpu_cores: request.max_cpu_cores.or(before.max_cpu_cores),
+            timeout_ms: request.timeout_ms.or(before.timeout_ms),
+            max_processes: request.max_processes.or(before.max_processes),
+            max_output_bytes: request.max_output_bytes.or(before.max_output_bytes),
+            max_disk_mb: request.max_disk_mb.or(before.max_disk_mb),
         },
         ..own.clone()
     })
 }
 
-/// What a namespace's programs have that ask for nothing, and the most that they may ask for.
+/// Returns the default limits and the caps of a namespace.
 pub(crate) fn limits_of(policy: &PolicySettings, own: &OwnLimits) -> (Limits, Limits) {
     let caps = match &own.caps {
         None => policy.caps.clone(),
@@ -112,9 +111,9 @@ pub(super) fn limits(defaults: &Limits, caps: &Limits, asked: &LimitsRequest) ->
         millicores(cores, caps.cpu_millicores)?;
     }
     match asked.timeout_ms {
-        Some(wish) if wish < TIMEOUT_MS_MIN || wish > caps.timeout_ms => Err(outside(
+        Some(timeout_ms) if timeout_ms < TIMEOUT_MS_MIN || timeout_ms > caps.timeout_ms => Err(outside(
             "timeout_seconds",
-            seconds(wish),
+            seconds(timeout_ms),
             seconds(TIMEOUT_MS_MIN),
             seconds(caps.timeout_ms),
         )),
@@ -122,7 +121,7 @@ pub(super) fn limits(defaults: &Limits, caps: &Limits, asked: &LimitsRequest) ->
     }
 }
 
-/// What is asked for, and the rest of the defaults.
+/// Returns the requested limits, completed by the defaults.
 fn overlaid(defaults: &Limits, asked: &LimitsRequest) -> Limits {
     let cores = asked.max_cpu_cores.map(|cores| millicores(cores, u32::MAX));
     Limits {

@@ -1,21 +1,20 @@
-//! What rules about hosts mean for a sandbox: the ports at which it listens, and the networks that it has.
+//! The effect of egress rules on a sandbox: the ports at which it listens, and its networks.
 
 use crate::error::Result;
 use ringfence_egress::Rules;
 use ringfence_jail::{EgressSpec, PORTS_MAX, PORTS_READY};
 use ringfence_types::{RequestError, Tier};
 
-/// Where pip and npm look for packages.
 pub(crate) const PACKAGE_INDEXES: [&str; 3] = ["pypi.org", "files.pythonhosted.org", "registry.npmjs.org"];
 
-/// The ports of the rules that no sandbox has by itself.
+/// Returns the ports of the rules that sandboxes do not have by default.
 fn ports(rules: &Rules) -> Vec<u16> {
     let mut ports = rules.ports();
     ports.retain(|port| !PORTS_READY.contains(port));
     ports.into_iter().collect()
 }
 
-/// What the claim of a sandbox with these rules, or without any, brings; none: it has no network of its own.
+/// Returns the egress part of a claim with these rules, possibly none; `None` if the sandbox has no network namespace.
 pub(crate) fn spec(tier: Tier, rules: &Rules) -> Option<EgressSpec> {
     tier.has_network().then(|| EgressSpec {
         ports: ports(rules),
@@ -26,7 +25,7 @@ pub(crate) fn spec(tier: Tier, rules: &Rules) -> Option<EgressSpec> {
     })
 }
 
-/// Refuses rules that name more ports than there can be listeners.
+/// Refuses rules that name more ports than a sandbox may have listeners.
 pub(crate) fn check(rules: &Rules) -> Result<()> {
     match ports(rules).len() {
         0..=PORTS_MAX => Ok(()),

@@ -1,10 +1,10 @@
-//! Which workspace a request may have.
+//! The workspace that a request may use.
 
 use crate::{error::Result, settings::PolicySettings};
 use ringfence_types::{Namespace, RequestError, WorkspaceName, WorkspaceSource};
 use std::path::{Path, PathBuf};
 
-/// What a workspace's name stands for; a directory of the host's has to be one that may be shared.
+/// Resolves the name of a workspace, and refuses directories of the host that must not be shared.
 pub(crate) fn workspace(
     policy: &PolicySettings,
     private: &[PathBuf],
@@ -21,7 +21,7 @@ pub(crate) fn workspace(
     Ok(source)
 }
 
-/// One of another namespace is answered like one that is not listed.
+/// Finds a listed workspace. One of another namespace is answered like one that does not exist.
 fn listed(policy: &PolicySettings, namespace: &Namespace, name: &WorkspaceName) -> Result<WorkspaceSource> {
     let mut own = policy.workspaces.iter().filter(|listed| listed.is_for(namespace));
     if let Some(found) = own.clone().find(|listed| listed.name == *name) {
@@ -39,12 +39,12 @@ fn listed(policy: &PolicySettings, namespace: &Namespace, name: &WorkspaceName) 
     ))
 }
 
-/// Directories whose content is the machine itself rather than somebody's work.
+/// Directories that hold the system itself rather than a user's work.
 const NEVER_A_WORKSPACE: [&str; 5] = ["/", "/home", "/root", "/usr", "/var"];
 const NEVER_BELOW: [&str; 9] = [
     "/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/run", "/sbin", "/sys",
 ];
-/// Nor anything with such a name on the way.
+/// Names that no component of the path may have.
 const NEVER_NAMED: [&str; 6] = [".aws", ".azure", ".docker", ".gnupg", ".kube", ".ssh"];
 
 fn check_workspace(directory: &Path, private: &[PathBuf]) -> Result<()> {
@@ -81,7 +81,7 @@ mod tests {
 
     /// claim: [REC-7]
     #[test]
-    fn what_the_server_keeps_is_no_workspace_nor_in_one() {
+    fn workspace_must_not_overlap_server_directories() {
         let private = [PathBuf::from("/home/alice/.local/state/ringfence")];
         let check = |path: &str| check_workspace(Path::new(path), &private).map_err(|error| error.code);
         for path in [
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_itself_is_never_a_workspace() {
+    fn system_directory_is_never_a_workspace() {
         for path in [
             "/",
             "/etc",

@@ -1,8 +1,8 @@
-//! A flood of refused calls costs a server little and must not fill the record: the first refusals of a period are on
-//! record one by one, those beyond are counted, and one record has their number.
+//! Counts refusals, so that a flood of refused calls does not fill the record. The first refusals of a period are
+//! recorded one by one; further ones are counted, and one record has their number.
 
 use super::{Note, Record};
-use crate::{caller::OURS, sync::lock};
+use crate::{caller::ENGINE_CALLER, sync::lock};
 use ringfence_store::audit::{Action, Outcome};
 use serde_json::json;
 use std::{
@@ -11,11 +11,9 @@ use std::{
     time::Duration,
 };
 
-/// Period over which refusals are counted.
 const PERIOD: Duration = Duration::from_secs(10);
-/// Refusals of one namespace in one period that have a record of their own.
+/// Refusals of one namespace in one period, and of all, that get their own record.
 const OWN_MAX: u64 = 100;
-/// Refusals of all namespaces in one period that have a record of their own.
 const ALL_MAX: u64 = 1000;
 
 #[derive(Default)]
@@ -26,12 +24,12 @@ struct Period {
     is_open: bool,
     written: u64,
     own: HashMap<String, u64>,
-    /// Those that were only counted, by what was refused and why.
+    /// Refusals that were only counted, by action and error code.
     counted: BTreeMap<String, u64>,
 }
 
 impl Refusals {
-    /// True: it is counted, and needs no record of its own.
+    /// Counts a refusal. False if it needs its own record.
     pub(crate) fn counts(&self, record: &Record, note: &Note<'_>) -> bool {
         let mut period = lock(&self.0);
         if !period.is_open {
@@ -42,7 +40,7 @@ impl Refusals {
                 record.flush_refusals();
             });
         }
-        // After the last one that is written, no further namespace is remembered.
+        // Once the limit for all is reached, no further namespace is added.
         if period.written < ALL_MAX {
             let own = period.own.entry(note.namespace.to_owned()).or_default();
             *own += 1;
@@ -57,14 +55,14 @@ impl Refusals {
         true
     }
 
-    /// Ends the period. What was counted in it goes on record.
+    /// Ends the period, and records the counts.
     pub(crate) fn flush(&self, record: &Record) {
         let Period { counted, .. } = std::mem::take(&mut *lock(&self.0));
-        let number: u64 = counted.values().sum();
-        if number == 0 {
-            return;
+        let sum: u64 = counted.values().sum();
+        if sum > 0 {
+            let details = json!({"refusals_counted": sum, "by_kind": counted, "period_s": PERIOD.as_secs()});
+            let note = Note::of(&ENGINE_CALLER, "", Action::ToolCalled, details);
+            record.note_unwaited(note.ended(Outcome::Denied));
         }
-        let details = json!({"refusals_counted": number, "by_kind": counted, "period_s": PERIOD.as_secs()});
-        record.note_unwaited(Note::of(&OURS, "", Action::ToolCalled, details).ended(Outcome::Denied));
     }
 }

@@ -1,5 +1,5 @@
-//! A value that moves into a session: the caller's own, or a variable of another session of the namespace. On its way
-//! it is JSON of a few kinds more than JSON has (`language/session.rs` has the table), and not trusted.
+//! Values that are copied into a session: the caller's own, or a variable of another session of the namespace. They are
+//! copied as JSON with a few more kinds than JSON has (see `docs/sessions.md`), and not trusted.
 
 use super::{
     Session, Sessions,
@@ -19,11 +19,13 @@ use std::{
     time::Duration,
 };
 
-/// The largest JSON of a value, in bytes.
 pub const BRIDGE_BYTES_MAX: usize = 16 << 20;
 
-/// Values of one that is read whole on its way: in memory each takes much more than its text.
+/// Most values of a JSON text that is parsed for redaction: in memory each takes much more than its text.
 const VALUES_MAX: usize = 1 << 20;
+
+/// Values that take as much memory as an object with one member.
+const OBJECT_VALUES: usize = 8;
 
 const NO_SUCH_NAME: &str = "`name` is a variable at the top of `from_session`; a call there makes it.";
 
@@ -35,16 +37,15 @@ pub enum BridgedValue {
 
 pub(crate) struct BridgeTarget<'a> {
     pub(crate) session: &'a SessionId,
-    /// The variable's name there; none: the name that it had.
+    /// The variable's name there; `None`: its own name.
     pub(crate) name: Option<EnvName>,
-    /// The most that either session may take.
     pub(crate) timeout_ms: u64,
 }
 
 #[derive(Clone, Debug)]
 pub struct Bridged {
     pub name: EnvName,
-    /// Bytes of its JSON.
+    /// Size of its JSON, in bytes.
     pub bytes: usize,
 }
 
@@ -54,7 +55,7 @@ pub(crate) async fn carry(
     value: &BridgedValue,
     to: BridgeTarget<'_>,
 ) -> Result<Bridged> {
-    // Both exist before either is asked.
+    // Both sessions are found before a request is sent to either.
     let target = sessions.find(namespace, to.session)?;
     let (name, timeout_ms) = (to.name, to.timeout_ms);
     let (value, name) = match value {
@@ -82,7 +83,7 @@ pub(crate) async fn carry(
     Ok(Bridged { name, bytes })
 }
 
-/// Its JSON, which is whatever the session says.
+/// Reads a variable as JSON, which is untrusted.
 async fn get(session: &Arc<Session>, name: &EnvName, timeout_ms: u64) -> Result<String> {
     let message = |number| session::encode_get(session.language, number, name.as_str());
     let absent = || {
@@ -98,12 +99,12 @@ async fn get(session: &Arc<Session>, name: &EnvName, timeout_ms: u64) -> Result<
     }
     let no_json = || {
         RequestError::invalid(
-            format!("the session {} gave what is no JSON.", session.id),
+            format!("the session {} returned invalid JSON.", session.id),
             "Its texts have to be Unicode, without halves of characters.",
         )
     };
     if session.lease.secrets.is_empty() {
-        // As it is: the order of names may matter to somebody.
+        // Unchanged: the order of keys may matter.
         return match serde_json::from_str::<IgnoredAny>(&text) {
             Ok(_) => Ok(text),
             Err(_) => Err(no_json()),
@@ -115,7 +116,7 @@ async fn get(session: &Arc<Session>, name: &EnvName, timeout_ms: u64) -> Result<
             "Move large data as a file: `get_file` and `put_file`.",
         ));
     }
-    // The session that gets it may not know that there are secrets in it, and would let them out.
+    // The receiving session may not know the secrets in it, and would not redact them.
     let mut value: Value = serde_json::from_str(&text).map_err(|_| no_json())?;
     session.lease.redactor.json(&mut value);
     Ok(value.to_string())
@@ -142,7 +143,7 @@ async fn set(session: &Arc<Session>, name: &EnvName, value: &str, timeout_ms: u6
     ask(session, name, timeout_ms, message, refused).await.map(drop)
 }
 
-/// One question to the driver of a session, in its turn. `refused`: what it means that it says no and no more.
+/// Sends one request to the driver of a session, in its turn. `refused`: the error for a failure without details.
 async fn ask(
     session: &Arc<Session>,
     name: &EnvName,
@@ -191,7 +192,6 @@ async fn ask(
     }
 }
 
-/// What a driver says of a variable that does not move.
 fn objection(session: &Session, error: &ProgramError) -> RequestError {
     let hint = match error.kind.as_str() {
         "NameError" | "ReferenceError" => NO_SUCH_NAME,
@@ -206,7 +206,7 @@ fn objection(session: &Session, error: &ProgramError) -> RequestError {
     RequestError::invalid(session.lease.redactor.text(&message).into_owned(), hint)
 }
 
-/// How many values a JSON has in its lists and objects, at least.
+/// Counts the values in the lists and objects of a JSON text; an object counts as several.
 fn values(json: &str) -> usize {
     let (mut count, mut is_text, mut is_escaped) = (1, false, false);
     for byte in json.bytes() {
@@ -214,7 +214,8 @@ fn values(json: &str) -> usize {
             _ if is_escaped => is_escaped = false,
             b'\\' => is_escaped = is_text,
             b'"' => is_text = !is_text,
-            b',' if !is_text => count += 1,
+            b',' | b'[' if !is_text => count += 1,
+            b'{' if !is_text => count += OBJECT_VALUES,
             _ => {}
         }
     }
@@ -233,7 +234,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_counted_outside_of_texts() {
-        assert_eq!(values(r#"[1,",,\",",{"a":2,"b":[3]}]"#), 4);
+    fn values_are_counted_outside_strings() {
+        assert_eq!(
+            values(r#"[1,",,\"[",{"a":2,"b":[3]}]"#),
+            1 + 3 + 2 + OBJECT_VALUES
+        );
+        // Objects within objects have no comma.
+        assert_eq!(values(&r#"{"":"#.repeat(1_000)), 1 + 1_000 * OBJECT_VALUES);
     }
 }

@@ -1,5 +1,5 @@
-//! The egress of a session: opened with its sandbox, and widened by calls whose rules name more ports. What it reaches
-//! is decided by the rules as they are, which may change while it is open.
+//! The egress of a session: opened with its sandbox, and widened by calls whose rules name more ports. The rules decide
+//! on each connection, and may change while it is open.
 
 use super::{Session, task::Job};
 use crate::{
@@ -21,12 +21,12 @@ use tokio::sync::oneshot;
 pub(crate) struct SessionEgress {
     lease: Option<EgressLease>,
     ports: BTreeSet<u16>,
-    /// Addresses that are delivered to it, beside those that stand for names.
+    /// Networks that are routed to it, beside the addresses that stand for names.
     networks: BTreeSet<(IpAddr, u8)>,
 }
 
 impl SessionEgress {
-    /// With the sandbox, whose egress this is; none: it has no network of its own.
+    /// Opens the egress of a new session's sandbox; `ends` is `None` if that has no network of its own.
     pub(crate) fn begin(
         egress: &Arc<Egress>,
         grant: &Grant,
@@ -49,7 +49,7 @@ impl SessionEgress {
         self.networks.extend(&spec.networks);
     }
 
-    /// What of this is not open yet.
+    /// Returns the parts of `spec` that are not open yet.
     fn lacks(&self, mut spec: jail::EgressSpec) -> Result<jail::EgressSpec> {
         spec.ports.retain(|port| !self.ports.contains(port));
         spec.networks.retain(|network| !self.networks.contains(network));
@@ -64,7 +64,7 @@ impl SessionEgress {
     }
 }
 
-/// What a call has of its session's egress. It ends with the call, however that ends.
+/// A call's use of its session's egress. It ends with the call, in any case.
 pub(crate) struct CallEgress {
     egress: Arc<Egress>,
     session: Arc<Session>,
@@ -89,7 +89,7 @@ impl CallEgress {
         Ok(of_call)
     }
 
-    /// What was done since the last call ended.
+    /// Returns the connections since the end of the last call.
     pub(crate) fn report(self) -> Option<EgressReport> {
         let open = lock(&self.session.egress);
         open.lease.as_ref().map(EgressLease::report)

@@ -1,5 +1,5 @@
-//! The interpreter of a session: one call at a time goes in, and its answer comes out. What it says between calls
-//! belongs to the next one. Everything that comes from it is a stranger's.
+//! The interpreter of a session: it takes one call at a time, and returns its answer. Its output between calls belongs
+//! to the next one. Everything that comes from it is untrusted.
 
 use crate::{
     backend::{Events, Sandbox, Template, fault},
@@ -9,7 +9,7 @@ use crate::{
         ProgramReport,
         session::{DriverAnswer, Reports},
     },
-    streams::{CapturedStream, OutputSink, Stdio, standing},
+    streams::{CapturedStream, OutputSink, Stdio, read_available},
 };
 use ringfence_jail::{
     EgressSpec, LayerName,
@@ -24,57 +24,52 @@ use tokio::{
     time::{Instant, sleep_until, timeout, timeout_at},
 };
 
-/// How long an interrupted call may take to end before its session is given up.
+/// Time for an interrupted call to end before its session is ended.
 const GRACE: Duration = Duration::from_secs(2);
-/// Between two interrupts: one that comes too early is lost, and a program may swallow one.
-const NUDGE: Duration = Duration::from_millis(250);
-const NUDGES: u32 = 8;
-/// Not before: an interpreter that has not begun with the call ignores it.
-const BEGINNING: Duration = Duration::from_millis(20);
-/// How long a supervisor may take to say what its tree has used.
-const ANSWERING: Duration = Duration::from_secs(5);
-/// How long a supervisor may take to attach a layer, or to open egress.
-const SHOWING: Duration = Duration::from_secs(10);
-/// After each piece of what is thrown away between two calls: reading it is the server's work, and no client waits.
-const BREATH: Duration = Duration::from_millis(2);
-/// Output of each stream that is kept between two calls.
+/// Interval between two interrupts: one that comes too early is lost, and a program may ignore one.
+const INTERRUPT_INTERVAL: Duration = Duration::from_millis(250);
+const INTERRUPTS_MAX: u32 = 8;
+/// Delay before the first interrupt: an interpreter that has not begun with the call ignores it.
+const INTERRUPT_DELAY: Duration = Duration::from_millis(20);
+/// Time for a supervisor to report the usage of its tree.
+const USAGE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for a supervisor to attach a layer, or to open egress.
+const ORDER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause after each discarded chunk between two calls: reading takes the server's time, and no client waits for it.
+const DISCARD_PAUSE: Duration = Duration::from_millis(2);
 const BETWEEN_BYTES_MAX: usize = 64 << 10;
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// A claimed sandbox whose program serves calls.
 pub(crate) struct Interpreter {
-    /// By which its supervisor is reached.
     pub(crate) events: Arc<Events>,
     stdin: pipe::Sender,
     stdout: pipe::Receiver,
     stderr: pipe::Receiver,
     report: pipe::Receiver,
     reports: Reports,
-    said_between: [Between; 2],
-    /// How it ended; its supervisor says so once.
+    output_between: [OutputBetween; 2],
+    /// Its end, which its supervisor reports only once.
     over: Option<Result<Ending>>,
-    /// It lives as long as its forks do.
+    /// Kept alive as long as its forks.
     _template: Option<Arc<Template>>,
 }
 
-/// What came from a stream between two calls.
 #[derive(Default)]
-struct Between {
+struct OutputBetween {
     bytes: Vec<u8>,
     lost: u64,
 }
 
-/// One call on its way to the interpreter.
 pub(crate) struct DriverRequest {
     pub(crate) number: u64,
     pub(crate) message: Vec<u8>,
     pub(crate) stdio: Stdio,
-    /// Bytes of each stream that are kept.
     pub(crate) keep: u64,
     pub(crate) timeout: Duration,
     pub(crate) cancelled: watch::Receiver<bool>,
     pub(crate) interrupts: watch::Receiver<u64>,
-    /// To the driver and not to the program: what that has said meanwhile is the next call's.
+    /// True for a request to the driver: output of the program meanwhile belongs to the next call.
     pub(crate) is_question: bool,
 }
 
@@ -82,22 +77,22 @@ pub(crate) struct CallResult {
     pub(crate) outcome: CallOutcome,
     pub(crate) stdout: CapturedStream,
     pub(crate) stderr: CapturedStream,
-    /// Usage of the session so far; none: it has ended.
+    /// Usage of the session so far; `None` if it has ended.
     pub(crate) usage: Option<Usage>,
 }
 
 pub(crate) enum CallOutcome {
-    /// With an answer, perhaps because it was interrupted.
+    /// The call was answered, perhaps after an interrupt.
     Answered(DriverAnswer, Option<Cause>),
-    /// With the interpreter, which may have told something before.
+    /// The interpreter has ended; it may have reported something before.
     Ended(Ending, ProgramReport),
-    /// Without an answer: the session has to end.
+    /// The call was not answered: the session has to end.
     GivenUp(SessionEnd, Cause),
     Lost(RequestError),
 }
 
 impl CallResult {
-    /// A call that was not made, because its code cannot be read.
+    /// Returns the result of a call that was not made, because its code cannot be parsed.
     pub(crate) fn objected(number: u64, objection: ProgramError) -> Self {
         let stderr = CapturedStream {
             bytes: objection.traceback.clone().into_bytes(),
@@ -132,20 +127,20 @@ impl Interpreter {
             stderr: receiver(sandbox.stderr)?,
             report: receiver(sandbox.report)?,
             reports: Reports::default(),
-            said_between: Default::default(),
+            output_between: Default::default(),
             over: None,
             _template: sandbox.template,
         })
     }
 
-    /// Until it takes calls, or has ended. Its output meanwhile is dropped.
+    /// Waits until it takes calls, or has ended. Its output meanwhile is dropped.
     pub(crate) async fn ready(&mut self, patience: Duration) -> Result<()> {
         self.reports.expect(0);
         let broken = |what: &str| fault("start the session", &io::Error::other(what));
         tokio::select! {
             _ = answer(&mut self.report, &mut self.reports) => {
-                drop(taken(&self.stdout));
-                drop(taken(&self.stderr));
+                drop(available(&self.stdout));
+                drop(available(&self.stderr));
                 Ok(())
             }
             ended = self.events.ended() => Err(match ended {
@@ -156,21 +151,21 @@ impl Interpreter {
         }
     }
 
-    /// Until it has ended by itself; its output meanwhile is kept for the next call.
+    /// Waits until it has ended by itself; its output meanwhile is kept for the next call.
     pub(crate) async fn idle(&mut self) -> Result<Ending> {
         if let Some(over) = &self.over {
             return over.clone();
         }
-        let [out, err] = &mut self.said_between;
+        let [out, err] = &mut self.output_between;
         let over = tokio::select! {
             ended = self.events.ended() => ended,
-            never = out.listen(&mut self.stdout) => match never {},
-            never = err.listen(&mut self.stderr) => match never {},
+            never = out.collect(&mut self.stdout) => match never {},
+            never = err.collect(&mut self.stderr) => match never {},
         };
         self.over.insert(over).clone()
     }
 
-    /// One call, to its answer. `stop`: somebody ends the session.
+    /// Makes one call and waits for the answer. `stop` ends the session.
     pub(crate) async fn call(
         &mut self,
         sent: DriverRequest,
@@ -188,28 +183,28 @@ impl Interpreter {
         } = sent;
         let mut out = OutputSink::new(OutputStream::Stdout, &stdio, keep);
         let mut err = OutputSink::new(OutputStream::Stderr, &stdio, keep);
-        let [said_out, said_err] = &mut self.said_between;
+        let [said_out, said_err] = &mut self.output_between;
         if !is_question {
-            said_out.give(&mut out).await;
-            said_err.give(&mut err).await;
+            said_out.flush_to(&mut out).await;
+            said_err.flush_to(&mut err).await;
         }
-        // What was told between two calls answers neither.
-        drop(taken(&self.report));
+        // Reports between two calls belong to neither.
+        drop(available(&self.report));
         self.reports.expect(number);
         let mut outcome = {
             let write = self.stdin.write_all(&message);
             let all = async {
                 if is_question {
                     tokio::join!(
-                        said_out.listen(&mut self.stdout),
-                        said_err.listen(&mut self.stderr)
+                        said_out.collect(&mut self.stdout),
+                        said_err.collect(&mut self.stderr)
                     );
                 } else {
                     tokio::join!(pump(&mut self.stdout, &mut out), pump(&mut self.stderr, &mut err));
                 }
             };
             let answer = answer(&mut self.report, &mut self.reports);
-            let wanted = Wanted {
+            let wanted = EndSignals {
                 timeout,
                 cancelled,
                 stop,
@@ -224,14 +219,14 @@ impl Interpreter {
         match &outcome {
             CallOutcome::Ended(ending, _) => self.over = Some(Ok(ending.clone())),
             CallOutcome::Lost(error) => self.over = Some(Err(error.clone())),
-            // It counts while what is left is read.
+            // The supervisor measures while the remaining output is read.
             CallOutcome::Answered(..) => self.events.order(&Order::Account(number)),
             CallOutcome::GivenUp(..) => {}
         }
         if !is_question {
-            // All that was written before the answer.
-            out.take(&taken(&self.stdout)).await;
-            err.take(&taken(&self.stderr)).await;
+            // Everything that was written before the answer.
+            out.take(&available(&self.stdout)).await;
+            err.take(&available(&self.stderr)).await;
         }
         let usage = if lives { self.usage(number).await } else { None };
         // A shell answers when its child was killed for memory, before its supervisor ends the tree.
@@ -248,7 +243,7 @@ impl Interpreter {
         }
     }
 
-    /// Shows it this layer of packages, upon whatever it was shown before.
+    /// Attaches this layer of packages above the earlier ones.
     pub(crate) async fn show(&mut self, layer: &LayerName) -> Result<()> {
         let shown = |event, _| match event {
             Event::Layered => Some(Ok(())),
@@ -259,7 +254,7 @@ impl Interpreter {
         self.order(&order, "show the session its packages", shown).await
     }
 
-    /// Opens more of its egress: the sockets of that.
+    /// Opens more egress, and returns its sockets.
     pub(crate) async fn open(&mut self, spec: EgressSpec) -> Result<Vec<OwnedFd>> {
         let opened = |event, sockets| match event {
             Event::EgressOpened => Some(Ok(sockets)),
@@ -270,8 +265,7 @@ impl Interpreter {
         self.order(&order, "open the session's egress", opened).await
     }
 
-    /// Gives its supervisor an order and waits for the answer. A supervisor that does not answer has lost its sandbox
-    /// for us.
+    /// Sends its supervisor an order and waits for the answer. Without one in time the sandbox counts as lost.
     async fn order<T>(
         &mut self,
         order: &Order,
@@ -280,9 +274,9 @@ impl Interpreter {
     ) -> Result<T> {
         let failed = |why: String| fault(what, &io::Error::other(why));
         self.events.order(order);
-        let by = Instant::now() + SHOWING;
+        let by = Instant::now() + ORDER_TIMEOUT;
         loop {
-            let over = match timeout_at(by, self.events.handed()).await {
+            let over = match timeout_at(by, self.events.receive()).await {
                 Ok(Ok((Event::Ended(ending), _))) => Ok(ending),
                 Ok(Ok((event, descriptors))) => match answer(event, descriptors) {
                     Some(answer) => return answer.map_err(failed),
@@ -298,7 +292,7 @@ impl Interpreter {
 
     /// Ends it, with everything in its sandbox; false: its supervisor has not confirmed that.
     pub(crate) async fn end(self, patience: Duration) -> bool {
-        // One that was only lost sight of may live.
+        // If only the connection was lost, it may still be running.
         if !matches!(self.over, Some(Ok(_))) {
             self.events.order(&Order::Cancel);
             return matches!(timeout(patience, self.events.ended()).await, Ok(Ok(_)));
@@ -306,11 +300,11 @@ impl Interpreter {
         true
     }
 
-    /// What it has used by the end of this call; none: its supervisor has other things to do.
+    /// Returns its usage at the end of this call; `None`: its supervisor did not answer in time, or failed.
     async fn usage(&mut self, number: u64) -> Option<Usage> {
-        let by = Instant::now() + ANSWERING;
+        let by = Instant::now() + USAGE_TIMEOUT;
         loop {
-            let over = match timeout_at(by, self.events.said()).await.ok()? {
+            let over = match timeout_at(by, self.events.next()).await.ok()? {
                 Ok(Event::Account(asked, usage)) if asked == number => return Some(usage),
                 Ok(Event::Ended(ending)) => Ok(ending),
                 Ok(_) => continue,
@@ -323,28 +317,28 @@ impl Interpreter {
     }
 }
 
-/// By which a call is ended before it has an answer.
-struct Wanted<'a> {
+/// The events that end a call before its answer.
+struct EndSignals<'a> {
     timeout: Duration,
     cancelled: watch::Receiver<bool>,
     stop: &'a mut watch::Receiver<Option<SessionEnd>>,
     interrupts: watch::Receiver<u64>,
 }
 
-/// Waits for whatever ends a call. Out of time or cancelled, it is interrupted first.
+/// Waits for the end of a call. On a timeout or a cancellation it is interrupted first.
 async fn follow(
     events: &Events,
     write: impl Future<Output = io::Result<()>>,
     pumps: impl Future<Output = ()>,
     answer: impl Future<Output = DriverAnswer>,
-    mut wanted: Wanted<'_>,
+    mut wanted: EndSignals<'_>,
 ) -> CallOutcome {
     let (mut write, mut pumps, mut answer) = (pin!(write), pin!(pumps), pin!(answer));
     let mut ended = pin!(events.ended());
     let mut clock = pin!(sleep_until(Instant::now() + wanted.timeout));
-    let mut nudge = pin!(sleep_until(Instant::now()));
-    let (mut why, mut nudges, mut is_written) = (None, 0, false);
-    let mut begun = Instant::now() + BEGINNING;
+    let mut next_interrupt = pin!(sleep_until(Instant::now()));
+    let (mut why, mut interrupts_left, mut is_written) = (None, 0, false);
+    let mut begun = Instant::now() + INTERRUPT_DELAY;
     loop {
         let interrupted = tokio::select! {
             biased;
@@ -352,10 +346,10 @@ async fn follow(
             ended = &mut ended => {
                 return ended.map_or_else(CallOutcome::Lost, |ending| CallOutcome::Ended(ending, ProgramReport::default()));
             }
-            // One that does not read its calls any more is out of time before long.
+            // An interpreter that does not read its calls runs into the timeout.
             _ = &mut write, if !is_written => {
                 is_written = true;
-                begun = Instant::now() + BEGINNING;
+                begun = Instant::now() + INTERRUPT_DELAY;
                 continue;
             }
             () = &mut pumps => continue,
@@ -366,15 +360,15 @@ async fn follow(
             },
             Ok(_) = wanted.cancelled.wait_for(|cancelled| *cancelled), if why.is_none() => Some(Cause::Cancelled),
             Ok(()) = wanted.interrupts.changed() => None,
-            () = &mut nudge, if nudges > 0 => {
-                nudges -= 1;
+            () = &mut next_interrupt, if interrupts_left > 0 => {
+                interrupts_left -= 1;
                 events.order(&Order::Interrupt);
-                nudge.as_mut().reset(Instant::now() + NUDGE);
+                next_interrupt.as_mut().reset(Instant::now() + INTERRUPT_INTERVAL);
                 continue;
             }
         };
-        nudges = NUDGES + 1;
-        nudge.as_mut().reset(begun.max(Instant::now()));
+        interrupts_left = INTERRUPTS_MAX + 1;
+        next_interrupt.as_mut().reset(begun.max(Instant::now()));
         if interrupted.is_some() {
             why = interrupted;
             clock.as_mut().reset(Instant::now() + GRACE);
@@ -382,7 +376,7 @@ async fn follow(
     }
 }
 
-/// Until the session is to end, or the engine is gone.
+/// Waits until the session is to end, or the engine is gone.
 pub(crate) async fn stopped(stop: &mut watch::Receiver<Option<SessionEnd>>) -> SessionEnd {
     match stop.wait_for(Option::is_some).await {
         Ok(end) => end.unwrap_or(SessionEnd::Server),
@@ -390,7 +384,7 @@ pub(crate) async fn stopped(stop: &mut watch::Receiver<Option<SessionEnd>>) -> S
     }
 }
 
-/// The answer to a call; never, if none comes.
+/// Waits for the answer to a call; forever, if none comes.
 async fn answer(report: &mut pipe::Receiver, reports: &mut Reports) -> DriverAnswer {
     let mut chunk = Vec::with_capacity(CHUNK_BYTES);
     loop {
@@ -406,7 +400,7 @@ async fn answer(report: &mut pipe::Receiver, reports: &mut Reports) -> DriverAns
     }
 }
 
-/// Never ends; it is dropped when something else does.
+/// Copies output. Never ends; it is dropped when something else ends the call.
 async fn pump(from: &mut pipe::Receiver, to: &mut OutputSink) {
     let mut chunk = Vec::with_capacity(CHUNK_BYTES);
     loop {
@@ -419,23 +413,23 @@ async fn pump(from: &mut pipe::Receiver, to: &mut OutputSink) {
     }
 }
 
-/// What stands in a pipe now.
-fn taken(from: &pipe::Receiver) -> Vec<u8> {
+/// Reads everything that is in a pipe now.
+fn available(from: &pipe::Receiver) -> Vec<u8> {
     let mut bytes = Vec::new();
-    if let Err(error) = standing(from, &mut bytes) {
+    if let Err(error) = read_available(from, &mut bytes) {
         tracing::warn!(%error, "reading a session's output");
     }
     bytes
 }
 
-impl Between {
-    /// Never ends, also where nothing more can come: the end of the interpreter itself is told elsewhere, and later.
-    async fn listen(&mut self, from: &mut pipe::Receiver) -> Infallible {
+impl OutputBetween {
+    /// Collects output. Never ends, even at end of file: the interpreter's end is reported elsewhere, and later.
+    async fn collect(&mut self, from: &mut pipe::Receiver) -> Infallible {
         loop {
             if from.readable().await.is_err() {
                 return std::future::pending().await;
             }
-            // What fills a pipe again and again is thrown away in large pieces.
+            // Output beyond the limit is discarded in large chunks.
             let mut chunk = vec![0; if self.lost > 0 { CHUNK_BYTES } else { 4 << 10 }];
             match from.try_read(&mut chunk) {
                 Ok(0) => return std::future::pending().await,
@@ -444,7 +438,7 @@ impl Between {
                     self.bytes.extend_from_slice(&chunk[..room]);
                     self.lost += (count - room) as u64;
                     if self.lost > 0 {
-                        tokio::time::sleep(BREATH).await;
+                        tokio::time::sleep(DISCARD_PAUSE).await;
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -453,9 +447,9 @@ impl Between {
         }
     }
 
-    async fn give(&mut self, to: &mut OutputSink) {
+    async fn flush_to(&mut self, to: &mut OutputSink) {
         let Self { bytes, lost } = std::mem::take(self);
         to.take(&bytes).await;
-        to.miss(lost);
+        to.add_discarded(lost);
     }
 }

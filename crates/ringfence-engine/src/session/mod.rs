@@ -1,5 +1,5 @@
-//! Sessions: sandboxes whose interpreter is kept between calls. Each belongs to one namespace, serves one call at a
-//! time, in order of arrival, and ends by itself when it is not used. Other namespaces do not see it.
+//! Sessions: sandboxes whose interpreter is kept between calls. Each belongs to one namespace and is invisible to
+//! others, serves one call at a time, in order of arrival, and ends by itself when it is idle for too long.
 
 mod bridge;
 mod egress;
@@ -19,8 +19,8 @@ use crate::{
     approval::Approvals,
     artifacts::Baseline,
     backend::{Events, SandboxDirs},
-    caller::{Client, OURS},
-    disk_quota::{DiskUse, Room},
+    caller::{Client, ENGINE_CALLER},
+    disk_quota::{DiskQuota, DiskUse},
     error::{Result, busy, stopping},
     events::{Bus, EventKind},
     overlay::Lower,
@@ -50,14 +50,14 @@ use std::{
 };
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
-/// Calls that wait for their turn on one session.
+/// Most calls waiting for their turn on one session.
 const WAITING_MAX: usize = 32;
-/// Sessions that have ended, and of which it is still known why.
+/// Ended sessions whose reason is still known.
 const ENDED_MAX: usize = 1000;
-/// How long a short operation waits for its turn.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the end of a session is waited for.
-pub(crate) const END_PATIENCE: Duration = Duration::from_secs(15);
+/// Time that a short operation waits for its turn.
+const TURN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time to wait for the end of a session.
+pub(crate) const END_TIMEOUT: Duration = Duration::from_secs(15);
 
 pub(crate) struct Sessions {
     state: Mutex<State>,
@@ -72,7 +72,7 @@ pub(crate) struct Sessions {
 struct State {
     sessions: HashMap<SessionId, Arc<Session>>,
     making: HashMap<Namespace, usize>,
-    /// The latest last.
+    /// Oldest first.
     ended: VecDeque<(SessionId, Namespace, SessionEnd)>,
     is_closed: bool,
 }
@@ -84,11 +84,11 @@ pub(crate) struct Session {
     pub(crate) workspace: WorkspaceSource,
     pub(crate) backend: Backend,
     pub(crate) allowed_domains: AllowedDomains,
-    /// What is below its overlay, if that is its workspace.
+    /// The directory below its overlay, if that is its workspace.
     pub(crate) lower: Option<Arc<Lower>>,
     /// Limits of a call that names none.
     pub(crate) limits: Limits,
-    /// What lay in a directory of the host's when it was shared.
+    /// Initial usage of a shared directory of the host.
     pub(crate) initial_use: DiskUse,
     pub(crate) isolation: Isolation,
     pub(crate) dirs: SandboxDirs,
@@ -97,10 +97,9 @@ pub(crate) struct Session {
     pub(crate) age: Duration,
     pub(crate) created: Instant,
     pub(crate) created_unix_ms: u64,
-    /// Last.
     pub(crate) used: Mutex<Instant>,
     pub(crate) activity: Activity,
-    pub(crate) line: Arc<Semaphore>,
+    pub(crate) queue: Arc<Semaphore>,
     pub(crate) jobs: mpsc::Sender<Job>,
     pub(crate) events: Arc<Events>,
     pub(crate) stop: watch::Sender<Option<SessionEnd>>,
@@ -109,7 +108,7 @@ pub(crate) struct Session {
     pub(crate) packages: Mutex<ShownPackages>,
     pub(crate) egress: Mutex<SessionEgress>,
     pub(crate) usage: Mutex<Usage>,
-    /// What a call finds that it has not made.
+    /// Files that a call has not made.
     pub(crate) before: Mutex<Baseline>,
 }
 
@@ -128,17 +127,16 @@ type TurnFuture = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, Acqui
 /// A position in the queue of a session; given up when dropped.
 pub(crate) struct QueuedTurn {
     pub(crate) session: Arc<Session>,
-    waits: Waits,
+    waiting: WaitingCall,
     permit: TurnFuture,
     at_once: Option<Result<OwnedSemaphorePermit, AcquireError>>,
 }
 
 impl QueuedTurn {
-    /// Waits until those ahead have had their turns.
     pub(crate) async fn turn(self, client: &Client) -> Result<Turn> {
         let Self {
             session,
-            waits,
+            waiting,
             permit,
             at_once,
         } = self;
@@ -156,11 +154,11 @@ impl QueuedTurn {
                 "Send it again when it is wanted.",
             )),
         };
-        drop(waits);
+        drop(waiting);
         let Some(permit) = permit else {
-            // A client that is told of its end does not find it any more.
+            // Waits until the session is removed: a client that learns of its end must not find it any more.
             let mut gone = session.gone.subscribe();
-            drop(tokio::time::timeout(END_PATIENCE, gone.wait_for(Option::is_some)).await);
+            drop(tokio::time::timeout(END_TIMEOUT, gone.wait_for(Option::is_some)).await);
             return Err(session.ended());
         };
         let interrupts = session.interrupts.subscribe();
@@ -173,7 +171,7 @@ impl QueuedTurn {
     }
 }
 
-/// The right to be the one who uses a session.
+/// The exclusive right to use a session.
 pub(crate) struct Turn {
     pub(crate) session: Arc<Session>,
     /// Counts interrupts of this turn, not of an earlier one.
@@ -187,7 +185,7 @@ impl Turn {
         *self.session.running() = Some(execution_id.to_owned());
     }
 
-    /// Lets `interrupt_session` reach this turn from now on; its interrupts, counted up.
+    /// Lets `interrupt_session` reach this turn from now on; returns the counter of its interrupts.
     pub(crate) fn open_to_interrupts(&self) -> watch::Receiver<u64> {
         self.session.activity.has_call.store(true, Ordering::Relaxed);
         self.interrupts.clone()
@@ -203,7 +201,6 @@ impl Drop for Turn {
     }
 }
 
-/// The reservation for a session that is being made.
 pub(crate) struct SessionReservation {
     sessions: Arc<Sessions>,
     namespace: Namespace,
@@ -222,7 +219,7 @@ impl Drop for SessionReservation {
 }
 
 impl Session {
-    /// Hands its interpreter a call, or a question.
+    /// Sends a call, or a request for the driver, to the interpreter.
     pub(crate) async fn send(&self, sent: DriverRequest) -> Result<CallResult> {
         let (answer, answered) = oneshot::channel();
         let job = Job::Call(Box::new(sent), answer);
@@ -230,10 +227,10 @@ impl Session {
         answered.await.map_err(|_| self.ended())
     }
 
-    /// Stands in line from now on, behind those who came before.
-    pub(crate) fn line_up(self: &Arc<Self>) -> Result<QueuedTurn> {
+    /// Joins the queue, behind earlier calls.
+    pub(crate) fn join_queue(self: &Arc<Self>) -> Result<QueuedTurn> {
         let ahead = self.activity.waiting.fetch_add(1, Ordering::Relaxed);
-        let waits = Waits(self.clone());
+        let waiting = WaitingCall(self.clone());
         if ahead >= WAITING_MAX {
             return Err(busy(
                 format!("{WAITING_MAX} calls wait for their turn on this session."),
@@ -241,7 +238,7 @@ impl Session {
                 1000,
             ));
         }
-        let mut permit: TurnFuture = Box::pin(self.line.clone().acquire_owned());
+        let mut permit: TurnFuture = Box::pin(self.queue.clone().acquire_owned());
         // The first poll enters the queue of the semaphore; waiting for it polls again.
         let at_once = match permit.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(permit) => Some(permit),
@@ -249,21 +246,20 @@ impl Session {
         };
         Ok(QueuedTurn {
             session: self.clone(),
-            waits,
+            waiting,
             permit,
             at_once,
         })
     }
 
-    /// Waits for its turn behind those who came before.
     pub(crate) async fn turn(self: &Arc<Self>, client: &Client) -> Result<Turn> {
-        self.line_up()?.turn(client).await
+        self.join_queue()?.turn(client).await
     }
 
-    /// Waits for its turn, but not for a long call: for something short.
+    /// Waits a short time for a turn, for a short operation.
     pub(crate) async fn turn_soon(self: &Arc<Self>) -> Result<Turn> {
         let client = Client::absent();
-        let turn = tokio::time::timeout(PATIENCE, self.turn(&client)).await;
+        let turn = tokio::time::timeout(TURN_TIMEOUT, self.turn(&client)).await;
         turn.unwrap_or_else(|_| {
             let (what, hint) = match self.running().clone() {
                 Some(id) => (
@@ -282,7 +278,7 @@ impl Session {
         lock(&self.activity.running)
     }
 
-    /// Interrupts the call that runs or is about to; false: none does.
+    /// Interrupts the call that runs or is about to; false if there is no call.
     pub(crate) fn interrupt(&self) -> bool {
         let has_call = self.activity.has_call.load(Ordering::Relaxed);
         if has_call {
@@ -291,7 +287,7 @@ impl Session {
         has_call
     }
 
-    /// Ends it; the first reason counts.
+    /// Ends the session; the first reason counts.
     pub(crate) fn stop(&self, why: SessionEnd) {
         self.stop.send_if_modified(|stop| {
             let is_first = stop.is_none();
@@ -327,12 +323,12 @@ impl Session {
         ended(&self.id, self.stop.borrow().unwrap_or(SessionEnd::Terminated))
     }
 
-    pub(crate) fn room(&self) -> Room {
-        Room::of(&self.workspace, &self.limits, self.initial_use)
+    pub(crate) fn quota(&self) -> DiskQuota {
+        DiskQuota::of(&self.workspace, &self.limits, self.initial_use)
     }
 
-    /// What was done to its files from outside is nothing that the next call has made.
-    pub(crate) fn look_again(&self) {
+    /// Takes a new baseline: changes from outside do not count as the next call's.
+    pub(crate) fn reset_baseline(&self) {
         *self.before() = Baseline::of(&self.dirs);
     }
 
@@ -340,7 +336,7 @@ impl Session {
         lock(&self.before)
     }
 
-    /// The usage since the last call. Only a session's total is measured; this divides its processor time among calls.
+    /// Returns the usage since the last call, by difference, because only a session's total is measured.
     pub(crate) fn used_since_last(&self, usage: Option<Usage>) -> Usage {
         let mut last = lock(&self.usage);
         let now = usage.unwrap_or(*last);
@@ -378,7 +374,7 @@ impl Session {
             tier: self.isolation.tier.to_string(),
             memory_bytes_max: self.limits.memory_bytes,
             timeout_seconds: Duration::from_millis(self.limits.timeout_ms).as_secs_f64(),
-            // Where on the host it lies is not for every caller to know.
+            // The path on the host is not shown to callers.
             workspace: match &self.workspace {
                 WorkspaceSource::Private => "private".to_owned(),
                 WorkspaceSource::Namespace => "namespace".to_owned(),
@@ -391,9 +387,9 @@ impl Session {
 }
 
 /// Counts one waiting call until it is dropped.
-struct Waits(Arc<Session>);
+struct WaitingCall(Arc<Session>);
 
-impl Drop for Waits {
+impl Drop for WaitingCall {
     fn drop(&mut self) {
         self.0.activity.waiting.fetch_sub(1, Ordering::Relaxed);
     }
@@ -417,7 +413,7 @@ impl Sessions {
         }
     }
 
-    /// The workspace of a session goes with it, and no snapshot is kept to complete what was begun there.
+    /// Abandons an interrupted restore into a private workspace, which ends with its session.
     async fn forget_workspace(&self, session: &Arc<Session>) {
         if session.workspace != WorkspaceSource::Private {
             return;
@@ -429,12 +425,12 @@ impl Sessions {
         }
     }
 
-    /// The session of this name, if it is this namespace's.
+    /// Returns the session with this id, if it belongs to this namespace.
     pub(crate) fn find(&self, namespace: &Namespace, id: &SessionId) -> Result<Arc<Session>> {
         self.find_of(id, |of| of == namespace)
     }
 
-    pub(crate) fn whose(&self, id: &SessionId) -> Result<(Namespace, Language)> {
+    pub(crate) fn owner_of(&self, id: &SessionId) -> Result<(Namespace, Language)> {
         let session = self.find_of(id, |_| true)?;
         Ok((session.namespace.clone(), session.language))
     }
@@ -450,7 +446,7 @@ impl Sessions {
         Err(was.map_or_else(absent, |(_, _, end)| ended(id, *end)))
     }
 
-    /// Those of a namespace, or all, the oldest first.
+    /// Lists the sessions of a namespace, or all, the oldest first.
     pub(crate) fn list(&self, namespace: Option<&Namespace>) -> Vec<SessionFacts> {
         let state = lock(&self.state);
         let is_own = |session: &Session| namespace.is_none_or(|namespace| session.namespace == *namespace);
@@ -502,7 +498,7 @@ impl Sessions {
         })
     }
 
-    /// False: the server has begun to stop.
+    /// Adds a session; false: the server has begun to stop.
     pub(crate) fn add(&self, session: Arc<Session>) -> bool {
         let mut state = lock(&self.state);
         if !state.is_closed {
@@ -511,10 +507,10 @@ impl Sessions {
         !state.is_closed
     }
 
-    /// Its end is on record before it cannot be found any more.
-    async fn bury(&self, session: &Session, end: SessionEnd) {
+    /// Removes a session. Its end is on record before it is removed.
+    async fn remove_ended(&self, session: &Session, end: SessionEnd) {
         let details = json!({"session": session.id.as_str(), "why": end.as_str(), "calls": session.activity.calls.load(Ordering::Relaxed)});
-        let note = Note::of(&OURS, session.namespace.as_str(), Action::SessionKilled, details);
+        let note = Note::of(&ENGINE_CALLER, &session.namespace, Action::SessionKilled, details);
         if let Err(error) = self.record.note(note.ended(Outcome::Ok)).await {
             tracing::error!(%error, session = %session.id, "the end of a session is not on record");
         }
@@ -536,7 +532,7 @@ impl Sessions {
         self.bus.publish(&session.namespace, None, kind);
     }
 
-    /// Ends all, and lets no other begin. Who has to be waited for.
+    /// Ends all sessions, and admits no more. Returns receivers for their ends.
     pub(crate) fn close(&self) -> Vec<watch::Receiver<Option<SessionEnd>>> {
         let mut state = lock(&self.state);
         state.is_closed = true;

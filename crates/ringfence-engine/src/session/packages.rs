@@ -1,4 +1,4 @@
-//! Packages for a running session. It keeps those that it has: a new layer holds all of them.
+//! Packages for a running session. It keeps its packages: a new layer contains all of them.
 
 use super::{Session, task::Job};
 use crate::{
@@ -8,18 +8,18 @@ use crate::{
     sync::lock,
 };
 use ringfence_store::layers::Package;
-use ringfence_types::{RequestError, Requirement, packages_refused};
+use ringfence_types::{RequestError, Requirement, with_packages_hint};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 
 #[derive(Default)]
 pub(crate) struct ShownPackages {
     set: BTreeSet<Requirement>,
-    /// Held as long as the session can reach into it: what was imported from an older one may still be read.
+    /// Kept as long as the session: modules imported from an older layer may still be read.
     layers: Vec<Provided>,
 }
 
-/// Layers upon each other; each is a mount, and kept.
+/// Most layers of a session; each is a mount, and kept.
 const LAYERS_MAX: usize = 32;
 
 impl ShownPackages {
@@ -30,7 +30,7 @@ impl ShownPackages {
         }
     }
 
-    /// What was asked for, as it was asked for.
+    /// Returns the requirements, as the caller wrote them.
     pub(crate) fn names(&self) -> Vec<String> {
         self.set.iter().map(|one| one.as_str().to_owned()).collect()
     }
@@ -50,21 +50,21 @@ impl ShownPackages {
 
 #[derive(Clone, Debug, Default)]
 pub struct Installed {
-    /// All, with those that came with what was asked for.
+    /// All packages, including dependencies.
     pub packages: Vec<Package>,
-    /// What the installer said; nothing when they were there before.
+    /// Output of the installer; empty if they were installed before.
     pub output: String,
-    /// What a session had before in another version, as `tabulate 0.10.0`: modules that it has imported of it stay.
+    /// Packages that the session had in another version, as `tabulate 0.10.0`. Modules imported from them stay.
     pub replaced: Vec<String>,
-    /// From the question to the answer.
+    /// From the request to the answer.
     pub duration: Duration,
 }
 
-/// Shows a session these packages beside those it has, in its turn. None: it has them.
+/// Adds these packages to a session, in its turn. `None`: it has them already.
 pub(crate) async fn provide(
     packages: &Arc<Packages>,
     session: &Session,
-    by: Requester,
+    requester: Requester,
     wanted: &BTreeSet<Requirement>,
 ) -> Result<Option<Installed>> {
     let (set, layers) = {
@@ -80,14 +80,14 @@ pub(crate) async fn provide(
             "Make a session with all that it needs in `packages`.",
         ));
     }
-    let wish = LayerRequest {
-        by,
+    let request = LayerRequest {
+        requester,
         namespace: &session.namespace,
         language: session.language.packaged_as(),
         set: &set,
     };
-    let provided = packages.layer(&wish).await;
-    let provided = provided.map_err(|error| packages_refused(error, session.language))?;
+    let provided = packages.layer(&request).await;
+    let provided = provided.map_err(|error| with_packages_hint(error, session.language))?;
     let (done, attached) = oneshot::channel();
     let job = Job::Layer(provided.name.clone(), done);
     session.jobs.send(job).await.map_err(|_| session.ended())?;

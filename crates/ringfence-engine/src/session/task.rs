@@ -1,5 +1,5 @@
-//! The life of a session: a task that owns its interpreter, hands it one call after the other, and ends it when it is
-//! wanted no more, has not been used for too long, or is too old.
+//! The task of a session: it owns the interpreter, hands it one call after the other, and ends it when it is
+//! terminated, idle for too long, or too old.
 
 use super::{
     Session, Sessions,
@@ -22,15 +22,12 @@ use tokio::{
     time::sleep_until,
 };
 
-/// How long a session may take to be gone.
-const DEATH_PATIENCE: Duration = Duration::from_secs(10);
+const SANDBOX_END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Something to do, and who waits for it.
+/// A job for the session, with the channel for its result.
 pub(crate) enum Job {
     Call(Box<DriverRequest>, oneshot::Sender<CallResult>),
-    /// A layer of packages that the session is to be shown.
     Layer(LayerName, oneshot::Sender<Result<()>>),
-    /// More of its egress that is to be opened.
     Egress(EgressSpec, oneshot::Sender<Result<Vec<OwnedFd>>>),
 }
 
@@ -43,7 +40,7 @@ pub(crate) struct SessionTask {
 }
 
 impl SessionTask {
-    /// From its first call to its end. The end is on record before the session cannot be found any more.
+    /// Runs the session to its end. The end is on record before the session is removed.
     pub(crate) async fn run(mut self) {
         let end = self.serve().await;
         let Self {
@@ -56,13 +53,13 @@ impl SessionTask {
         // Later calls are refused with this reason; the first reason counts.
         session.stop(end);
         drop(jobs);
-        session.line.close();
-        if !interpreter.end(DEATH_PATIENCE).await {
+        session.queue.close();
+        if !interpreter.end(SANDBOX_END_TIMEOUT).await {
             tracing::warn!(session = %session.id, "its supervisor has told no end");
         }
         if let Some(sessions) = sessions.upgrade() {
             sessions.forget_workspace(&session).await;
-            sessions.bury(&session, end).await;
+            sessions.remove_ended(&session, end).await;
         }
         session.gone.send_replace(Some(end));
     }
@@ -73,12 +70,12 @@ impl SessionTask {
                 biased;
                 job = self.jobs.recv() => match job {
                     None => return SessionEnd::Server,
-                    Some(Job::Layer(layer, told)) => drop(told.send(self.interpreter.show(&layer).await)),
-                    Some(Job::Egress(spec, told)) => drop(told.send(self.interpreter.open(spec).await)),
+                    Some(Job::Layer(layer, done)) => drop(done.send(self.interpreter.show(&layer).await)),
+                    Some(Job::Egress(spec, done)) => drop(done.send(self.interpreter.open(spec).await)),
                     Some(Job::Call(sent, answer)) => {
                         let called = self.interpreter.call(*sent, &mut self.stop).await;
                         let end = called.outcome.end();
-                        // The client may be gone; the call is complete all the same.
+                        // The client may be gone; the call is complete anyway.
                         drop(answer.send(called));
                         if let Some(end) = end {
                             return end;
@@ -92,7 +89,7 @@ impl SessionTask {
                 },
                 () = sleep_until(self.session.ends_at().into()) => match self.session.expired() {
                     Some(end) => return end,
-                    // Somebody has a turn.
+                    // A call has the turn.
                     None => self.session.touch(),
                 },
             }
@@ -101,7 +98,7 @@ impl SessionTask {
 }
 
 impl CallOutcome {
-    /// Whether the session has ended with the call.
+    /// Returns the reason if the session has ended with the call.
     pub(crate) fn end(&self) -> Option<SessionEnd> {
         match self {
             Self::Answered(..) => None,
@@ -112,7 +109,7 @@ impl CallOutcome {
     }
 }
 
-/// What the end of its tree says of a session's.
+/// Returns the end of a session, from the end of its process tree.
 fn of(ending: &Ending) -> SessionEnd {
     match ending.cause {
         Cause::Program => match ending.status.map(ExitStatus::from_raw) {

@@ -1,8 +1,8 @@
 //! A page in a real browser: Chromium in a sandbox of its own, with a fresh profile in its memory, its own network, and
-//! egress as its only route. It is driven over its standard streams, and gone when the call ends.
+//! egress as its only route. It is driven over its standard streams, and ended when the call ends.
 
 use super::{
-    Done, Web, denied, dial_error,
+    Web, WebOutcome, denied, dial_error,
     page::{self, ReadPage, WebPage},
     requester, target,
 };
@@ -34,7 +34,7 @@ use std::{
 };
 use tokio::{net::unix::pipe, sync::watch, time::timeout};
 
-/// What a browser may use. Its processes are threads, mostly.
+/// The limits of a browser. Its processes are mostly threads.
 const LIMITS: Limits = Limits {
     memory_bytes: 1 << 30,
     cpu_millicores: 2000,
@@ -43,17 +43,16 @@ const LIMITS: Limits = Limits {
     output_bytes: 64 << 20,
     disk_bytes: 256 << 20,
 };
-/// To start, to read the page, and to draw it.
+/// Time to start, to read the page, and to render it.
 const MARGIN: Duration = Duration::from_secs(15);
 const TIME_MAX: Duration = Duration::from_secs(120);
 const QUEUE_TIME: Duration = Duration::from_secs(10);
-/// How long it has to be gone.
 const END_TIME: Duration = Duration::from_secs(5);
 const RETRY_AFTER_MS: u64 = 3000;
 const DENIALS_MAX: usize = 20;
 const STDERR_BYTES_MAX: usize = 4096;
 const SELECTOR_CHARS_MAX: usize = 500;
-/// Chromium talks over descriptors 3 and 4; a sandbox has 0 and 1.
+/// Chromium's protocol uses descriptors 3 and 4; a sandbox has 0 and 1.
 const LAUNCH: &str = "exec \"$0\" \"$@\" 3<&0 4>&1 0</dev/null 1>/dev/null";
 /// The smaller first: it starts in a third of the time and takes half of the memory.
 const PROGRAMS: [&str; 4] = [
@@ -68,10 +67,9 @@ pub struct BrowseRequest {
     pub namespace: Namespace,
     /// `http` or `https`.
     pub url: String,
-    /// An element that has to be there (CSS).
+    /// An element to wait for (CSS).
     pub selector: Option<String>,
-    /// What is waited for before that. Default: that the page is loaded, and without a selector also that nothing is on
-    /// its way any more.
+    /// The event to wait for before that. Default: the page is loaded, and without a selector no request runs.
     pub wait_until: Option<WaitUntil>,
     pub timeout: Duration,
     pub screenshot: bool,
@@ -81,13 +79,13 @@ pub struct BrowseRequest {
 }
 
 impl Web {
-    pub(crate) async fn browse(&self, wanted: &BrowseRequest, caller: &Caller) -> Done<WebPage> {
+    pub(crate) async fn browse(&self, wanted: &BrowseRequest, caller: &Caller) -> WebOutcome<WebPage> {
         let mut details = json!({});
-        let result = self.shown(wanted, caller, &mut details).await;
-        Done { result, details }
+        let result = self.open(wanted, caller, &mut details).await;
+        WebOutcome { result, details }
     }
 
-    async fn shown(&self, wanted: &BrowseRequest, caller: &Caller, details: &mut Value) -> Result<WebPage> {
+    async fn open(&self, wanted: &BrowseRequest, caller: &Caller, details: &mut Value) -> Result<WebPage> {
         let (url, length) = (target(&wanted.url)?, page::length(wanted.max_length)?);
         check(wanted)?;
         if self.sandboxes.tier != Tier::Full {
@@ -153,17 +151,17 @@ impl Web {
         let read = ReadPage::new(shown_url, opened.status, document);
         let mut shown = page::presented(&read, 0, length)?;
         if let Some(drawn) = opened.screenshot {
-            shown.picture = crate::picture::safe(&self.sandboxes, drawn).await;
+            shown.picture = crate::picture::reencode(&self.sandboxes, drawn).await;
         }
         shown.facts["timed_out"] = json!(opened.is_timed_out);
         shown.facts["console_errors"] = json!(opened.console_errors);
         shown.facts["screenshot"] = json!(shown.picture.is_some());
-        // Its pages are not kept: there is no cursor into another run.
+        // Browser pages are not cached: a cursor cannot refer to another run.
         shown.facts["cursor"] = Value::Null;
         Ok(shown)
     }
 
-    /// Runs the browser to its end, and says what its egress has reached.
+    /// Runs the browser to its end, and returns the report of its egress.
     async fn run(
         &self,
         wanted: &BrowseRequest,
@@ -214,7 +212,7 @@ impl Web {
         }
         has_ended.send_replace(true);
         let opened = match opened {
-            Err(BrowserError::Gone(why)) => Err(BrowserError::Gone(with_last_words(&why, stderr).await)),
+            Err(BrowserError::Gone(why)) => Err(BrowserError::Gone(with_last_line(&why, stderr).await)),
             other => other,
         };
         Ok((lease.report(), opened))
@@ -289,7 +287,7 @@ fn command(program: &Path, layout: &Layout, inspection: Option<&Inspection>) -> 
     }
 }
 
-async fn with_last_words(why: &str, mut stderr: Attached<Vec<u8>>) -> String {
+async fn with_last_line(why: &str, mut stderr: Attached<Vec<u8>>) -> String {
     let said = timeout(END_TIME, &mut stderr.0)
         .await
         .ok()
@@ -305,14 +303,14 @@ async fn with_last_words(why: &str, mut stderr: Attached<Vec<u8>>) -> String {
     format!("{why}; {}", line.chars().take(300).collect::<String>())
 }
 
-/// Over plain HTTP egress answers what it refuses, and a browser shows the answer as a page.
+/// Returns the denial that the browser shows as a page: over plain HTTP egress answers refused requests itself.
 fn shown_refusal<'a>(opened: &BrowserPage, report: &'a EgressReport) -> Option<&'a Denial> {
     let host = Target::read(&opened.url).ok()?.host().to_owned();
     let mut denials = report.denials.iter();
     denials.find(|denial| denial.what.contains(&host) && opened.html.contains(&format!(">{}: ", denial.rule)))
 }
 
-/// What was refused says more than the browser's word for it.
+/// Returns the error of a page. A denial of egress explains more than the browser's own error.
 fn failed(error: &BrowserError, url: &Target, report: &EgressReport) -> RequestError {
     let denial = report
         .denials

@@ -1,7 +1,7 @@
-//! A page for a model: fetched, read in a worker, fenced, and cut to what was asked for. What is beyond can be had by
-//! its cursor for a while without asking the host again.
+//! A page for a model: fetched, parsed in a worker, fenced, and cut to the requested length. For a while the rest can
+//! be read by its cursor without another request to the host.
 
-use super::{Done, Judged, Web, denied, lock, requester, target};
+use super::{EgressDial, Web, WebOutcome, denied, lock, requester, target};
 use crate::{
     caller::Caller,
     egress,
@@ -24,10 +24,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Characters of one answer, unless the caller says otherwise, and at most.
+/// Characters of one answer by default, and at most.
 const LENGTH_USUAL: usize = 6_000;
 const LENGTH_MAX: usize = 100_000;
-/// Pages that are kept for their cursors.
+/// Most pages cached for their cursors.
 const KEPT_MAX: usize = 32;
 const KEPT_BYTES_MAX: usize = 16 << 20;
 const KEPT_FOR: Duration = Duration::from_secs(300);
@@ -40,18 +40,16 @@ pub struct PageRequest {
     pub url: String,
     /// Characters of text.
     pub max_length: Option<usize>,
-    /// Where an earlier answer has ended.
+    /// The cursor of an earlier answer.
     pub cursor: Option<String>,
 }
 
-/// A page as it is given to a model.
 #[derive(Clone, Debug, Default)]
 pub struct WebPage {
-    /// Facts of the answer: URL, status, kind, title, hash, what was hidden, and so on.
+    /// Facts of the answer: URL, status, kind, title, hash, hidden parts, and so on.
     pub facts: Value,
     /// Its text, between lines with a mark.
     pub text: String,
-    /// A picture, drawn anew.
     pub picture: Option<Picture>,
     pub denials: Vec<Denial>,
 }
@@ -118,7 +116,7 @@ impl PageCache {
     }
 }
 
-/// Where an answer goes on: a character, and the beginning of the hash of the text that it was counted in.
+/// The position at which an answer continues: a character, and the beginning of the hash of the text that it refers to.
 struct Cursor {
     at: usize,
     sha256: String,
@@ -155,10 +153,10 @@ pub(super) fn length(asked: Option<usize>) -> Result<usize> {
 }
 
 impl Web {
-    pub(crate) async fn page(&self, wanted: &PageRequest, caller: &Caller) -> Done<WebPage> {
+    pub(crate) async fn page(&self, wanted: &PageRequest, caller: &Caller) -> WebOutcome<WebPage> {
         let mut details = json!({});
         let result = self.answer(wanted, caller, &mut details).await;
-        Done { result, details }
+        WebOutcome { result, details }
     }
 
     async fn answer(&self, wanted: &PageRequest, caller: &Caller, details: &mut Value) -> Result<WebPage> {
@@ -172,7 +170,7 @@ impl Web {
             None => Arc::new(self.fetched(wanted, &url, caller, details).await?),
         };
         details["sha256"] = json!(page.sha256);
-        // One that counts in another text says nothing of this one.
+        // A cursor into another text does not apply.
         let cursor = cursor.filter(|cursor| page.sha256.starts_with(&cursor.sha256));
         let at = cursor.map_or(0, |cursor| cursor.at);
         let shown = presented(&page, at, length)?;
@@ -189,10 +187,10 @@ impl Web {
         caller: &Caller,
         details: &mut Value,
     ) -> Result<ReadPage> {
-        let _permit = self.place(&wanted.namespace).await?;
+        let _permit = self.fetch_permit(&wanted.namespace).await?;
         let (fetcher, _) = self.clients().await?;
         let lease = self.egress.open_web(&wanted.namespace, requester(caller))?;
-        let dial = Judged(Ok(&lease.connections));
+        let dial = EgressDial(Ok(&lease.connections));
         let fetch = Fetch {
             url,
             limits: FetchLimits {
@@ -228,7 +226,7 @@ impl Web {
         })
     }
 
-    /// Reads a body in a worker, takes secrets out of its texts, and draws a picture anew in another worker.
+    /// Parses a body in a worker, redacts its texts, and re-encodes a picture in another worker.
     pub(super) async fn document(
         &self,
         head: &Question,
@@ -242,7 +240,7 @@ impl Web {
         if document.kind != DocumentKind::Image {
             return Ok((document, None));
         }
-        let picture = picture::safe(&self.sandboxes, bytes).await;
+        let picture = picture::reencode(&self.sandboxes, bytes).await;
         match picture {
             Some(picture) => Ok((document, Some(picture))),
             None => Err(unread(
@@ -252,7 +250,7 @@ impl Web {
     }
 }
 
-/// A piece of a page, with its facts.
+/// Returns a piece of a page, with its facts.
 pub(super) fn presented(page: &ReadPage, at: usize, length: usize) -> Result<WebPage> {
     let document = &page.document;
     let total = document.text.chars().count();
@@ -303,7 +301,7 @@ pub(super) fn presented(page: &ReadPage, at: usize, length: usize) -> Result<Web
 fn unread(why: impl Display) -> RequestError {
     RequestError::new(
         ErrorCode::PageUnavailable,
-        format!("what was sent could not be read: {why}."),
+        format!("the response could not be read: {why}."),
         "Try another page, or another form of this one.",
     )
 }
@@ -337,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_text_is_given_in_pieces_that_follow_each_other() {
+    fn long_text_is_split_into_consecutive_pieces() {
         let text: String = (0..1000).map(|number| format!("{number} é ")).collect();
         let page = ReadPage::new(
             "https://a.test/".to_owned(),

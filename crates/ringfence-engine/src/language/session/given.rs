@@ -1,16 +1,16 @@
-//! A caller's own JSON, as the drivers would give it. They read tags, so what only looks like one gets a tag that says
-//! so; and an integer that a language of floating numbers would round has to come as what it is.
+//! Converts a caller's JSON to bridge JSON. Drivers interpret tags, so an object that only looks like a tag is marked
+//! as an object; and an integer that a language of floating-point numbers would round is sent as an exact one.
 
 use super::{DEPTH_MAX, Unsendable};
 use serde_json::{Map, Value, json};
 
-/// Whole numbers up to here are the same in every language.
+/// Integers up to this size are the same in every language.
 const SAFE: u64 = 1 << 53;
 
-/// Kinds whose value is a text.
+/// Tags whose value is a text.
 const KINDS: [&str; 5] = ["int", "float", "datetime", "date", "bytes"];
 
-/// The bridge JSON of a value in which tags may stand already, where the caller means them.
+/// Encodes a value as bridge JSON. The caller may have put tags into it.
 pub(crate) fn encode_given(value: &Value) -> Result<String, Unsendable> {
     Ok(typed(value, DEPTH_MAX)?.to_string())
 }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_caller_gives_says_what_it_is() {
+    fn given_json_is_tagged_unambiguously() {
         let check = |given: Value, expect: Value| {
             let text = encode_given(&given).unwrap();
             assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), expect, "{given}");
@@ -85,7 +85,7 @@ mod tests {
         );
         same(json!({"at": {"$type": "datetime", "value": "2024-05-06T07:08:09Z"}}));
         same(json!({"$type": "object", "value": {"$type": "x", "value": 1}}));
-        // Only the tags of the table, and with what stands beside them there.
+        // Anything that is not exactly a tag of the table is an object.
         for other in [
             json!({"$type": "Foo.Bar", "x": 1}),
             json!({"$type": "object", "value": null}),
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_deep_is_refused() {
+    fn too_deep_value_is_refused() {
         let deep = |depth: usize| (0..depth).fold(json!(1), |inner, _| json!([inner]));
         assert!(encode_given(&deep(DEPTH_MAX)).is_ok());
         assert_eq!(encode_given(&deep(DEPTH_MAX + 1)), Err(Unsendable::Deep));

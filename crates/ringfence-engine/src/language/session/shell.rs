@@ -1,15 +1,15 @@
-//! A shell's builtins cannot read records, so a call is lines of bash: an interactive bash abandons the rest of a line
-//! on an interrupt and goes on with the next one. The first line takes the code from a here-document and tells the end
-//! of the call; the last lines tell it where the first one was abandoned. An end that is told twice counts once.
+//! A shell's builtins cannot read records, so a call is lines of bash: on an interrupt an interactive bash abandons the
+//! rest of a line and continues with the next one. The first line takes the code from a here-document and reports the
+//! end of the call; the last lines report it if the first one was abandoned. An end that is reported twice counts once.
 
 use super::{Call, REQUEST_BYTES_MAX, Unsendable};
 use ringfence_types::Argument;
 use serde_json::{Map, Value};
 
-/// What bash does before its first prompt. Between calls an interrupt is nothing; during a call it is what it always
-/// is. Pid 1 tells of one by `SIGPWR`, whose trap runs between two commands and abandons the line from there: an
-/// interrupt of bash itself is lost where a program ends by itself. Reports move to a number that programs do not use.
-pub(super) const BEGINNING: &str = "set +o histexpand +o history +m; unset HISTFILE MAILCHECK PROMPT_COMMAND; \
+/// Commands of bash before its first prompt. Between calls an interrupt is ignored; during a call it has its usual
+/// effect. Pid 1 announces one by `SIGPWR`, whose trap runs between two commands and abandons the line there: an
+/// interrupt of bash itself is lost when a program ends by itself. Reports move to an unused descriptor.
+pub(super) const SETUP: &str = "set +o histexpand +o history +m; unset HISTFILE MAILCHECK PROMPT_COMMAND; \
     declare +x PS1 PS2; trap '' INT; trap '\\builtin kill -INT $$' PWR; \
     exec 250>&3 3>&-; printf 'C\\0\\0\\0\\037{\"call\":0,\"status\":0,\"ok\":true}' >&250";
 
@@ -25,20 +25,20 @@ pub(super) fn lines(call: &Call<'_>) -> Result<Vec<u8>, Unsendable> {
                 text += piece;
             }
         }
-        // A variable that cannot be set is named on standard error, and the code does not run without it.
+        // bash names a variable that cannot be set on standard error, and the code does not run without it.
         text += " && ";
     }
     let tag = tag(call.code);
     let end = end(call.number);
     let args: Vec<String> = call.args.iter().map(Argument::as_str).map(quoted).collect();
-    // The code's own words are `$1` and on. What it may not have are the requests and the reports.
+    // The call's arguments are `$1` and up. The code gets neither the descriptor of requests nor that of reports.
     text += &format!(
         "{{ \\builtin trap - INT; \\builtin source /dev/fd/249 {}; }} 249<<'{tag}' {} 250>&-; {end}\n{}\n{tag}\n",
         args.join(" "),
         input(call.stdin),
         call.code,
     );
-    // An interrupt costs a line, and one may come while another is being heard.
+    // Each interrupt abandons one line, and another may come while one is handled.
     text += &format!("{end}\n").repeat(ENDS);
     if text.len() > REQUEST_BYTES_MAX {
         return Err(Unsendable::TooLong);
@@ -46,7 +46,7 @@ pub(super) fn lines(call: &Call<'_>) -> Result<Vec<u8>, Unsendable> {
     Ok(text.into_bytes())
 }
 
-/// A line that the code does not have.
+/// Returns a here-document delimiter that is not a line of the code.
 fn tag(code: &str) -> String {
     let mut tag = "END_OF_CALL".to_owned();
     while code.lines().any(|line| line == tag) {
@@ -55,27 +55,26 @@ fn tag(code: &str) -> String {
     tag
 }
 
-/// How often the end is told behind the code.
+/// Number of times that the end is reported after the code.
 const ENDS: usize = 3;
 
-/// Tells the status of what came before. Prompts are not shown, and this is not traced. Interrupts are ignored again
-/// before the end is told, since they are repeated until the end is heard. It matters too that another
-/// command comes before the one that tells: where bash was interrupted between starting a program and waiting for it,
-/// it waits after the next command, and the program may have missed the interrupt and need the one that is repeated.
+/// Returns the line that reports the status, untraced and without prompts. It ignores interrupts first, since they are
+/// repeated until the end arrives. A command must precede the report: bash interrupted between starting a program and
+/// waiting for it waits after the next command, and the program may have missed the interrupt and need the repeat.
 fn end(number: u64) -> String {
-    let told = format!("{{\"call\":{number},\"status\":%3d}}");
-    // What is written for the status is as long as its directive.
-    let length = u32::try_from(told.len()).unwrap_or(0).to_be_bytes();
+    let record = format!("{{\"call\":{number},\"status\":%3d}}");
+    // The status is as long as its directive `%3d`.
+    let length = u32::try_from(record.len()).unwrap_or(0).to_be_bytes();
     let head: String = length.iter().map(|byte| format!("\\{byte:03o}")).collect();
-    let told = told.replace('"', "\\\"");
-    // The status is read before the first of these commands has one of its own.
+    let record = record.replace('"', "\\\"");
+    // `$?` is expanded before the first of these commands sets its own status.
     format!(
-        "\\builtin eval \"\\builtin trap '' INT; \\builtin printf 'C{head}{told}' $? >&250; \
+        "\\builtin eval \"\\builtin trap '' INT; \\builtin printf 'C{head}{record}' $? >&250; \
          PS0= PS1= PS2=; \\builtin unset -v PROMPT_COMMAND\" 2>/dev/null"
     )
 }
 
-/// Any bytes, through a pipe.
+/// Returns the redirection of standard input, for any bytes.
 fn input(bytes: &[u8]) -> String {
     if bytes.is_empty() {
         return "</dev/null".to_owned();
@@ -88,10 +87,10 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// The most that a variable may hold, which is the most that a program may get in its environment.
+/// The largest variable: the largest that a program may get in its environment.
 pub(super) const VARIABLE_BYTES_MAX: usize = 128 << 10;
 
-/// Tells a variable word by word, after a word for its kind. In a shell of its own, which leaves no trace.
+/// Returns lines that report a variable word by word, after its kind, in a subshell, which leaves no trace.
 pub(super) fn get(number: u64, name: &str) -> Vec<u8> {
     let end = end(number);
     let text = format!(
@@ -105,7 +104,7 @@ pub(super) fn get(number: u64, name: &str) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// What [`get`] has told, as bridge JSON: text, a list of texts, or an object of texts.
+/// Converts the words that [`get`] reports to bridge JSON: text, a list of texts, or an object of texts.
 pub(super) fn value(words: &[String]) -> Option<String> {
     let (kind, words) = words.split_first()?;
     let text = |word: &String| Value::String(word.clone());
@@ -127,7 +126,7 @@ pub(super) fn value(words: &[String]) -> Option<String> {
     Some(value.to_string())
 }
 
-/// One value is exported; a list or an object of them becomes an array; what is deeper becomes its JSON.
+/// Sets a variable. One value is exported; a list or object of single values becomes an array, a deeper one its JSON.
 pub(super) fn set(number: u64, name: &str, value: &Value) -> Result<Vec<u8>, Unsendable> {
     let value = match tagged(value) {
         Some(("object", inner)) => inner,
@@ -156,8 +155,8 @@ pub(super) fn set(number: u64, name: &str, value: &Value) -> Result<Vec<u8>, Uns
         return Err(Unsendable::TooLong);
     }
     let end = end(number);
-    // A name that refers to another is no way to that one. What bash says of a variable that is read-only is nothing
-    // for the next call to print.
+    // A name reference (`declare -n`) is removed first, so that its target is not set. bash's message about a read-only
+    // variable must not become output of the next call.
     let line = format!("\\builtin unset -n {name}; \\builtin unset -v {name}; {line}");
     Ok(format!("{{ {line}; }} 2>/dev/null; {end}\n{end}\n").into_bytes())
 }
@@ -172,11 +171,10 @@ const READ_NAMES: &str = "\
     PWD RANDOM SECONDS SHELL SHELLOPTS SHLVL SRANDOM TERM TERMCAP TERMINFO TEXTDOMAIN TEXTDOMAINDIR TIMEFORMAT \
     TMOUT TMPDIR TZ UID auto_resume histchars";
 
-/// `BASH_ALIASES`, `BASH_CMDS` and `BASH_ENV` say what runs; `LD_` is the dynamic loader's.
+/// `BASH_ALIASES`, `BASH_CMDS` and `BASH_ENV` decide which commands run; `LD_` is the dynamic loader's.
 const READ_PREFIXES: [&str; 5] = ["BASH", "COMP_", "LC_", "LD_", "READLINE_"];
 
-/// Whether bash does something by the value of a variable of this name: data put there could run, outside of any
-/// call.
+/// True if bash itself acts on a variable of this name: data put there could run, outside of any call.
 pub(crate) fn is_read_by_bash(name: &str) -> bool {
     READ_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
         || READ_NAMES.split_whitespace().any(|read| read == name)
@@ -184,14 +182,14 @@ pub(crate) fn is_read_by_bash(name: &str) -> bool {
 
 fn pairs(parts: &Map<String, Value>) -> Option<Vec<String>> {
     let pair = |(key, part): (&String, &Value)| {
-        // An array of bash has no element without a name.
+        // An array of bash has no element with an empty key.
         let word = single(part).filter(|_| !key.is_empty())?;
         Some(format!("[{}]={}", quoted(key), quoted(&word)))
     };
     parts.iter().map(pair).collect()
 }
 
-/// A value that is one word. What a tag stands for is a text in a shell: of bytes, their base64.
+/// Returns a value that is one word. A tagged value is its text; bytes are their base64.
 fn single(value: &Value) -> Option<String> {
     match value {
         Value::Null => Some(String::new()),

@@ -1,5 +1,5 @@
-//! Sessions with this machine's own interpreters, outside of any sandbox: what stays between calls, and what a program
-//! can do to the one that serves it.
+//! Sessions with this machine's own interpreters, outside of any sandbox: what stays between calls, and the effects of
+//! a program on the driver that serves it.
 #![expect(clippy::disallowed_methods, reason = "a test starts interpreters")]
 
 mod bridge;
@@ -22,24 +22,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A session in a directory of its own. Its output is in files.
+/// A session in a directory of its own. Its output goes to files.
 struct Driver {
     language: Language,
     child: Child,
     requests: Option<ChildStdin>,
-    heard: Receiver<Vec<u8>>,
+    reports_rx: Receiver<Vec<u8>>,
     reports: Reports,
     number: u64,
     directory: PathBuf,
-    told: [usize; 2],
+    read_bytes: [usize; 2],
     checks: Option<Checks>,
 }
 
-/// A call's end, and what it has printed.
+/// The answer to a call, and its output.
 #[derive(Debug)]
-struct Said {
+struct CallReply {
     answer: DriverAnswer,
     stdout: String,
     stderr: String,
@@ -57,7 +57,8 @@ impl Driver {
             std::env::temp_dir().join(format!("ringfence-session-{}-{number}", std::process::id()));
         fs::create_dir_all(directory.join("output")).unwrap();
         let Launch { argv, env, .. } = launch(language, interpreter);
-        // A test run in the background ignores SIGINT, and a shell keeps to what it was started with.
+        // A test run in the background ignores SIGINT, and a shell keeps signals ignored that were ignored at its
+        // start.
         let mut child = Command::new("env")
             .args(["--default-signal=INT", "setsid"])
             .args(["sh", "-c", "exec 3>&1 1>>out 2>>err; exec \"$@\"", "sh"])
@@ -69,12 +70,12 @@ impl Driver {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let (tell, heard) = channel();
+        let (reports_tx, reports_rx) = channel();
         let mut pipe = child.stdout.take().unwrap();
         thread::spawn(move || {
             let mut bytes = vec![0; 7919];
             while let Ok(count @ 1..) = pipe.read(&mut bytes) {
-                if tell.send(bytes[..count].to_vec()).is_err() {
+                if reports_tx.send(bytes[..count].to_vec()).is_err() {
                     return;
                 }
             }
@@ -83,50 +84,50 @@ impl Driver {
             language,
             requests: child.stdin.take(),
             child,
-            heard,
+            reports_rx,
             reports: Reports::default(),
             number: 0,
             directory,
-            told: [0, 0],
+            read_bytes: [0, 0],
             checks: None,
         };
         live.reports.expect(0);
-        let ready = live.wait().unwrap_or_else(|said| panic!("not ready: {said:?}"));
+        let ready = live.wait().unwrap_or_else(|reply| panic!("not ready: {reply:?}"));
         assert!(ready.answer.ok);
-        // A bash without a terminal complains, before its first call.
+        // A bash without a terminal prints a warning before its first call.
         assert!(ready.stdout.is_empty() && (ready.stderr.is_empty() || language == Language::Shell));
         live
     }
 
-    /// Until the call has ended, or else the session.
-    fn wait(&mut self) -> Result<Said, Box<DriverAnswer>> {
-        let end = Instant::now() + PATIENCE;
+    /// Waits until the call has ended, or else the session.
+    fn wait(&mut self) -> Result<CallReply, Box<DriverAnswer>> {
+        let end = Instant::now() + TIMEOUT;
         loop {
             let Ok(bytes) = self
-                .heard
+                .reports_rx
                 .recv_timeout(end.saturating_duration_since(Instant::now()))
             else {
                 assert!(
                     Instant::now() < end,
                     "no answer: {:?}",
-                    self.said(DriverAnswer::default())
+                    self.reply(DriverAnswer::default())
                 );
                 return Err(Box::new(self.reports.unfinished()));
             };
             if let Some(answer) = self.reports.feed(&bytes) {
-                return Ok(self.said(answer));
+                return Ok(self.reply(answer));
             }
         }
     }
 
-    fn said(&mut self, answer: DriverAnswer) -> Said {
+    fn reply(&mut self, answer: DriverAnswer) -> CallReply {
         let [stdout, stderr] = [("out", 0), ("err", 1)].map(|(name, at)| {
             let bytes = fs::read(self.directory.join(name)).unwrap();
-            let new = String::from_utf8_lossy(&bytes[self.told[at]..]).into_owned();
-            self.told[at] = bytes.len();
+            let new = String::from_utf8_lossy(&bytes[self.read_bytes[at]..]).into_owned();
+            self.read_bytes[at] = bytes.len();
             new
         });
-        Said {
+        CallReply {
             answer,
             stdout,
             stderr,
@@ -146,14 +147,14 @@ impl Driver {
             checks: self.checks.as_ref(),
         };
         let bytes = encode_call(self.language, &call).unwrap();
-        // A session that has ended closes the pipe; the answer tells.
+        // A session that has ended closes the pipe; the test sees that in the answer.
         drop(self.requests.as_mut().unwrap().write_all(&bytes));
     }
 
-    fn call(&mut self, code: &str) -> Said {
+    fn call(&mut self, code: &str) -> CallReply {
         self.send(code, &[], &[], b"");
         self.wait()
-            .unwrap_or_else(|said| panic!("{code}: ended: {said:?}"))
+            .unwrap_or_else(|reply| panic!("{code}: ended: {reply:?}"))
     }
 
     fn exchange(&mut self, encode: impl FnOnce(u64) -> Result<Vec<u8>, Unsendable>) -> DriverAnswer {
@@ -174,23 +175,24 @@ impl Driver {
         self.exchange(|number| encode_set(language, number, name, bridge))
     }
 
-    /// A call that ends the session, and the status of its end.
-    fn last(&mut self, code: &str) -> (Said, Option<i32>) {
+    /// Makes a call that ends the session, and returns its exit status.
+    fn last(&mut self, code: &str) -> (CallReply, Option<i32>) {
         self.send(code, &[], &[], b"");
         let answer = match self.wait() {
-            Ok(said) => panic!("{code}: goes on: {said:?}"),
+            Ok(reply) => panic!("{code}: goes on: {reply:?}"),
             Err(answer) => *answer,
         };
         let status = self.child.wait().unwrap().code();
-        (self.said(answer), status)
+        (self.reply(answer), status)
     }
 
-    /// A call that is interrupted once it has made the file `begun`; as the server does, until it ends.
-    fn interrupted(&mut self, code: &str) -> Said {
+    /// Makes a call that is interrupted once it has made the file `begun`; the interrupt is repeated until the call
+    /// ends, as the server does.
+    fn interrupted(&mut self, code: &str) -> CallReply {
         let begun = self.directory.join("begun");
         drop(fs::remove_file(&begun));
         self.send(code, &[], &[], b"");
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while !begun.exists() {
             assert!(Instant::now() < end, "never begun: {code}");
             thread::yield_now();
@@ -198,8 +200,8 @@ impl Driver {
         self.signal();
         loop {
             assert!(Instant::now() < end, "not interrupted: {code}");
-            let answer = match self.heard.recv_timeout(Duration::from_millis(250)) {
-                // A part of the answer: it has been heard, and another would be the next call's.
+            let answer = match self.reports_rx.recv_timeout(Duration::from_millis(250)) {
+                // A part of the answer: the interrupt has arrived, and another would hit the next call.
                 Ok(bytes) => self.reports.feed(&bytes),
                 Err(RecvTimeoutError::Timeout) => {
                     self.signal();
@@ -208,12 +210,12 @@ impl Driver {
                 Err(RecvTimeoutError::Disconnected) => panic!("gone: {code}"),
             };
             if let Some(answer) = answer {
-                return self.said(answer);
+                return self.reply(answer);
             }
         }
     }
 
-    /// As pid 1 of a sandbox does: to the interpreter and to what it runs.
+    /// Interrupts the interpreter and its children, as pid 1 of a sandbox does.
     fn signal(&self) {
         let pid = self.child.id();
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -235,7 +237,7 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         drop(self.requests.take());
-        // With all that it has left running.
+        // With all processes that it has left running.
         let kill = format!("kill -KILL -{} 2>/dev/null", self.child.id());
         drop(Command::new("bash").args(["-c", &kill]).status());
         drop(self.child.wait());
@@ -257,7 +259,7 @@ fn rec(tag: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_calls_end_is_found_however_the_bytes_come() {
+fn end_of_call_is_found_at_any_chunking() {
     let stream = [
         rec(b'P', b"stale"),
         rec(b'C', b"{\"call\":6,\"ok\":true}"),
@@ -284,7 +286,7 @@ fn a_calls_end_is_found_however_the_bytes_come() {
         );
         assert_eq!(answer.bridge.as_deref(), Some("[1]"));
         assert_eq!(answer.report.result_repr.as_deref(), Some("5"));
-        // Nothing that came between the calls is the next one's.
+        // Records between two calls do not belong to the next one.
         reports.expect(8);
         let next = reports.feed(&rec(b'C', b"{\"call\":8,\"ok\":true}")).unwrap();
         assert_eq!(next.report, ProgramReport::default());
@@ -292,7 +294,7 @@ fn a_calls_end_is_found_however_the_bytes_come() {
 }
 
 #[test]
-fn what_a_call_reports_is_bounded_and_the_end_is_found_behind_it() {
+fn report_is_bounded_and_its_end_is_still_found() {
     let mut reports = Reports::default();
     reports.expect(1);
     for tag in *b"PJCX" {
@@ -309,7 +311,7 @@ fn what_a_call_reports_is_bounded_and_the_end_is_found_behind_it() {
 }
 
 #[test]
-fn a_call_that_is_too_long_is_not_sent() {
+fn too_long_call_is_not_sent() {
     let stdin = vec![0; REQUEST_BYTES_MAX];
     for language in [Language::Python, Language::Shell] {
         let call = Call {

@@ -1,20 +1,20 @@
-//! What a program of a profile may import: programs that get around a weaker hook, and ordinary ones that must not see
-//! that there is one. Without any other check, and outside of any sandbox.
+//! The import hook of a profile: programs that would get around a weaker hook, and ordinary programs that must not
+//! notice it. Without any other check, and outside of any sandbox.
 
-use super::super::{Blocked, Checks, Go, PYTHON_APART, PYTHON_DRIVER, by_name, literal};
+use super::super::{Blocked, Checks, Go, PYTHON_DRIVER, PYTHON_ISOLATED, by_name, literal};
 use super::*;
 use ringfence_check::profile::{self, DATA_SCIENCE, FILESYSTEM, NETWORK};
 
-/// How the interpreter comes to its program.
+/// The start of the interpreter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// It is started for it.
+    /// It is started for the program.
     Cold,
-    /// It has been there, with modules, and is told.
+    /// It has imported modules before, and then gets the program.
     Forked,
 }
 
-/// What lies beside the program.
+/// Files beside the program.
 const FILES: [(&str, &str); 5] = [
     (
         "helper.py",
@@ -38,12 +38,12 @@ fn checks(profile: &'static str, more: &[&str]) -> Checks {
     }
 }
 
-/// As the end of a template's fork: modules and their views are there, and the word is on descriptor 4.
+/// Returns a program like a template's fork: modules and their views are there, and the message is on descriptor 4.
 fn forked_program() -> String {
     let imports = literal(include_str!("../python_imports.py"));
     let modules = profile::BASIC.join(" ");
     format!(
-        "{}{PYTHON_APART}import sys\nguard = {{'__builtins__': _ringfence.__globals__['__builtins__'], 'sys': sys}}\n\
+        "{}{PYTHON_ISOLATED}import sys\nguard = {{'__builtins__': _ringfence.__globals__['__builtins__'], 'sys': sys}}\n\
          exec(compile({imports}, '<ringfence>', 'exec'), guard)\n\
          for name in '{modules}'.split(): __import__(name)\n\
          guard['prepare']('{modules}'.split())\nimport json\n_ringfence(sys, lambda trial, json=json, open=open: json.load(open(4)), None, guard)\n",
@@ -69,7 +69,7 @@ fn run_checked(python: &str, form: Form, code: &str, checks: Option<&Checks>) ->
     }
     let script = directory.join("main.py").display().to_string();
     fs::write(&script, code).unwrap();
-    let surroundings = [
+    let base_environment = [
         ("RINGFENCE_OUTPUT_DIR".to_owned(), directory.display().to_string()),
         ("HOME".to_owned(), directory.display().to_string()),
         ("PATH".to_owned(), std::env::var("PATH").unwrap()),
@@ -77,11 +77,11 @@ fn run_checked(python: &str, form: Form, code: &str, checks: Option<&Checks>) ->
     ];
     let cold = Prepared::script("main.py".to_owned(), String::new()).with(checks.cloned());
     let Launch { mut argv, env, .. } = cold.launch(Language::Python, python.as_ref(), &directory, &[]);
-    let environment = [&surroundings[..], &env].concat();
-    let mut word = Vec::new();
+    let environment = [&base_environment[..], &env].concat();
+    let mut message = Vec::new();
     if form == Form::Forked {
         argv = vec![python.to_owned(), "-c".to_owned(), forked_program()];
-        word = super::super::word(&Go {
+        message = super::super::encode_go(&Go {
             script: &script,
             source_maps: false,
             module: None,
@@ -92,7 +92,7 @@ fn run_checked(python: &str, form: Form, code: &str, checks: Option<&Checks>) ->
             env: by_name(&environment),
         });
     }
-    fs::write(directory.join("go"), word).unwrap();
+    fs::write(directory.join("go"), message).unwrap();
     let output = Command::new("bash")
         .args(["-c", "exec 3>report 4<go; exec \"$@\"", "bash"])
         .args(argv)
@@ -102,7 +102,7 @@ fn run_checked(python: &str, form: Form, code: &str, checks: Option<&Checks>) ->
         .output()
         .unwrap();
     let report = read_report(&fs::read(directory.join("report")).unwrap());
-    // What differs from run to run.
+    // The directory differs from run to run.
     let plain =
         |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(&directory.display().to_string(), "DIRECTORY");
     let ran = Ran {
@@ -122,13 +122,13 @@ fn programs(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn no_program_gets_a_module_that_its_profile_lacks() {
+fn profile_blocks_known_import_evasions() {
     let checks = checks("basic", &[]);
     let programs = programs(include_str!("evasions.txt"));
     assert_eq!(programs.len(), 84);
     let mut told = [0, 0];
     for code in programs {
-        // It does get it where nothing is refused.
+        // The control: without the hook the program gets the module.
         let free = run_checked(PYTHON, Form::Cold, code, None);
         assert!(
             free.stdout.contains("ESCAPED"),
@@ -147,11 +147,11 @@ fn no_program_gets_a_module_that_its_profile_lacks() {
             told[at] += usize::from(!held.report.security_events.is_empty());
         }
     }
-    // The others ask for nothing: they look for what is not there.
+    // The others import nothing: they look up what is not there.
     assert_eq!(told, [68, 68]);
 }
 
-/// Runs programs with and without the hook, and looks for a difference. Gives how many there were.
+/// Runs programs with and without the hook, and compares the results. Returns the number of programs.
 fn run_ordinary(python: &str, forms: &[Form], text: &str, checks: &Checks) -> usize {
     let addresses = |text: &str| -> String {
         let parts = text.split("0x").enumerate();
@@ -162,7 +162,7 @@ fn run_ordinary(python: &str, forms: &[Form], text: &str, checks: &Checks) -> us
         cut.collect()
     };
     let programs = programs(text);
-    // Of `from numpy import *` they come in any order.
+    // `from numpy import *` binds them in any order.
     let sorted = |mut names: Vec<String>| {
         names.sort_unstable();
         names
@@ -189,7 +189,7 @@ fn run_ordinary(python: &str, forms: &[Form], text: &str, checks: &Checks) -> us
 }
 
 #[test]
-fn ordinary_programs_do_not_see_the_hook() {
+fn import_hook_is_invisible_to_ordinary_programs() {
     let both = [Form::Cold, Form::Forked];
     let basic = include_str!("ordinary_basic.txt");
     assert_eq!(run_ordinary(PYTHON, &both, basic, &checks("basic", &[])), 30);
@@ -204,8 +204,8 @@ fn ordinary_programs_do_not_see_the_hook() {
 }
 
 #[test]
-fn programs_for_data_do_not_see_the_hook() {
-    // Where `cargo xtask ci` makes one.
+fn import_hook_is_invisible_to_data_programs() {
+    // `cargo xtask ci` makes this environment.
     let python = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/data-venv/bin/python3");
     let python = python.display().to_string();
     let has = |module: &str| {
@@ -233,7 +233,7 @@ fn programs_for_data_do_not_see_the_hook() {
 }
 
 #[test]
-fn a_refusal_is_told_with_the_line_also_where_it_is_caught() {
+fn caught_refusal_is_reported_with_its_line() {
     let blocked = |module: &str, line| Blocked {
         module: module.to_owned(),
         line,
@@ -254,7 +254,7 @@ fn a_refusal_is_told_with_the_line_also_where_it_is_caught() {
             "import uuid\nhasattr(uuid, 'os')",
             &[blocked("os", Some(2))],
         );
-        // Once for each line.
+        // Reported once for each line.
         check(
             form,
             "for _ in range(9):\n    try: import socket.x\n    except ImportError: pass",
@@ -268,13 +268,13 @@ fn a_refusal_is_told_with_the_line_also_where_it_is_caught() {
                 .map(|n| blocked(&format!("m{n}"), Some(2)))
                 .collect::<Vec<_>>(),
         );
-        // Neither its text nor its length is a way to say more.
+        // Neither its text nor its length can carry more data.
         check(
             form,
             "try: __import__('a\"\\n\\ud800')\nexcept ImportError: pass",
             &[blocked("a???", Some(1))],
         );
-        // In a file of the caller's, asked for by this line.
+        // In another file of the caller, imported by this line.
         check(
             form,
             "\ntry: import reaching\nexcept ImportError: pass",
@@ -284,7 +284,7 @@ fn a_refusal_is_told_with_the_line_also_where_it_is_caught() {
 }
 
 #[test]
-fn a_refused_import_is_the_programs_error() {
+fn refused_import_is_an_error_of_the_program() {
     for form in [Form::Cold, Form::Forked] {
         for code in ["import json\nimport os\n", "import json\nfrom uuid import os\n"] {
             let ran = run_checked(PYTHON, form, code, Some(&checks("basic", &[])));
@@ -318,8 +318,8 @@ fn a_refused_import_is_the_programs_error() {
 }
 
 #[test]
-fn native_code_of_the_callers_own_is_not_loaded() {
-    // A copy of one that the interpreter has, where each of these looks for it.
+fn callers_native_code_is_not_loaded() {
+    // A copy of the interpreter's own native module, at the place where each of these imports looks.
     let copy = "import json, sys\n\
         name = 'mmap.cpython-%d%d-%s.so' % (*sys.version_info[:2], sys.implementation._multiarch)\n\
         library = json.__file__.replace('json/__init__.py', 'lib-dynload/' + name)\n\
@@ -327,7 +327,7 @@ fn native_code_of_the_callers_own_is_not_loaded() {
         with open('package/' + name, 'wb') as file: file.write(native)\n\
         with open('package/asks.py', 'w') as file: file.write('from . import mmap')\n";
     let unnamed = checks("basic", &["sys"]);
-    // What is named may be imported, and is none the less not loaded from there.
+    // Even a named package does not load native code from the workspace.
     let named = checks("basic", &["sys", "package"]);
     for import in [
         "import package.mmap",
@@ -365,7 +365,7 @@ fn native_code_of_the_callers_own_is_not_loaded() {
             assert_eq!(ran.report.security_events, [blocked], "{form:?} {import}");
         }
     }
-    // That of installed modules is, and nobody sees who has looked at it.
+    // Native code of installed modules is loaded, and the hook is not visible in it.
     let code =
         "import decimal, _decimal\n_decimal.__file__.endswith('.so'), _decimal.Decimal is decimal.Decimal";
     let installed = checks("basic", &["_decimal"]);
@@ -381,7 +381,7 @@ fn native_code_of_the_callers_own_is_not_loaded() {
 }
 
 #[test]
-fn missing_imports_are_done_for_names_that_nobody_has_defined() {
+fn missing_imports_are_added_for_undefined_names() {
     let patches = |patches: &[(&str, &str)], imports: Option<Vec<String>>| Checks {
         imports,
         patches: patches
@@ -427,17 +427,17 @@ fn missing_imports_are_done_for_names_that_nobody_has_defined() {
             Some(&all),
         );
         assert_eq!(ran.report.result, Some(json!(5)));
-        // A file of the caller's is the caller's to import.
+        // A file of the caller is not imported for it.
         let own = patches(&[("count", "from helper import count")], None);
         let ran = run_checked(PYTHON, form, "import sys\n'helper' in sys.modules", Some(&own));
         assert_eq!(ran.report.result, Some(json!(false)), "{}", ran.stderr);
-        // Whatever the program makes of the name itself is its own.
+        // An assignment of the program replaces the import.
         let ran = run_checked(PYTHON, form, "Path = 3\nPath", Some(&all));
         assert_eq!(
             (ran.report.result, ran.report.variables),
             (Some(json!(3)), vec!["Path".to_owned()])
         );
-        // They are held to the profile as the program is.
+        // These imports are restricted to the profile, like the program's.
         let ran = run_checked(
             PYTHON,
             form,
@@ -453,7 +453,7 @@ fn missing_imports_are_done_for_names_that_nobody_has_defined() {
 }
 
 #[test]
-fn a_program_does_not_see_what_it_is_held_to() {
+fn restrictions_are_hidden_from_the_environment() {
     let code = "import os\n[name for name in os.environ if 'CHECKS' in name]";
     let mut many = checks("x", &["os"]);
     let names = (0..1000).map(|number| format!("{}{number}", "ä".repeat(200)));

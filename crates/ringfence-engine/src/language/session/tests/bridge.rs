@@ -2,54 +2,54 @@
 
 use super::*;
 
-fn given(live: &mut Driver, name: &str) -> String {
+fn bridged(live: &mut Driver, name: &str) -> String {
     let answer = live.get(name);
     assert!(answer.ok, "{name}: {answer:?}");
     answer.bridge.unwrap()
 }
 
 #[test]
-fn values_come_back_as_they_went() {
+fn values_survive_a_round_trip() {
     let mut python = Driver::begin(Language::Python);
     let mut node = Driver::begin(Language::Node);
     python.call(
         "import datetime as d\nv = {'z': 1, 'a': [True, None, 1.5, 'é'], 'big': 10**30, 'nan': float('nan'), \
          'bytes': b'\\0\\xff', 'at': d.datetime(2024, 5, 6, 7, 8, 9, tzinfo=d.timezone.utc), 't': (1, 2), '$type': 'x'}",
     );
-    let first = given(&mut python, "v");
+    let first = bridged(&mut python, "v");
     assert!(node.set("v", &first).ok);
-    let said = node.call(
+    let reply = node.call(
         "v.z === 1 && v.big === 10n ** 30n && Number.isNaN(v.nan) && v.bytes[1] === 255 && v.at.getTime() === 1714979289000 \
          && v.$type === 'x' && Object.keys(v).join() === 'z,a,big,nan,bytes,at,t,$type'",
     );
     assert_eq!(
-        said.answer.report.result,
+        reply.answer.report.result,
         Some(serde_json::json!(true)),
-        "{said:?}"
+        "{reply:?}"
     );
-    let second = given(&mut node, "v");
+    let second = bridged(&mut node, "v");
     assert!(python.set("w", &second).ok);
-    let said =
+    let reply =
         python.call("v.pop('nan'), w.pop('nan'), v.update(t=list(v['t']))\nv == w, list(v) == list(w)");
     assert_eq!(
-        said.answer.report.result,
+        reply.answer.report.result,
         Some(serde_json::json!([true, true])),
-        "{said:?}"
+        "{reply:?}"
     );
-    // A time that pandas does not have is one of its times.
+    // pandas has a time for missing values, which becomes null.
     python
         .call("class NaTType(d.datetime): pass\nNaTType.__module__ = 'pandas._libs'\nn = [NaTType(1, 1, 1)]");
-    assert_eq!(given(&mut python, "n"), "[null]");
-    // Again, into a name that is taken.
+    assert_eq!(bridged(&mut python, "n"), "[null]");
+    // An existing variable is replaced.
     assert!(node.set("v", "[1]").ok && node.set("v", "2").ok);
-    assert_eq!(given(&mut node, "v"), "2");
+    assert_eq!(bridged(&mut node, "v"), "2");
 }
 
 #[test]
-fn a_time_without_a_zone_stays_without_one_and_is_a_text_for_node() {
+fn time_without_zone_is_text_in_node() {
     let mut python = Driver::begin(Language::Python);
     let mut node = Driver::begin(Language::Node);
-    // As pandas and numpy give them: a class of its own, and an array whose `tolist` would give nanoseconds.
+    // As in pandas and numpy: a class of its own, and an array whose `tolist` would return nanoseconds.
     python.call(
         "import datetime as d\nclass Timestamp(d.datetime): pass\nTimestamp.__module__ = 'pandas._libs'\n\
          class array:\n    dtype = 'datetime64[ns]'\n    def astype(self, to): return self if to == 'datetime64[us]' else 1 / 0\n\
@@ -57,59 +57,59 @@ fn a_time_without_a_zone_stays_without_one_and_is_a_text_for_node() {
          array.__module__ = 'numpy'\n\
          v = [Timestamp(2024, 5, 6), d.datetime(2024, 5, 6, 7, 8, 9, 120), Timestamp(2024, 5, 6, tzinfo=d.timezone.utc), array()]",
     );
-    let first = given(&mut python, "v");
+    let first = bridged(&mut python, "v");
     assert!(python.set("w", &first).ok && node.set("w", &first).ok);
-    let said = python.call("w == [d.datetime(2024, 5, 6), *v[1:3], [d.datetime(2024, 5, 6)]], w[0].tzinfo");
+    let reply = python.call("w == [d.datetime(2024, 5, 6), *v[1:3], [d.datetime(2024, 5, 6)]], w[0].tzinfo");
     assert_eq!(
-        said.answer.report.result,
+        reply.answer.report.result,
         Some(serde_json::json!([true, null])),
-        "{said:?}"
+        "{reply:?}"
     );
-    let said = node.call("[w[0], w[1], w[2] instanceof Date && w[2].getTime(), w[3]]");
+    let reply = node.call("[w[0], w[1], w[2] instanceof Date && w[2].getTime(), w[3]]");
     assert_eq!(
-        said.answer.report.result,
+        reply.answer.report.result,
         Some(serde_json::json!([
             "2024-05-06T00:00:00",
             "2024-05-06T07:08:09.000120",
             1_714_953_600_000_u64,
             ["2024-05-06T00:00:00"]
         ])),
-        "{said:?}"
+        "{reply:?}"
     );
 }
 
 #[test]
-fn numbers_cross_as_they_are() {
+fn numbers_are_bridged_exactly() {
     let mut python = Driver::begin(Language::Python);
     let mut node = Driver::begin(Language::Node);
     node.call("var v = [2 ** 53, 2 ** 60, -(2 ** 60), 1e30, 0.1 + 0.2, 5e-324]");
-    assert!(python.set("v", &given(&mut node, "v")).ok);
-    let said = python.call("v == [2 ** 53, 2.0 ** 60, -2.0 ** 60, 1e30, 0.1 + 0.2, 5e-324]");
+    assert!(python.set("v", &bridged(&mut node, "v")).ok);
+    let reply = python.call("v == [2 ** 53, 2.0 ** 60, -2.0 ** 60, 1e30, 0.1 + 0.2, 5e-324]");
     assert_eq!(
-        said.answer.report.result,
+        reply.answer.report.result,
         Some(serde_json::json!(true)),
-        "{said:?}"
+        "{reply:?}"
     );
     let text = "[9007199254740993,{\"$type\":\"Foo.Bar\",\"n\":-9007199254740993}]";
     let bridge = encode_given(&serde_json::from_str(text).unwrap()).unwrap();
     assert!(python.set("w", &bridge).ok && node.set("w", &bridge).ok);
-    let said = python.call("w == [2 ** 53 + 1, {'$type': 'Foo.Bar', 'n': -2 ** 53 - 1}]");
+    let reply = python.call("w == [2 ** 53 + 1, {'$type': 'Foo.Bar', 'n': -2 ** 53 - 1}]");
     assert_eq!(
-        said.answer.report.result,
+        reply.answer.report.result,
         Some(serde_json::json!(true)),
-        "{said:?}"
+        "{reply:?}"
     );
-    let said =
+    let reply =
         node.call("w[0] === 2n ** 53n + 1n && w[1].$type === 'Foo.Bar' && w[1].n === -(2n ** 53n) - 1n");
     assert_eq!(
-        said.answer.report.result,
+        reply.answer.report.result,
         Some(serde_json::json!(true)),
-        "{said:?}"
+        "{reply:?}"
     );
 }
 
 #[test]
-fn what_cannot_cross_is_refused_by_its_path() {
+fn unbridgeable_value_is_refused_with_its_path() {
     let mut python = Driver::begin(Language::Python);
     let mut node = Driver::begin(Language::Node);
     python.call("import socket\na = {'items': [1, socket.socket()]}\nb = []; b.append(b)\nc = {1: 2}\nd = 'x' * (17 << 20)");
@@ -143,9 +143,9 @@ fn what_cannot_cross_is_refused_by_its_path() {
                 "{bridge}: {error:?}"
             );
         }
-        let said = live.call("1");
+        let reply = live.call("1");
         assert_eq!(
-            (said.stdout.as_str(), said.stderr.as_str()),
+            (reply.stdout.as_str(), reply.stderr.as_str()),
             ("", ""),
             "nothing of it is the next call's"
         );
@@ -171,7 +171,7 @@ fn what_cannot_cross_is_refused_by_its_path() {
 }
 
 #[test]
-fn a_name_of_the_language_itself_is_refused_and_the_session_lives() {
+fn builtin_name_is_refused_and_the_session_continues() {
     for (language, names) in [
         (
             Language::Node,
@@ -193,14 +193,14 @@ fn a_name_of_the_language_itself_is_refused_and_the_session_lives() {
             let error = answer.report.error.clone().unwrap();
             assert!(!answer.ok && error.kind == "SyntaxError", "{name}: {error:?}");
         }
-        // A name that the caller's own code has taken is the caller's.
+        // A variable of the caller's own code may be replaced.
         assert!(live.set("x", "[1]").ok && live.set("x", "2").ok);
         assert_eq!(live.call("x").answer.report.result, Some(serde_json::json!(2)));
     }
 }
 
 #[test]
-fn a_shell_gives_and_takes_texts_lists_and_objects() {
+fn shell_bridges_texts_lists_and_objects() {
     let mut live = Driver::begin(Language::Shell);
     live.call(
         "s=$'it\\'s \"é\"\\n$x'; declare -a l=(1 '' 'a b'); declare -A m=([k]='v w'); declare -i n=5; e=",
@@ -212,9 +212,9 @@ fn a_shell_gives_and_takes_texts_lists_and_objects() {
         ("n", "\"5\""),
         ("e", "\"\""),
     ] {
-        assert_eq!(given(&mut live, name), value, "{name}");
+        assert_eq!(bridged(&mut live, name), value, "{name}");
         assert!(live.set("copy", value).ok);
-        assert_eq!(given(&mut live, "copy"), value);
+        assert_eq!(bridged(&mut live, "copy"), value);
     }
     assert!(!live.get("nowhere").ok);
     assert!(live.set("deep", "{\"a\":[1,{\"b\":2}]}").ok);
@@ -239,7 +239,7 @@ fn a_shell_gives_and_takes_texts_lists_and_objects() {
 }
 
 #[test]
-fn a_shell_is_given_no_name_that_bash_itself_reads() {
+fn bash_variables_are_not_set_by_a_bridge() {
     let variables = "PS0 PS4 PROMPT_COMMAND BASH_ENV BASHOPTS BASH_ALIASES BASH_CMDS ENV IFS PATH LD_PRELOAD SHELLOPTS \
         TMOUT CDPATH HISTFILE GLOBIGNORE LC_ALL histchars";
     assert!(variables.split_whitespace().all(is_read_by_bash));
@@ -249,9 +249,9 @@ fn a_shell_is_given_no_name_that_bash_itself_reads() {
             .any(is_read_by_bash)
     );
     let mut live = Driver::begin(Language::Shell);
-    // The control: bash does run it, when it is asked for between calls.
+    // bash would evaluate PS0 between calls, but the end of a call resets it.
     assert_eq!(live.call("PS0='$(echo hi >&2)'; declare -n other=PS4").stderr, "");
     assert!(live.set("other", "\"x\"").ok);
-    let said = live.call("echo \"$other${PS4}$PS0\"");
-    assert_eq!((said.stdout.as_str(), said.stderr.as_str()), ("x+ \n", ""));
+    let reply = live.call("echo \"$other${PS4}$PS0\"");
+    assert_eq!((reply.stdout.as_str(), reply.stderr.as_str()), ("x+ \n", ""));
 }

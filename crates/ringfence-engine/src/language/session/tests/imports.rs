@@ -1,4 +1,4 @@
-//! Sessions of Python whose calls are held to the modules of a profile, each for itself.
+//! Sessions of Python whose calls are each restricted to the modules of a profile.
 
 use super::*;
 use crate::language::Blocked;
@@ -15,25 +15,25 @@ fn basic(patches: &[(&str, &str)]) -> Option<Checks> {
     })
 }
 
-/// That nobody stands between the session and its imports.
+/// Checks that the session imports without the hook.
 fn is_free(live: &mut Driver) {
     live.checks = None;
-    let said = live.call("import os\n__import__.__class__.__name__, os.getpid() > 0");
+    let reply = live.call("import os\n__import__.__class__.__name__, os.getpid() > 0");
     assert_eq!(
-        said.answer.report.result,
+        reply.answer.report.result,
         Some(json!(["builtin_function_or_method", true])),
-        "{said:?}"
+        "{reply:?}"
     );
 }
 
 #[test]
-fn a_call_is_held_to_its_own_modules_and_the_next_to_its_own() {
+fn each_call_is_restricted_to_its_own_modules() {
     let mut live = Driver::begin(Language::Python);
     for _ in 0..2 {
         is_free(&mut live);
         live.checks = basic(&[]);
-        let said = live.call("import uuid, time\nimport socket");
-        let report = said.answer.report;
+        let reply = live.call("import uuid, time\nimport socket");
+        let report = reply.answer.report;
         let error = report.error.unwrap();
         assert_eq!((error.kind.as_str(), error.line), ("ImportError", Some(2)));
         assert!(!error.traceback.contains("<ringfence>"), "{}", error.traceback);
@@ -42,26 +42,26 @@ fn a_call_is_held_to_its_own_modules_and_the_next_to_its_own() {
             line: Some(2),
         };
         assert_eq!(report.security_events, [event]);
-        let said = live.call("x = uuid.UUID(int=1)\nhasattr(uuid, 'os')");
-        assert_eq!(said.answer.report.result, Some(json!(false)), "{said:?}");
-        assert_eq!(said.answer.report.variables, ["x"]);
-        assert_eq!(said.answer.report.security_events.len(), 1);
-        // A function of a free call is held to what the caller of this one may.
+        let reply = live.call("x = uuid.UUID(int=1)\nhasattr(uuid, 'os')");
+        assert_eq!(reply.answer.report.result, Some(json!(false)), "{reply:?}");
+        assert_eq!(reply.answer.report.variables, ["x"]);
+        assert_eq!(reply.answer.report.security_events.len(), 1);
+        // A function from an unrestricted call is restricted in a restricted one.
         live.checks = None;
         live.call("def later():\n    import socket\n    return 1\nasync def awaits(): return later()");
         live.checks = basic(&[]);
         for code in ["later()", "await awaits()"] {
-            let said = live.call(code);
-            assert_eq!(said.answer.report.error.unwrap().kind, "ImportError", "{code}");
+            let reply = live.call(code);
+            assert_eq!(reply.answer.report.error.unwrap().kind, "ImportError", "{code}");
         }
     }
-    // What was given out shows everything where everything may be imported.
+    // Views that were handed out show everything once every import is allowed.
     is_free(&mut live);
     assert_eq!(live.call("uuid.os is os").answer.report.result, Some(json!(true)));
 }
 
 #[test]
-fn a_call_that_is_interrupted_gives_the_imports_back() {
+fn interrupted_call_restores_imports() {
     let mut live = Driver::begin(Language::Python);
     for code in [
         "open('begun', 'w').close()\nwhile True: pass",
@@ -70,15 +70,15 @@ fn a_call_that_is_interrupted_gives_the_imports_back() {
         "open('begun', 'w').close()\nwhile True: import json, uuid",
     ] {
         live.checks = basic(&[]);
-        let said = live.interrupted(code);
+        let reply = live.interrupted(code);
         assert_eq!(
-            said.answer.report.error.unwrap().kind,
+            reply.answer.report.error.unwrap().kind,
             "KeyboardInterrupt",
             "{code}"
         );
         is_free(&mut live);
     }
-    // A module of the interpreter's that takes long.
+    // A library module that takes long to import.
     let library = live.directory.with_extension("library");
     fs::create_dir_all(&library).unwrap();
     let slow = "open('begun', 'w').close()\nwhile True: pass";
@@ -89,19 +89,19 @@ fn a_call_that_is_interrupted_gives_the_imports_back() {
         library.display().to_string()
     ));
     live.checks = basic(&[("slow", "import helper as slow")]);
-    let said = live.interrupted("slow");
-    assert_eq!(said.answer.report.error.unwrap().kind, "KeyboardInterrupt");
+    let reply = live.interrupted("slow");
+    assert_eq!(reply.answer.report.error.unwrap().kind, "KeyboardInterrupt");
     is_free(&mut live);
     fs::remove_dir_all(&library).unwrap();
 }
 
 #[test]
-fn a_call_has_the_imports_that_it_forgot() {
+fn missing_imports_of_a_call_are_added() {
     let mut live = Driver::begin(Language::Python);
     live.checks = basic(&[("json", "import json"), ("UUID", "from uuid import UUID")]);
-    let said = live.call("a = json.dumps(UUID(int=1).int)\na");
-    assert_eq!(said.answer.report.result, Some(json!("1")), "{said:?}");
-    assert_eq!(said.answer.report.variables, ["a"]);
+    let reply = live.call("a = json.dumps(UUID(int=1).int)\na");
+    assert_eq!(reply.answer.report.result, Some(json!("1")), "{reply:?}");
+    assert_eq!(reply.answer.report.variables, ["a"]);
     live.checks = None;
     live.call("UUID = 5");
     live.checks = basic(&[("UUID", "from uuid import UUID")]);
@@ -109,7 +109,7 @@ fn a_call_has_the_imports_that_it_forgot() {
 }
 
 #[test]
-fn the_callers_own_files_are_held_to_the_same_and_keep_their_state() {
+fn callers_modules_are_restricted_and_keep_their_state() {
     let mut live = Driver::begin(Language::Python);
     fs::write(
         live.directory.join("helper.py"),
@@ -123,14 +123,14 @@ fn the_callers_own_files_are_held_to_the_same_and_keep_their_state() {
         live.call("helper.count()\nhelper.n").answer.report.result,
         Some(json!(2))
     );
-    let said = live.call("\nhelper.fails()");
-    let error = said.answer.report.error.unwrap();
+    let reply = live.call("\nhelper.fails()");
+    let error = reply.answer.report.error.unwrap();
     assert_eq!((error.kind.as_str(), error.line), ("ImportError", Some(2)));
     assert!(
         error.traceback.contains("helper.py\", line 6"),
         "{}",
         error.traceback
     );
-    assert_eq!(said.answer.report.security_events[0].line, Some(2));
+    assert_eq!(reply.answer.report.security_events[0].line, Some(2));
     is_free(&mut live);
 }

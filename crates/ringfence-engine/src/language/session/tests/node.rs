@@ -1,4 +1,4 @@
-//! Sessions of Node.js: what stays, what fails, what is interrupted.
+//! Sessions of Node.js: state, errors and interrupts.
 
 use super::*;
 use serde_json::json;
@@ -8,11 +8,11 @@ fn node() -> Driver {
 }
 
 fn check(live: &mut Driver, code: &str, result: Option<serde_json::Value>) {
-    let said = live.call(code);
+    let got = live.call(code);
     assert_eq!(
-        (&said.answer.report.result, said.answer.ok),
+        (&got.answer.report.result, got.answer.ok),
         (&result, true),
-        "{code}: {said:?}"
+        "{code}: {got:?}"
     );
 }
 
@@ -62,8 +62,8 @@ fn node_keeps_its_state() {
         "({ a: [1, null] })",
         None.or(Some(json!({"a": [1, null]}))),
     );
-    let said = live.call("console.log('out'); console.error('err')");
-    assert_eq!((said.stdout.as_str(), said.stderr.as_str()), ("out\n", "err\n"));
+    let got = live.call("console.log('out'); console.error('err')");
+    assert_eq!((got.stdout.as_str(), got.stderr.as_str()), ("out\n", "err\n"));
     check(&mut live, "fs.readFileSync(0, 'utf8')", Some(json!("")));
     let arguments = ["a b".to_owned()].map(|word| Argument::try_from(word).unwrap());
     live.send(
@@ -90,7 +90,7 @@ fn node_keeps_its_state() {
 }
 
 #[test]
-fn node_errors_are_of_the_call_and_leave_the_state() {
+fn node_error_ends_only_its_call() {
     let mut live = node();
     live.call("let x = 5");
     for (code, kind, line) in [
@@ -109,15 +109,15 @@ fn node_errors_are_of_the_call_and_leave_the_state() {
         ("throw 5", "number", None),
         ("(function r() { r() })()", "RangeError", Some(1)),
     ] {
-        let said = live.call(code);
-        let error = said
+        let got = live.call(code);
+        let error = got
             .answer
             .report
             .error
             .clone()
-            .unwrap_or_else(|| panic!("{code}: {said:?}"));
+            .unwrap_or_else(|| panic!("{code}: {got:?}"));
         assert_eq!(
-            (error.kind.as_str(), said.answer.ok),
+            (error.kind.as_str(), got.answer.ok),
             (kind, false),
             "{code}: {error:?}"
         );
@@ -132,7 +132,7 @@ fn node_errors_are_of_the_call_and_leave_the_state() {
 }
 
 #[test]
-fn node_is_interrupted_in_whatever_it_does_and_keeps_its_state() {
+fn node_is_interrupted_at_any_code_and_keeps_its_state() {
     let mut live = node();
     live.call("let x = 5");
     let begun = "require('fs').writeFileSync('begun', '');";
@@ -141,16 +141,16 @@ fn node_is_interrupted_in_whatever_it_does_and_keeps_its_state() {
         "await new Promise(() => {})",
         "await 1; await new Promise((done) => setTimeout(done, 1e6))",
         "for (;;) { try { for (;;) {} } catch {} }",
-        // From here on the program listens for SIGINT itself.
+        // From here on the program handles SIGINT itself.
         "process.on('SIGINT', () => {}); await new Promise(() => {})",
         "while (true) {}",
         "await new Promise(() => {})",
     ] {
-        let said = live.interrupted(&format!("{begun}{code}"));
+        let got = live.interrupted(&format!("{begun}{code}"));
         assert_eq!(
-            said.answer.report.error.as_ref().map(|error| error.kind.as_str()),
+            got.answer.report.error.as_ref().map(|error| error.kind.as_str()),
             Some("Interrupted"),
-            "{code}: {said:?}"
+            "{code}: {got:?}"
         );
         let after = live.call("x");
         assert_eq!(
@@ -161,10 +161,10 @@ fn node_is_interrupted_in_whatever_it_does_and_keeps_its_state() {
     }
     for _ in 0..20 {
         live.signal();
-        let said = live.call("x");
+        let got = live.call("x");
         assert!(
-            said.answer.report.result == Some(json!(5)) || !said.answer.ok,
-            "{said:?}"
+            got.answer.report.result == Some(json!(5)) || !got.answer.ok,
+            "{got:?}"
         );
     }
 }
@@ -179,8 +179,8 @@ fn node_survives_interrupts_at_any_moment() {
     let mut storm = Command::new("bash").args(["-c", &storm]).spawn().unwrap();
     let mut ran = 0;
     while storm.try_wait().unwrap().is_none() {
-        let said = live.call("{ const end = Date.now() + 1; while (Date.now() < end); }");
-        let kind = said.answer.report.error.map(|error| error.kind);
+        let got = live.call("{ const end = Date.now() + 1; while (Date.now() < end); }");
+        let kind = got.answer.report.error.map(|error| error.kind);
         assert!(matches!(kind.as_deref(), None | Some("Interrupted")), "{kind:?}");
         ran += 1;
     }

@@ -1,4 +1,4 @@
-//! Sessions of Python: what stays, what fails, what is interrupted, and what a program breaks.
+//! Sessions of Python: state, errors, interrupts, and programs that break their environment.
 
 use super::*;
 use serde_json::json;
@@ -11,11 +11,11 @@ fn python() -> Driver {
 fn python_keeps_its_state() {
     let mut live = python();
     let check = |live: &mut Driver, code: &str, result: Option<serde_json::Value>, stdout: &str| {
-        let said = live.call(code);
+        let got = live.call(code);
         assert_eq!(
-            (&said.answer.report.result, said.stdout.as_str(), said.answer.ok),
+            (&got.answer.report.result, got.stdout.as_str(), got.answer.ok),
             (&result, stdout, true),
-            "{code}: {said:?}"
+            "{code}: {got:?}"
         );
     };
     check(
@@ -43,7 +43,7 @@ fn python_keeps_its_state() {
     );
     check(&mut live, "print('no newline', end='')", None, "no newline");
     check(&mut live, "os.system('echo child')", Some(json!(0)), "child\n");
-    // A name that stands for a result, of this call alone.
+    // An assignment to `result` is the result of its own call only.
     check(&mut live, "result = 3", Some(json!(3)), "");
     check(&mut live, "pass", None, "");
     check(&mut live, "print(result)", None, "3\n");
@@ -75,7 +75,7 @@ fn python_keeps_its_state() {
 }
 
 #[test]
-fn python_tells_the_names_of_each_call() {
+fn python_reports_the_names_of_each_call() {
     let mut live = python();
     let names = |live: &mut Driver, code: &str| live.call(code).answer.report.variables;
     assert_eq!(
@@ -92,11 +92,11 @@ fn python_tells_the_names_of_each_call() {
 }
 
 #[test]
-fn python_awaits_on_one_loop_that_goes_on_between_calls() {
+fn python_event_loop_continues_between_calls() {
     let mut live = python();
     let check = |live: &mut Driver, code: &str, result: serde_json::Value| {
-        let said = live.call(code);
-        assert_eq!(said.answer.report.result, Some(result), "{code}: {said:?}");
+        let got = live.call(code);
+        assert_eq!(got.answer.report.result, Some(result), "{code}: {got:?}");
     };
     check(
         &mut live,
@@ -108,8 +108,8 @@ fn python_awaits_on_one_loop_that_goes_on_between_calls() {
         "import os\nasync def later():\n    await asyncio.sleep(0.05)\n    open('went', 'w').close()\n    return 3\n\
          task = asyncio.ensure_future(later())\nawait asyncio.sleep(0)",
     );
-    // Nobody calls, and it goes on.
-    let end = Instant::now() + PATIENCE;
+    // The task continues without a call.
+    let end = Instant::now() + TIMEOUT;
     while !live.directory.join("went").exists() {
         assert!(Instant::now() < end);
         thread::yield_now();
@@ -128,7 +128,7 @@ fn python_awaits_on_one_loop_that_goes_on_between_calls() {
 }
 
 #[test]
-fn commands_of_ipython_come_with_their_cure() {
+fn ipython_command_error_has_a_hint() {
     let mut live = python();
     for code in ["%matplotlib inline", "x = 1\n!pip install x"] {
         let error = live.call(code).answer.report.error.unwrap();
@@ -141,21 +141,21 @@ fn commands_of_ipython_come_with_their_cure() {
 }
 
 #[test]
-fn python_errors_are_of_the_call_and_leave_the_state() {
+fn python_error_ends_only_its_call() {
     let mut live = python();
     live.call("x = 5\ndef f():\n    return {}['k']");
     let check = |live: &mut Driver, code: &str, kind: &str, line: Option<u32>, shown: &str| {
-        let said = live.call(code);
-        let error = said
+        let got = live.call(code);
+        let error = got
             .answer
             .report
             .error
             .clone()
-            .unwrap_or_else(|| panic!("{code}: {said:?}"));
+            .unwrap_or_else(|| panic!("{code}: {got:?}"));
         assert_eq!(
-            (error.kind.as_str(), error.line, said.answer.ok),
+            (error.kind.as_str(), error.line, got.answer.ok),
             (kind, line, false),
-            "{said:?}"
+            "{got:?}"
         );
         for part in shown.split('|') {
             assert!(error.traceback.contains(part), "{part}: {}", error.traceback);
@@ -165,7 +165,7 @@ fn python_errors_are_of_the_call_and_leave_the_state() {
             "{}",
             error.traceback
         );
-        assert_eq!(said.stderr, error.traceback);
+        assert_eq!(got.stderr, error.traceback);
     };
     check(
         &mut live,
@@ -181,7 +181,7 @@ fn python_errors_are_of_the_call_and_leave_the_state() {
         Some(2),
         "call-3|broken",
     );
-    // Of a kind that changes with the version.
+    // The type of this error depends on the version.
     assert!(live.call("a\0b").stderr.contains("null bytes"));
     check(
         &mut live,
@@ -209,7 +209,7 @@ fn python_errors_are_of_the_call_and_leave_the_state() {
 }
 
 #[test]
-fn python_is_interrupted_in_whatever_it_does_and_keeps_its_state() {
+fn python_is_interrupted_at_any_code_and_keeps_its_state() {
     let mut live = python();
     live.call("import asyncio, time, threading\nx = 5");
     let begun = "open('begun', 'w').close()\n";
@@ -236,65 +236,61 @@ fn python_is_interrupted_in_whatever_it_does_and_keeps_its_state() {
             true => code.replace("BEGUN", begun),
             false => format!("{begun}{code}"),
         };
-        let said = live.interrupted(&code);
-        assert!(!said.answer.ok, "{code}: {said:?}");
-        let error = said.answer.report.error.unwrap_or_else(|| panic!("{code}"));
+        let got = live.interrupted(&code);
+        assert!(!got.answer.ok, "{code}: {got:?}");
+        let error = got.answer.report.error.unwrap_or_else(|| panic!("{code}"));
         assert!(
             ["KeyboardInterrupt", "H"].contains(&error.kind.as_str()),
             "{code}: {error:?}"
         );
         assert!(!error.traceback.contains("ringfence"), "{}", error.traceback);
-        let said = live.call("x");
-        assert_eq!(
-            said.answer.report.result,
-            Some(json!(5)),
-            "after {code}: {said:?}"
-        );
+        let got = live.call("x");
+        assert_eq!(got.answer.report.result, Some(json!(5)), "after {code}: {got:?}");
     }
-    // A loop that shrugs off interrupts is the program's own choice, as long as it lasts.
-    let said = live.interrupted(&format!(
+    // A loop may catch interrupts; the call then ends by itself.
+    let got = live.interrupted(&format!(
         "{begun}caught = 0\nwhile caught < 3:\n    try: time.sleep(1000)\n    except KeyboardInterrupt: caught += 1\ncaught"
     ));
-    assert_eq!(said.answer.report.result, Some(json!(3)));
+    assert_eq!(got.answer.report.result, Some(json!(3)));
 }
 
 #[test]
-fn an_interrupt_that_comes_when_nothing_runs_is_nothing() {
+fn interrupt_between_calls_is_harmless() {
     let mut live = python();
     for round in 0..100 {
         live.signal();
-        // With and without a loop that waits.
+        // Without and with an event loop that waits.
         let code = if round < 50 {
             "1 + 1"
         } else {
             "import asyncio; await asyncio.sleep(0); 1 + 1"
         };
         live.signal();
-        let said = live.call(code);
-        let hit = said
+        let got = live.call(code);
+        let hit = got
             .answer
             .report
             .error
             .as_ref()
             .is_some_and(|error| error.kind == "KeyboardInterrupt");
-        assert!(hit || said.answer.report.result == Some(json!(2)), "{said:?}");
+        assert!(hit || got.answer.report.result == Some(json!(2)), "{got:?}");
         assert!(live.child.try_wait().unwrap().is_none());
     }
 }
 
 #[test]
-fn python_gets_the_words_the_environment_and_the_input_of_each_call() {
+fn python_gets_arguments_environment_and_input_of_each_call() {
     let mut live = python();
     let arguments = ["a b", "--c"].map(|word| Argument::try_from(word.to_owned()).unwrap());
     let code = "import os, subprocess, sys, time\nkept = sys.stdin\n[sys.argv[1:], os.environ['A'], time.tzname[0], input(), \
                 subprocess.run(['cat'], capture_output=True).stdout.decode()]";
     let env = [("A", "ä"), ("TZ", "ABC-1")].map(|(name, value)| (name.to_owned(), value.to_owned()));
     live.send(code, &arguments, &env, "één\n".as_bytes());
-    let said = live.wait().unwrap();
+    let got = live.wait().unwrap();
     assert_eq!(
-        said.answer.report.result,
+        got.answer.report.result,
         Some(json!([["a b", "--c"], "ä", "ABC", "één", ""])),
-        "{said:?}"
+        "{got:?}"
     );
     live.send(
         "subprocess.run(['cat'], capture_output=True).stdout.decode()",
@@ -302,26 +298,26 @@ fn python_gets_the_words_the_environment_and_the_input_of_each_call() {
         &[],
         &vec![b'x'; 300_000],
     );
-    let said = live.wait().unwrap();
-    assert!(said.answer.report.result_repr.unwrap().starts_with("'xxx"));
-    // What was given to one call is not the next one's, and a call without is at the end of its input.
+    let got = live.wait().unwrap();
+    assert!(got.answer.report.result_repr.unwrap().starts_with("'xxx"));
+    // Input of one call is not left for the next, and a call without input is at its end of file.
     live.send("1", &[], &[], b"unread\n");
     live.wait().unwrap();
-    let said = live.call("[sys.argv[1:], os.environ['A'], sys.stdin.read(), kept.read(), os.system('cat')]");
+    let got = live.call("[sys.argv[1:], os.environ['A'], sys.stdin.read(), kept.read(), os.system('cat')]");
     assert_eq!(
-        said.answer.report.result,
+        got.answer.report.result,
         Some(json!([[], "ä", "", "", 0])),
-        "{said:?}"
+        "{got:?}"
     );
     assert_eq!(live.call("input()").answer.report.error.unwrap().kind, "EOFError");
 }
 
 #[test]
-fn a_script_that_ends_with_0_leaves_its_session() {
+fn exit_with_0_keeps_the_session() {
     let mut live = python();
     for code in ["x = 1; exit()", "import sys; x += 1; sys.exit(0)"] {
-        let said = live.call(code);
-        assert!(said.answer.ok && said.answer.report.error.is_none(), "{said:?}");
+        let got = live.call(code);
+        assert!(got.answer.ok && got.answer.report.error.is_none(), "{got:?}");
     }
     assert_eq!(live.call("x").answer.report.result, Some(json!(2)));
     let child = live.call("import os\npid = os.fork()\nif not pid: sys.exit(0)\nos.waitpid(pid, 0)[1]");
@@ -329,7 +325,7 @@ fn a_script_that_ends_with_0_leaves_its_session() {
 }
 
 #[test]
-fn python_leaves_when_it_is_told_to() {
+fn python_session_ends_on_exit() {
     for (code, status, stdout) in [
         ("import sys; sys.exit(3)", Some(3), ""),
         ("import os; os._exit(7)", Some(7), ""),
@@ -355,23 +351,19 @@ fn python_leaves_when_it_is_told_to() {
         ),
     ] {
         let mut live = python();
-        let (said, ended) = live.last(code);
-        assert_eq!(
-            (ended, said.stdout.as_str()),
-            (status, stdout),
-            "{code}: {said:?}"
-        );
+        let (got, ended) = live.last(code);
+        assert_eq!((ended, got.stdout.as_str()), (status, stdout), "{code}: {got:?}");
     }
-    // Nobody asks any more.
+    // The requests are closed.
     let mut live = python();
     live.call("import atexit; atexit.register(print, 'last')");
     drop(live.requests.take());
     assert_eq!(live.child.wait().unwrap().code(), Some(0));
-    assert_eq!(live.said(DriverAnswer::default()).stdout, "last\n");
+    assert_eq!(live.reply(DriverAnswer::default()).stdout, "last\n");
 }
 
 #[test]
-fn python_goes_on_or_ends_whatever_a_program_breaks() {
+fn python_answers_or_ends_after_any_breakage() {
     for code in [
         "import sys; sys.stdout = None; sys.stderr = 5; sys.stdin = 'x'; sys.argv = None",
         "import sys; sys.stdout.close(); sys.stderr.close(); sys.stdin.close()",
@@ -400,12 +392,12 @@ fn python_goes_on_or_ends_whatever_a_program_breaks() {
     ] {
         let mut live = python();
         live.send(code, &[], &[], b"");
-        // Each is answered, or the session ends; it is `wait` that fails otherwise.
+        // Each call is answered, or the session ends; otherwise `wait` fails.
         if live.wait().is_ok() {
             for code in ["x = 2", "x + 1"] {
                 live.send(code, &[], &[], b"");
-                let Ok(said) = live.wait() else { break };
-                assert_eq!(said.answer.number, live.number, "{code}");
+                let Ok(got) = live.wait() else { break };
+                assert_eq!(got.answer.number, live.number, "{code}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Sessions of bash: what stays, what fails, what is interrupted, and what a program breaks.
+//! Sessions of bash: state, errors, interrupts, and programs that break their environment.
 
 use super::*;
 
@@ -7,19 +7,19 @@ fn shell() -> Driver {
 }
 
 #[test]
-fn a_shell_keeps_its_state() {
+fn shell_keeps_its_state() {
     let mut live = shell();
     let check = |live: &mut Driver, code: &str, status: i32, stdout: &str| {
-        let said = live.call(code);
+        let got = live.call(code);
         assert_eq!(
             (
-                said.answer.status,
-                said.answer.ok,
-                said.stdout.as_str(),
-                said.stderr.as_str()
+                got.answer.status,
+                got.answer.ok,
+                got.stdout.as_str(),
+                got.stderr.as_str()
             ),
             (Some(status), status == 0, stdout, ""),
-            "{code}: {said:?}"
+            "{code}: {got:?}"
         );
     };
     check(
@@ -68,7 +68,7 @@ fn a_shell_keeps_its_state() {
 }
 
 #[test]
-fn a_shell_gets_the_words_the_environment_and_the_input_of_each_call() {
+fn shell_gets_arguments_environment_and_input_of_each_call() {
     let mut live = shell();
     let arguments = ["a b", "it's", "--"].map(|word| Argument::try_from(word.to_owned()).unwrap());
     let env = [("A", "$x 'é'\n\\"), ("B", "")].map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -78,34 +78,34 @@ fn a_shell_gets_the_words_the_environment_and_the_input_of_each_call() {
         &env,
         b"\0%s'\xff\n",
     );
-    let said = live.wait().unwrap();
+    let got = live.wait().unwrap();
     assert_eq!(
-        said.stdout, "3:a b:it's\n$x 'é'\n\\| 00 25 73 27 ff 0a\n",
-        "{said:?}"
+        got.stdout, "3:a b:it's\n$x 'é'\n\\| 00 25 73 27 ff 0a\n",
+        "{got:?}"
     );
-    let said = live.call("echo \"$#:$A\"; cat");
-    assert_eq!(said.stdout, "0:$x 'é'\n\\\n");
+    let got = live.call("echo \"$#:$A\"; cat");
+    assert_eq!(got.stdout, "0:$x 'é'\n\\\n");
 }
 
 #[test]
-fn a_variable_that_cannot_be_set_fails_the_call_or_the_bridge_that_brings_it() {
+fn readonly_shell_variable_fails_the_call_or_bridge() {
     let mut live = shell();
     let env = [("A", "1"), ("UID", "5"), ("B", "2")].map(|(name, value)| (name.to_owned(), value.to_owned()));
     live.send("echo ran", &[], &env, b"");
-    let said = live.wait().unwrap();
+    let got = live.wait().unwrap();
     assert!(
-        !said.answer.ok && said.stdout.is_empty() && said.stderr.contains("UID: readonly variable"),
-        "{said:?}"
+        !got.answer.ok && got.stdout.is_empty() && got.stderr.contains("UID: readonly variable"),
+        "{got:?}"
     );
     for value in ["\"7\"", "[1]", "{\"a\":1}"] {
         assert!(!live.set("UID", value).ok, "{value}");
     }
-    let said = live.call("echo $UID");
-    assert!(said.stdout != "7\n" && said.stderr.is_empty(), "{said:?}");
+    let got = live.call("echo $UID");
+    assert!(got.stdout != "7\n" && got.stderr.is_empty(), "{got:?}");
 }
 
 #[test]
-fn a_shells_errors_are_of_the_call() {
+fn shell_error_ends_only_its_call() {
     let mut live = shell();
     live.call("x=5");
     for (code, status, shown) in [
@@ -116,13 +116,11 @@ fn a_shells_errors_are_of_the_call() {
         ("set -x; echo 1", 0, "echo 1"),
         ("set +x; echo ${unset?missing}", 127, "missing"),
     ] {
-        let said = live.call(code);
-        assert!(said.stderr.contains(shown), "{code}: {said:?}");
+        let got = live.call(code);
+        assert!(got.stderr.contains(shown), "{code}: {got:?}");
         assert!(
-            said.answer
-                .status
-                .is_some_and(|told| (told == 0) == (status == 0)),
-            "{code}: {said:?}"
+            got.answer.status.is_some_and(|told| (told == 0) == (status == 0)),
+            "{code}: {got:?}"
         );
         assert_eq!(live.call("set +x; echo $x").stdout, "5\n", "{code}");
     }
@@ -139,7 +137,7 @@ fn a_shells_errors_are_of_the_call() {
 }
 
 #[test]
-fn a_shell_is_interrupted_in_whatever_it_does_and_keeps_its_state() {
+fn shell_is_interrupted_at_any_code_and_keeps_its_state() {
     let mut live = shell();
     live.call("x=5; mkfifo fifo");
     let sleep = "sh -c ': >begun; exec sleep 1000'";
@@ -153,36 +151,30 @@ fn a_shell_is_interrupted_in_whatever_it_does_and_keeps_its_state() {
         "(: >begun; while :; do :; done); echo never",
         "sleep 1000 & : >begun; wait; echo never",
         ": >begun; read -r line <>fifo; echo never",
-        // What ends by itself, again and again.
+        // Short programs, one after the other.
         ": >begun; while :; do /bin/true; done; echo never",
         ": >begun; while :; do (:); done; echo never",
         ": >begun; while :; do : | :; done; echo never",
         &format!("trap 'echo heard' INT; {sleep}; trap - INT; while :; do :; done; echo never"),
     ] {
-        let said = live.interrupted(code);
-        assert!(
-            !said.answer.ok && !said.stdout.contains("never"),
-            "{code}: {said:?}"
-        );
-        let said = live.call("echo $x");
+        let got = live.interrupted(code);
+        assert!(!got.answer.ok && !got.stdout.contains("never"), "{code}: {got:?}");
+        let got = live.call("echo $x");
         assert_eq!(
-            (said.stdout.as_str(), said.answer.status),
+            (got.stdout.as_str(), got.answer.status),
             ("5\n", Some(0)),
-            "after {code}: {said:?}"
+            "after {code}: {got:?}"
         );
     }
     for _ in 0..50 {
         live.signal();
-        let said = live.call("echo $x");
-        assert!(
-            said.stdout == "5\n" || said.answer.status == Some(130),
-            "{said:?}"
-        );
+        let got = live.call("echo $x");
+        assert!(got.stdout == "5\n" || got.answer.status == Some(130), "{got:?}");
     }
 }
 
 #[test]
-fn a_shell_leaves_when_it_is_told_to() {
+fn shell_session_ends_on_exit() {
     for (code, status, stdout) in [
         ("exit 3", Some(3), ""),
         ("trap 'echo last' EXIT; exit", Some(0), "last\n"),
@@ -191,9 +183,9 @@ fn a_shell_leaves_when_it_is_told_to() {
         ("kill -9 $$", None, ""),
     ] {
         let mut live = shell();
-        let (said, ended) = live.last(code);
+        let (got, ended) = live.last(code);
         assert_eq!(
-            (ended, said.stdout.as_str(), said.stderr.as_str()),
+            (ended, got.stdout.as_str(), got.stderr.as_str()),
             (status, stdout, ""),
             "{code}"
         );
@@ -201,7 +193,7 @@ fn a_shell_leaves_when_it_is_told_to() {
 }
 
 #[test]
-fn a_shell_goes_on_or_ends_whatever_a_program_breaks() {
+fn shell_answers_or_ends_after_any_breakage() {
     for code in [
         "exec </dev/null >/dev/null 2>/dev/null",
         "exec 0<&- 1>&- 2>&- 3>&-",
@@ -225,8 +217,8 @@ fn a_shell_goes_on_or_ends_whatever_a_program_breaks() {
         if live.wait().is_ok() {
             for code in ["x=2", "echo $x"] {
                 live.send(code, &[], &[], b"");
-                let Ok(said) = live.wait() else { break };
-                assert_eq!(said.answer.number, live.number, "{code}");
+                let Ok(got) = live.wait() else { break };
+                assert_eq!(got.answer.number, live.number, "{code}");
             }
         }
     }
