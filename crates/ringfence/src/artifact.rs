@@ -1,4 +1,4 @@
-//! Signing and checking the files that programs left, without a sandbox, for those who receive one.
+//! Signing and verification of artifacts, the files that programs leave: without a sandbox, for their recipients.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use ringfence_types::{Artifact, RequestError};
@@ -9,7 +9,7 @@ pub use ringfence_store::{
     artifacts::{Manifest, SignedItem, artifact_statement, digest, manifest_statement, verify_manifest},
 };
 
-/// What an artifact of this content is, signed as one of this execution.
+/// Describes content as an artifact, signed as one of this execution.
 pub fn sign(
     signer: &Signer,
     execution_id: &str,
@@ -30,8 +30,8 @@ pub fn sign(
     })
 }
 
-/// Whether this is the content of that artifact, and this key signed it as one of this execution. The type and where it
-/// can be read are not signed; the [`Manifest`]'s signature covers the type.
+/// Checks that this is the content of the artifact, and that this key signed it as one of this execution. The signature
+/// covers neither `mime` nor `uri`; that of the [`Manifest`] covers `mime`.
 pub fn verify(
     artifact: &Artifact,
     execution_id: &str,
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_signed_is_verified_and_nothing_else() {
+    fn only_signed_content_is_verified() {
         let signer = Signer::in_memory().unwrap();
         let key = signer.public_key();
         let signed = sign(&signer, "id-1", "a.txt", "text/plain", &b"content"[..]).unwrap();

@@ -1,5 +1,5 @@
-//! Sandboxes are made by a small process with one thread, the helper. It is this executable once more, or the installed
-//! `ringfence`. This says which, and is where a process becomes one.
+//! The helper, a small process with one thread that makes sandboxes. It is started from this executable, or from the
+//! installed `ringfence`. This module chooses between them, and turns a process into the helper.
 
 use ringfence_jail::helper::HELPER_WORD;
 use ringfence_types::RequestError;
@@ -14,23 +14,21 @@ use std::{
 };
 use tokio::{io::AsyncReadExt, net::unix::pipe};
 
-/// The executable of this process, whatever has been done to its path since.
+/// The executable of this process, even if its path has been replaced since.
 pub(crate) const SELF: &str = "/proc/self/exe";
 
-/// The binary that is looked for on `PATH`.
 const INSTALLED: &str = "ringfence";
-/// Of so many binaries the version is asked.
-const ASKED_MAX: usize = 4;
+const CANDIDATES_MAX: usize = 4;
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 const ANSWER_BYTES_MAX: u64 = 256;
 
-/// The threads that ran when [`init`] was called. More than one would run in the helper, too.
+/// Number of threads when [`init`] was called. If there were several, the helper would have them, too.
 static THREADS: OnceLock<usize> = OnceLock::new();
 
-/// To be called first in `main`, before any thread exists.
+/// Must be called first in `main`, before any thread exists.
 ///
-/// Ringfence starts this executable once more, as the helper that makes sandboxes; there, this function does not
-/// return. In your own process it only notes that this is possible.
+/// Ringfence starts this executable a second time, as the helper that makes sandboxes; there, this function does not
+/// return. In your own process it only records that this is possible.
 ///
 /// A process with threads cannot be the helper, because the helper forks. `#[tokio::main]` starts threads before your
 /// first line; write
@@ -45,10 +43,10 @@ static THREADS: OnceLock<usize> = OnceLock::new();
 /// }
 /// ```
 ///
-/// A `main` that is not yours, as that of `#[test]` functions, cannot begin so: name a binary with
-/// [`helper`](crate::SandboxBuilder::helper) there.
+/// Where `main` is not yours, as in `#[test]` functions, name a binary with [`helper`](crate::SandboxBuilder::helper).
 ///
-/// When it comes too late, nothing happens here, and [`SandboxBuilder::build`](crate::SandboxBuilder::build) says so.
+/// A call that comes too late does nothing here; [`SandboxBuilder::build`](crate::SandboxBuilder::build) then returns
+/// an error, unless a helper is named.
 pub fn init() {
     match std::env::args_os().nth(1) {
         Some(word) if word == HELPER_WORD => {
@@ -59,7 +57,7 @@ pub fn init() {
         }
         _ => {}
     }
-    // Not known means that /proc is not there, and nothing of ours works without it.
+    // An unknown number means that /proc is missing, and nothing here works without it.
     THREADS.get_or_init(|| ringfence_jail::thread_count().unwrap_or_default());
 }
 
@@ -76,9 +74,9 @@ pub(crate) async fn find(search_path: &[PathBuf]) -> Result<PathBuf, RequestErro
     }
 }
 
-/// The first `ringfence` on the path that is of this version. Two versions need not understand each other.
+/// Returns the first `ringfence` on the path that has this version: different versions need not be compatible.
 async fn installed(search_path: &[PathBuf]) -> Result<PathBuf, RequestError> {
-    // A program of the user's may have this name, and would be started by itself without end.
+    // The embedding program may have this name, and would start itself without end.
     let own = fs::metadata(SELF).ok();
     let is_candidate = |path: &PathBuf| {
         fs::metadata(path).is_ok_and(|found| {
@@ -89,7 +87,7 @@ async fn installed(search_path: &[PathBuf]) -> Result<PathBuf, RequestError> {
     };
     let candidates = search_path.iter().map(|directory| directory.join(INSTALLED));
     let mut others = Vec::new();
-    for binary in candidates.filter(is_candidate).take(ASKED_MAX) {
+    for binary in candidates.filter(is_candidate).take(CANDIDATES_MAX) {
         let version = version_of(&binary).await;
         if version.as_deref() == Some(env!("CARGO_PKG_VERSION")) {
             return Ok(binary);
@@ -110,9 +108,8 @@ async fn installed(search_path: &[PathBuf]) -> Result<PathBuf, RequestError> {
     ))
 }
 
-/// What `BINARY --version` says, if it says it in time.
 async fn version_of(binary: &Path) -> Option<String> {
-    let (_asked, answer) = VersionQuery::start(binary)
+    let (_query, answer) = VersionQuery::start(binary)
         .inspect_err(|error| tracing::debug!(binary = %binary.display(), %error, "asking for a version"))
         .ok()?;
     let mut text = String::new();
@@ -122,14 +119,14 @@ async fn version_of(binary: &Path) -> Option<String> {
     Some(text.strip_prefix("ringfence ")?.trim_end().to_owned())
 }
 
-/// A binary that is being asked. Dropped, it is ended.
+/// A running `BINARY --version`; killed when dropped.
 struct VersionQuery(Child);
 
 impl VersionQuery {
     fn start(binary: &Path) -> io::Result<(Self, pipe::Receiver)> {
         #[expect(
             clippy::disallowed_methods,
-            reason = "a binary that would be the helper is asked which version it is"
+            reason = "a candidate for the helper is run with --version"
         )]
         let mut child = Command::new(binary)
             .arg("--version")
@@ -140,18 +137,18 @@ impl VersionQuery {
             .stderr(Stdio::null())
             .spawn()?;
         let answer = child.stdout.take();
-        let asked = Self(child);
+        let query = Self(child);
         let answer = answer.ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
-        Ok((asked, pipe::Receiver::from_owned_fd(answer.into())?))
+        Ok((query, pipe::Receiver::from_owned_fd(answer.into())?))
     }
 }
 
 impl Drop for VersionQuery {
-    /// Where the process ignores SIGCHLD there is nothing to wait for, and nothing is lost by it.
+    /// In a process that ignores SIGCHLD, `wait` fails because the child is gone already, which does no harm.
     fn drop(&mut self) {
         let ended = self.0.kill().and_then(|()| self.0.wait());
         if let Err(error) = ended {
-            tracing::debug!(%error, "waiting for a binary that was asked for its version");
+            tracing::debug!(%error, "ending a query for a version");
         }
     }
 }
@@ -161,7 +158,7 @@ mod tests {
     use super::*;
     use std::time::Instant;
 
-    /// A directory with a `ringfence` that is this shell script.
+    /// A directory with a shell script named `ringfence`.
     struct Fake(PathBuf);
 
     impl Fake {
@@ -183,7 +180,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_binary_of_this_version_is_taken_and_others_are_named() {
+    async fn first_binary_of_this_version_is_used_and_others_are_named() {
         let old = Fake::new("old", "echo ringfence 0.0.0");
         let same = Fake::new("same", concat!("echo ringfence ", env!("CARGO_PKG_VERSION")));
         let search =
@@ -196,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_binary_that_talks_without_end_or_says_nonsense_is_not_taken() {
+    async fn binary_with_endless_or_invalid_version_output_is_rejected() {
         for (name, script) in [
             ("endless", "while :; do echo ringfence; done"),
             ("other", "echo hello"),
@@ -212,7 +209,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_binary_that_never_answers_is_given_up() {
+    async fn binary_without_version_output_times_out() {
         let fake = Fake::new("mute", "exec sleep 600");
         let begun = Instant::now();
         assert!(installed(std::slice::from_ref(&fake.0)).await.is_err());
@@ -220,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn this_program_itself_is_never_asked() {
+    async fn own_executable_is_never_a_candidate() {
         let directory = std::env::temp_dir().join(format!("ringfence-self-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         std::os::unix::fs::symlink(std::env::current_exe().unwrap(), directory.join(INSTALLED)).unwrap();

@@ -1,4 +1,4 @@
-//! Golden files: what callers see, as text that a review reads. `RINGFENCE_BLESS=1` writes them anew.
+//! Golden files: what callers see, as text for review. `RINGFENCE_BLESS=1` rewrites them.
 
 use std::{fs, path::Path};
 

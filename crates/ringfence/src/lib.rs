@@ -16,24 +16,23 @@
 //! }
 //! ```
 //!
-//! - [`Sandbox::execute`] runs a program to its end; [`Sandbox::start`] gives its output as it comes, and a handle that
-//!   stops it. A program that fails is an [`ExecutionResult`]; a [`RequestError`] is a refusal, and says what to do.
-//! - [`ExecuteRequest`] says what to run, with which arguments, files, limits and secrets, and for whom: a
-//!   [`Namespace`] is a tenant with a queue, secrets, limits and artifacts of its own.
-//! - [`Sandbox::validate_code`] looks at code, [`Sandbox::validate_json`] and [`Sandbox::validate_csv`] at data,
-//!   without running anything; [`ExecuteRequest::validate`] and [`ExecuteRequest::profile`] have code looked at on its
-//!   way to a run.
-//! - [`Sandbox::create_session`] keeps an interpreter alive between programs. [`Sandbox::workspace`] puts, gets and
-//!   saves the files that outlive a run, and [`Sandbox::snapshots`] puts them back; [`Sandbox::install`] brings
+//! - [`Sandbox::execute`] runs a program to its end; [`Sandbox::start`] streams its output and returns a handle that
+//!   stops it. A failing program is an [`ExecutionResult`]; a [`RequestError`] is a refusal or a fault, with a hint.
+//! - [`ExecuteRequest`] holds the code, its arguments, files, limits and secrets, and its [`Namespace`]: a tenant with
+//!   its own queue, secrets, limits and artifacts.
+//! - [`Sandbox::validate_code`] checks code, [`Sandbox::validate_json`] and [`Sandbox::validate_csv`] check data,
+//!   without running anything; [`ExecuteRequest::validate`] and [`ExecuteRequest::profile`] check code before a run.
+//! - [`Sandbox::create_session`] keeps an interpreter alive between programs. [`Sandbox::workspace`] writes, reads and
+//!   saves the files that outlive a run, [`Sandbox::snapshots`] restores them, and [`Sandbox::install`] installs
 //!   packages.
-//! - [`Sandbox::secrets`] keeps secrets: programs may use them, and output is redacted. [`Sandbox::artifacts`] and
-//!   [`artifact`] give the files that they left, signed. [`Sandbox::audit`] is the record of everything,
-//!   [`Sandbox::events`] tells it as it happens.
+//! - [`Sandbox::secrets`] stores secrets: programs may use them, and output is redacted. [`Sandbox::artifacts`] and
+//!   [`artifact`] read and verify the signed files that programs leave. [`Sandbox::audit`] reads the audit record,
+//!   [`Sandbox::events`] subscribes to events as they happen.
 //! - [`Sandbox::warm_up`] keeps sandboxes ready, so that a run starts in about a millisecond.
-//! - Settings are those of the command line and the server: [`Sandbox::local`] has the defaults, [`Sandbox::from_env`]
-//!   and [`Sandbox::from_yaml`] read them, [`Sandbox::builder`] is told them. `docs/reference.md` has them all.
+//! - Settings are those of the command line and the server: [`Sandbox::local`] uses the defaults, [`Sandbox::from_env`]
+//!   and [`Sandbox::from_yaml`] read them, [`Sandbox::builder`] sets them. `docs/reference.md` lists them all.
 //!
-//! Every wall that a run had stands in its [`ExecutionResult::isolation`]. SECURITY.md says what is claimed.
+//! [`ExecutionResult::isolation`] lists the walls of a run. SECURITY.md states the claims.
 #![forbid(unsafe_code)]
 
 mod api;
@@ -84,7 +83,7 @@ pub use ringfence_types::{
     Validation, Verdict, WorkspaceMode, WorkspaceName, WorkspacePath, WorkspaceSource, requirements,
 };
 
-/// What a person is asked, and what they say.
+/// Requests for approval, and their answers.
 pub mod approval {
     pub use ringfence_engine::{
         Answer, ApprovalRequest as Request, ApprovalVerdict as Verdict, ApprovalWatch as Watch, Decision,
@@ -92,13 +91,13 @@ pub mod approval {
     };
 }
 
-/// The words of the audit record.
+/// Types of the audit record.
 pub mod audit {
     pub use ringfence_store::audit::{Action, Actions, Outcome, Page, Query, Record};
     pub use ringfence_types::UnknownWord;
 }
 
-/// What is known of a secret but its value.
+/// Metadata of a secret, without its value.
 pub mod vault {
     pub use ringfence_store::vault::SecretEntry;
 }

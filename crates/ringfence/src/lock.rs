@@ -1,4 +1,4 @@
-//! Locks whose data a panic elsewhere cannot have left halfway: they are taken as they are.
+//! Locking of mutexes whose data a panic cannot leave half-changed: poisoning is ignored.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

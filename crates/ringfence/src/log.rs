@@ -1,5 +1,5 @@
-//! The operator's log: JSON lines on stderr, or plain ones where that is a terminal. Each line passes the vault's
-//! redactor as a whole before it is written, and so does what a panic says.
+//! The operator's log: JSON lines on stderr, or plain lines where that is a terminal. Each line passes the vault's
+//! redactor as a whole before it is written, and so do panic messages.
 
 use crate::{settings::LogLevel, terminal::neutral};
 use jiff::Timestamp;
@@ -19,10 +19,10 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-/// A longer line is left out, and another says so.
+/// A longer line is dropped, and a warning is written in its place.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// Before the vault is open there is nothing to take out.
+/// Unset until the vault is open: before that there is nothing to redact.
 static REDACTOR: OnceLock<LogRedactor> = OnceLock::new();
 
 pub(crate) struct Log {
@@ -30,7 +30,6 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Everything that is logged from now on, and every panic, goes to stderr.
     pub(crate) fn begin(level: LogLevel) -> Self {
         let (targets, handle) = reload::Layer::new(targets(level));
         let lines = fmt::layer().with_writer(Line::default);
@@ -51,14 +50,14 @@ impl Log {
     }
 }
 
-/// From now on the vault's values are taken out; the first vault of a process is the only one.
+/// Redacts the vault's values from now on. Only the first call in a process has an effect.
 pub(crate) fn redact_with(redactor: LogRedactor) {
     drop(REDACTOR.set(redactor));
 }
 
-/// The MCP library logs whole requests below `warn`, which are never ours to keep.
+/// Limits the MCP library, which logs whole requests below `warn`, and `bollard` to `warn`.
 fn targets(level: LogLevel) -> Targets {
-    // They have the same words.
+    // Both types use the same words.
     let level: LevelFilter = level.as_str().parse().unwrap_or(LevelFilter::INFO);
     Targets::new()
         .with_default(level)
@@ -66,7 +65,7 @@ fn targets(level: LogLevel) -> Targets {
         .with_target("bollard", level.min(LevelFilter::WARN))
 }
 
-/// One line until it is complete, which it is when it is dropped.
+/// Collects one line, and writes it when dropped.
 #[derive(Default)]
 struct Line {
     bytes: Vec<u8>,
@@ -74,7 +73,7 @@ struct Line {
 
 impl Write for Line {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // One byte too many is how a long line is known.
+        // One byte above the limit marks a line as too long.
         let room = (LINE_BYTES_MAX + 1).saturating_sub(self.bytes.len());
         self.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
         Ok(bytes.len())
@@ -91,24 +90,24 @@ impl Drop for Line {
     }
 }
 
-/// An error is ignored: there is no other place to report it.
+/// Writes a line to stderr. An error is ignored: there is no other place to report it.
 fn write_line(line: &[u8]) {
     let clean = clean(line, REDACTOR.get());
     let mut stderr = io::stderr().lock();
-    let shown = match stderr.is_terminal() {
+    let output = match stderr.is_terminal() {
         true => for_a_terminal(&clean).into_bytes(),
         false => clean,
     };
-    drop(stderr.write_all(&shown));
+    drop(stderr.write_all(&output));
 }
 
-/// One line, in which nothing moves a cursor or begins another.
+/// Formats one line so that nothing in it moves the cursor or begins another line.
 fn for_a_terminal(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     neutral::line(text.trim_end_matches('\n')) + "\n"
 }
 
-/// What may be read of a line, with its end.
+/// Returns a line redacted, or a warning in place of one that is too long, with a line end.
 fn clean(line: &[u8], redactor: Option<&LogRedactor>) -> Vec<u8> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let mut clean = match redactor {
@@ -128,14 +127,13 @@ fn panic_line(panic: &PanicHookInfo<'_>) -> String {
     let place = panic
         .location()
         .map_or_else(String::new, |place| format!(" at {place}"));
-    let mut said = panic.payload_as_str().unwrap_or("(no words)");
-    if said.len() > LINE_BYTES_MAX / 8 {
-        said = "(too long to be shown)";
+    let mut message = panic.payload_as_str().unwrap_or("(no message)");
+    if message.len() > LINE_BYTES_MAX / 8 {
+        message = "(too long to be shown)";
     }
-    entry("ERROR", format!("panic{place}: {said}"))
+    entry("ERROR", format!("panic{place}: {message}"))
 }
 
-/// In the shape of the lines that are made for us.
 fn entry(level: &str, message: String) -> String {
     let fields = json!({"message": message});
     let line = json!({"timestamp": Timestamp::now().to_string(), "level": level, "fields": fields, "target": "ringfence"});
@@ -153,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_written_whole_and_once() {
+    fn pieces_of_a_line_are_written_as_one_line() {
         let mut line = Line::default();
         for piece in ["{\"a\":", "1}", "\n"] {
             line.write_all(piece.as_bytes()).unwrap();
@@ -162,15 +160,15 @@ mod tests {
     }
 
     #[test]
-    fn a_line_on_a_terminal_moves_no_cursor_and_is_one_line() {
-        let shown = for_a_terminal(b"INFO x\x1b[2J\x1b]0;title\x07 \r\nINFO forged\n");
-        assert!(!shown.contains(['\x1b', '\x07', '\r']), "{shown:?}");
-        assert_eq!(shown.matches('\n').count(), 1, "{shown:?}");
-        assert!(shown.contains("INFO forged"), "the control: {shown:?}");
+    fn terminal_line_has_no_control_characters_and_one_line_end() {
+        let line = for_a_terminal(b"INFO x\x1b[2J\x1b]0;title\x07 \r\nINFO forged\n");
+        assert!(!line.contains(['\x1b', '\x07', '\r']), "{line:?}");
+        assert_eq!(line.matches('\n').count(), 1, "{line:?}");
+        assert!(line.contains("INFO forged"), "the control: {line:?}");
     }
 
     #[test]
-    fn a_line_that_is_too_long_is_left_out_and_takes_no_room() {
+    fn overlong_line_is_dropped_and_its_buffer_is_bounded() {
         let mut line = Line::default();
         for _ in 0..100 {
             line.write_all(&[b'x'; 4096]).unwrap();
@@ -181,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_one_line_whatever_it_says() {
+    fn panic_message_is_logged_as_one_line() {
         let line = entry("ERROR", "panic: two\nlines".to_owned());
         assert!(!line.contains('\n') && message(line.as_bytes()) == "panic: two\nlines");
     }

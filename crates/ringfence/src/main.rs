@@ -1,4 +1,4 @@
-//! The binary. Its first act, before any thread exists, is to become the jail's helper when it is started as one.
+//! The binary. `init` runs first, before any thread exists: a process that is started as the jail's helper becomes it.
 
 use std::process::ExitCode;
 

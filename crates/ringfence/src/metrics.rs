@@ -1,5 +1,5 @@
-//! Answers `GET /metrics` with what the engine counts, as OpenMetrics text. It names no namespace and no program, so it
-//! needs no authentication; the operator chooses the address.
+//! Serves the engine's counters at `GET /metrics`, as OpenMetrics text. The text names no namespace and no program, so
+//! it needs no authentication; the operator chooses the address.
 
 use http_body_util::Full;
 use hyper::{
@@ -18,25 +18,24 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
 };
 
-/// Who else comes waits in the kernel's queue.
+/// Further connections wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 32;
-/// From the connection to its end.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The request line and all headers; hyper takes no less.
+/// Maximum size of the request line with all headers; hyper accepts no smaller limit.
 const HEAD_BYTES_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 64;
-/// After a connection could not be accepted, which is when descriptors have run out.
+/// Pause after a connection could not be accepted, which happens when descriptors have run out.
 const RECOVERY: Duration = Duration::from_secs(1);
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// An address that cannot be had stops the server before it starts.
+/// Binds the address; an error stops the server before it starts.
 pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, RequestError> {
     let socket = TcpListener::bind(address).await.map_err(|error| {
         RequestError::new(
             ErrorCode::InvalidConfiguration,
-            format!("metrics cannot be answered at {address}: {error}."),
+            format!("metrics cannot be served at {address}: {error}."),
             "Choose an address of this host and a free port (`metrics.listen`, --metrics-listen), or `off`.",
         )
     })?;
@@ -49,10 +48,10 @@ pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, RequestErro
 }
 
 pub(crate) async fn serve(socket: TcpListener, engine: Engine) {
-    let seats = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    while let Ok(seat) = seats.clone().acquire_owned().await {
+    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    while let Ok(permit) = permits.clone().acquire_owned().await {
         match socket.accept().await {
-            Ok((stream, _)) => drop(tokio::spawn(converse(stream, engine.clone(), seat))),
+            Ok((stream, _)) => drop(tokio::spawn(handle_connection(stream, engine.clone(), permit))),
             Err(error) => {
                 tracing::warn!(%error, "a connection for metrics was not accepted");
                 tokio::time::sleep(RECOVERY).await;
@@ -61,17 +60,17 @@ pub(crate) async fn serve(socket: TcpListener, engine: Engine) {
     }
 }
 
-async fn converse(stream: TcpStream, engine: Engine, _seat: OwnedSemaphorePermit) {
+async fn handle_connection(stream: TcpStream, engine: Engine, _permit: OwnedSemaphorePermit) {
     let service = service_fn(|request: Request<Incoming>| {
         let answer = answer(request.method(), request.uri().path(), || engine.metrics());
         async move { Ok::<_, Infallible>(answer) }
     });
-    let conversation = http1::Builder::new()
+    let connection = http1::Builder::new()
         .keep_alive(false)
         .max_buf_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX)
         .serve_connection(TokioIo::new(stream), service);
-    match tokio::time::timeout(PATIENCE, conversation).await {
+    match tokio::time::timeout(PATIENCE, connection).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "a request for metrics was broken"),
         Err(_) => tracing::debug!("a request for metrics took too long"),
@@ -99,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_one_page_and_it_is_only_read() {
+    fn only_get_and_head_of_metrics_are_answered() {
         let check = |method: Method, path: &str, status: u16| {
             let answer = answer(&method, path, String::new);
             assert_eq!(answer.status().as_u16(), status, "{method} {path}");
@@ -115,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_that_is_taken_is_an_error_that_names_it() {
+    async fn error_of_a_used_address_names_the_address() {
         let first = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let address = first.local_addr().unwrap();
         let error = bind(address).await.err().unwrap();

@@ -1,5 +1,5 @@
-//! Requests that this program sends: for the keys of an issuer, to a server that runs, and to a collector of telemetry.
-//! Each has a connection of its own, and a redirection is an answer like any other.
+//! HTTP requests that this program sends: for the keys of an issuer, to a running server, and to a telemetry collector.
+//! Each has its own connection, and redirects are not followed.
 
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{
@@ -31,7 +31,7 @@ enum Address {
     Host { name: String, port: u16, is_tls: bool },
 }
 
-/// An answer; dropped, its connection ends.
+/// A response and its connection, which ends when this is dropped.
 pub(crate) struct Exchange {
     pub(crate) answer: Response<Incoming>,
     driver: AbortHandle,
@@ -40,10 +40,9 @@ pub(crate) struct Exchange {
 impl Exchange {
     pub(crate) async fn body(&mut self, bytes_max: usize) -> Result<Bytes, String> {
         let body = Limited::new(self.answer.body_mut(), bytes_max);
-        Ok(body.collect().await.map_err(said)?.to_bytes())
+        Ok(body.collect().await.map_err(error_text)?.to_bytes())
     }
 
-    /// The body of an answer that says yes.
     pub(crate) async fn success(mut self, bytes_max: usize) -> Result<Bytes, String> {
         match self.answer.status().is_success() {
             true => self.body(bytes_max).await,
@@ -81,12 +80,12 @@ impl Destination {
         }
         let config = ClientConfig::builder_with_provider(default_provider().into())
             .with_safe_default_protocol_versions()
-            .map_err(said)?
+            .map_err(error_text)?
             .with_root_certificates(roots)
             .with_no_client_auth();
         Ok(Self {
             address,
-            authority: HeaderValue::from_str(authority).map_err(said)?,
+            authority: HeaderValue::from_str(authority).map_err(error_text)?,
             tls: TlsConnector::from(Arc::new(config)),
         })
     }
@@ -94,18 +93,19 @@ impl Destination {
     pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Exchange, String> {
         match &self.address {
             Address::Socket(path) => {
-                let stream = UnixStream::connect(path).await.map_err(said)?;
+                let stream = UnixStream::connect(path).await.map_err(error_text)?;
                 check_peer(&stream)?;
                 self.exchange(stream, request).await
             }
             Address::Host { name, port, is_tls } => {
-                let stream = TcpStream::connect((name.as_str(), *port)).await.map_err(said)?;
-                stream.set_nodelay(true).map_err(said)?;
+                let address = (name.as_str(), *port);
+                let stream = TcpStream::connect(address).await.map_err(error_text)?;
+                stream.set_nodelay(true).map_err(error_text)?;
                 if !is_tls {
                     return self.exchange(stream, request).await;
                 }
-                let server = ServerName::try_from(name.clone()).map_err(said)?;
-                let stream = self.tls.connect(server, stream).await.map_err(said)?;
+                let server = ServerName::try_from(name.clone()).map_err(error_text)?;
+                let stream = self.tls.connect(server, stream).await.map_err(error_text)?;
                 self.exchange(stream, request).await
             }
         }
@@ -116,7 +116,7 @@ impl Destination {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         mut request: Request<Full<Bytes>>,
     ) -> Result<Exchange, String> {
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(said)?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(error_text)?;
         let driver = tokio::spawn(connection).abort_handle();
         let headers = request.headers_mut();
         headers.insert(HOST, self.authority.clone());
@@ -129,20 +129,19 @@ impl Destination {
             Ok(answer) => Ok(Exchange { answer, driver }),
             Err(error) => {
                 driver.abort();
-                Err(said(error))
+                Err(error_text(error))
             }
         }
     }
 }
 
-/// The words of an error, which a caller tells with its own.
-pub(crate) fn said(error: impl std::fmt::Display) -> String {
+pub(crate) fn error_text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// Anyone may have put a socket where the server's should be, and is not given programs and tokens.
+/// Accepts only a server of this user or of root: anyone may have put a socket there, to receive programs and tokens.
 fn check_peer(stream: &UnixStream) -> Result<(), String> {
-    let peer = stream.peer_cred().map_err(said)?.uid();
+    let peer = stream.peer_cred().map_err(error_text)?.uid();
     match peer == 0 || peer == rustix::process::geteuid().as_raw() {
         true => Ok(()),
         false => Err(format!(

@@ -1,5 +1,5 @@
-//! What the process must be like in which sandboxes are used. The command line starts as it should; a program that uses
-//! the library may have done anything to itself before.
+//! Preconditions of a process that uses sandboxes. The command line meets them from the start; a program that embeds
+//! the library may have changed its own process before.
 
 use ringfence_types::RequestError;
 use std::fs;
@@ -8,12 +8,12 @@ use std::fs;
 const SIGPIPE: u32 = 13;
 const STATUS: &str = "/proc/self/status";
 
-/// Sees to it that nothing of ours gets in anybody's way.
+/// Fills closed standard descriptors, and refuses a process that SIGPIPE would end.
 pub(crate) fn prepare() -> Result<(), RequestError> {
-    // What this process prints would go into a sandbox.
+    // Otherwise a sandbox's descriptor could take their numbers, and what this process prints would go there.
     ringfence_jail::fill_standard_descriptors().map_err(|error| {
         RequestError::fault(
-            format!("the closed ones of the descriptors 0 to 2 cannot be filled: {error}."),
+            format!("closed descriptors among 0 to 2 cannot be opened: {error}."),
             "Let the process open more files (`ulimit -n`).",
         )
     })?;
@@ -28,7 +28,7 @@ pub(crate) fn prepare() -> Result<(), RequestError> {
     Ok(())
 }
 
-/// Whether the signal is neither ignored nor caught (proc_pid_status(5)). What cannot be read counts as that.
+/// Returns true if the signal is neither ignored nor caught (proc_pid_status(5)), or the status cannot be parsed.
 fn is_ended_by(signal: u32, status: &str) -> bool {
     let has = |name: &str| {
         let set = status.lines().find_map(|line| line.strip_prefix(name));
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signal_that_is_neither_ignored_nor_caught_ends_the_process() {
+    fn signal_neither_ignored_nor_caught_ends_the_process() {
         let check = |ignored: &str, caught: &str, expect: bool| {
             let status =
                 format!("Name:\tx\nSigBlk:\t0000000000001000\nSigIgn:\t{ignored}\nSigCgt:\t{caught}\n");
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_fit() {
+    fn test_process_meets_the_preconditions() {
         assert!(!is_ended_by(SIGPIPE, &fs::read_to_string(STATUS).unwrap()));
         prepare().unwrap();
     }

@@ -1,8 +1,8 @@
-//! `docs/reference.md`, made from what the product itself declares, and held to it by a golden test.
+//! `docs/reference.md`, generated from the product's own declarations and compared with them by a golden test.
 
 use crate::{
     cli, mcp,
-    settings::{aliases, keys::KEYS},
+    settings::{aliases, keys::KEYS, reload::CHANGEABLE},
 };
 use ringfence_engine::{check_rules, profile};
 use ringfence_types::{ErrorCode, Profile};
@@ -14,7 +14,7 @@ const INTRODUCTION: &str = "# Reference\n\nEvery name that a caller sees. This f
     `cargo xtask golden --bless` writes it from the code, and a test compares.\n";
 
 #[test]
-fn the_reference_is_golden() {
+fn reference_matches_its_golden_file() {
     let text = [
         INTRODUCTION,
         &command_line(),
@@ -30,7 +30,7 @@ fn the_reference_is_golden() {
     crate::golden::compare("../../../../docs/reference.md", &wrapped(&text));
 }
 
-/// Its prose in the columns that a document may have; tables and what a terminal shows stay as they are.
+/// Wraps prose to the columns of a document; tables and code blocks stay as they are.
 fn wrapped(text: &str) -> String {
     let wrap = textwrap::Options::new(116)
         .break_words(false)
@@ -97,7 +97,7 @@ fn tools() -> String {
     text
 }
 
-/// One row for each property, those of inner objects with a dotted name.
+/// Writes one row for each property, those of inner objects with a dotted name.
 fn rows(prefix: &str, schema: &Value, text: &mut String) {
     let required: Vec<&str> = schema["required"]
         .as_array()
@@ -120,7 +120,7 @@ fn rows(prefix: &str, schema: &Value, text: &mut String) {
             text,
             "| `{path}`{mark} | {} | {default} | {} |",
             kind(property),
-            // Links of rustdoc lead nowhere here.
+            // Links of rustdoc do not work here.
             word(&property["description"])
                 .replace("[`", "`")
                 .replace("`]", "`")
@@ -167,8 +167,8 @@ fn word(value: &Value) -> &str {
 }
 
 fn prompts() -> String {
-    let mut text = "## Prompts\n\nWhat they say is what is so on the server that is asked: its rules, its limits, its schemas, and the \
-        errors that its own checks find.\n"
+    let mut text = "## Prompts\n\nEach contains the current rules, limits and schemas of the server, and the errors that its own checks \
+        find.\n"
         .to_owned();
     for prompt in mcp::tests::prompts_of_the_reference() {
         write!(
@@ -188,10 +188,10 @@ fn prompts() -> String {
 }
 
 fn rules() -> String {
-    let mut text = "## Rules\n\nBy which code is read before it runs; see [validation.md](validation.md). An error cannot run or has no \
-        honest purpose; a warning is refused by `validate: strict`; a profile makes an error of what it forbids. The severity below is that of the \
-        usual finding: one that is known to be harmless is a note, one that is known to be worse is more.\n\n\
-        | rule | severity | what is looked for | why | what to do |\n|---|---|---|---|---|\n"
+    let mut text = "## Rules\n\nRules by which code is checked before it runs; see [validation.md](validation.md). Code with an error cannot run \
+        or has no honest purpose; `validate: strict` refuses a warning; a profile makes an error of what it forbids. The severity below is that \
+        of the usual finding: a finding that is known to be harmless is a note, one that is known to be worse is more severe.\n\n\
+        | rule | severity | finding | why | what to do |\n|---|---|---|---|---|\n"
         .to_owned();
     let cell = |text: &str| text.replace('|', "\\|");
     for rule in check_rules() {
@@ -210,8 +210,8 @@ fn rules() -> String {
 }
 
 fn profiles() -> String {
-    let mut text = "## Profiles\n\nWhat Python programs may import under each, with what lies below it. `strict` has the modules of \
-        `basic`, and forbids what Python gets around itself with.\n\n| profile | modules |\n|---|---|\n"
+    let mut text = "## Profiles\n\nModules that Python programs may import under each profile, with their submodules. `strict` has the modules \
+        of `basic`, and forbids the ways in which Python code can circumvent the check.\n\n| profile | modules |\n|---|---|\n"
         .to_owned();
     for chosen in Profile::ALL {
         let modules = profile::modules(*chosen).map(|modules| {
@@ -235,35 +235,35 @@ fn errors() -> String {
     text
 }
 
-/// One sentence for the reference.
+/// Returns one sentence for the reference.
 fn meaning(code: ErrorCode) -> &'static str {
     match code {
         ErrorCode::InvalidArgument => "A value in the request is malformed or outside its range.",
-        ErrorCode::UnknownArgument => "A name in the request is not one that the tool knows.",
+        ErrorCode::UnknownArgument => "The request has an argument that the tool does not have.",
         ErrorCode::UnsupportedArgument => {
             "The name is known, and the part of the product behind it is not in this version."
         }
         ErrorCode::RuntimeUnavailable => "The language's interpreter is not on this host.",
-        ErrorCode::BelowFloor => "The host cannot give the isolation that the operator's floor demands.",
+        ErrorCode::BelowFloor => "The host cannot provide the isolation that the operator's floor requires.",
         ErrorCode::PolicyDenied => "The operator's policy does not allow it.",
-        ErrorCode::Busy => "The queue is full; `retry_after_ms` says when to come back.",
+        ErrorCode::Busy => "The queue is full; `retry_after_ms` says when to try again.",
         ErrorCode::Cancelled => "The caller cancelled before the program started.",
         ErrorCode::SandboxFault => {
             "The sandbox could not be made, or broke; nothing of the program ran unwatched."
         }
-        ErrorCode::NotFound => "There is no such thing, or it belongs to another namespace.",
-        ErrorCode::Conflict => "Somebody else has changed it meanwhile; the message names what.",
+        ErrorCode::NotFound => "It does not exist, or it belongs to another namespace.",
+        ErrorCode::Conflict => "Another caller has changed it meanwhile; the message names what.",
         ErrorCode::SessionEnded => "The session has ended; the message says why.",
         ErrorCode::SecretUnavailable => {
             "The vault has no such secret for this namespace, or the policy does not give it."
         }
         ErrorCode::PackageUnavailable => {
-            "A package cannot be had: the index does not know it, has no wheel of it, or cannot be reached."
+            "A package is unavailable: the index does not know it, has no wheel of it, or cannot be reached."
         }
         ErrorCode::PageUnavailable => {
-            "A page cannot be had: its host does not answer, or what it sends is not a page."
+            "A page is unavailable: its host does not answer, or what it sends is not a page."
         }
-        ErrorCode::CodeRejected => "The code was refused before it ran; `validation` has what was found.",
+        ErrorCode::CodeRejected => "The code was refused before it ran; `validation` has the findings.",
         ErrorCode::CheckFailed => "Code or data could not be checked: its parser gave up on it.",
         ErrorCode::AuditUnavailable => "The audit record cannot be written, and nothing runs without one.",
         ErrorCode::StoreFault => "The vault or the artifact store cannot be read or written.",
@@ -272,13 +272,17 @@ fn meaning(code: ErrorCode) -> &'static str {
 }
 
 fn configuration() -> String {
-    let mut text = "## Configuration\n\nA flag wins over the environment, which wins over the file, which wins over the \
+    let changeable = CHANGEABLE
+        .map(|path| format!("`{}`", path.trim_end_matches('.')))
+        .join(", ");
+    let mut text = format!(
+        "## Configuration\n\nA flag wins over the environment, which wins over the file, which wins over the \
         default. Unknown keys are refused. `ringfence config show` says what is in force and from where.\n\n\
-        On SIGHUP `serve` reads it again: `limits`, `caps`, `queue`, `check`, `artifacts`, `vault.allow` and `log` change at once, with a \
+        On SIGHUP `serve` reads it again: {changeable} and `log` change at once, with a \
         record `config.changed` and, where limits changed, `notifications/tools/list_changed`; the log names the settings that \
         need a restart. A configuration that cannot be read changes nothing.\n\n\
         | key | variable | default | about |\n|---|---|---|---|\n"
-        .to_owned();
+    );
     for key in KEYS {
         let default = key.default.map(|value| format!("`{value}`")).unwrap_or_default();
         writeln!(

@@ -1,5 +1,5 @@
-//! SIGHUP: the configuration is read again, with the flags and the environment of the start, and what can change while
-//! a server runs does. What cannot is named in the log. A configuration that cannot be read leaves everything as it is.
+//! SIGHUP: reads the configuration again, with the flags and the environment of the start, and applies the settings
+//! that can change while a server runs. The log names the others. A configuration that cannot be read changes nothing.
 
 use crate::{log::Log, settings::Config};
 use ringfence_engine::{Caller, Engine, PolicySettings};
@@ -10,27 +10,25 @@ use tokio::{
     sync::watch,
 };
 
-/// How long a file may take to be read.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Reads the configuration as it was read at the start.
-pub(crate) type Reading = Arc<dyn Fn() -> Result<Config, RequestError> + Send + Sync>;
+pub(crate) type ConfigReader = Arc<dyn Fn() -> Result<Config, RequestError> + Send + Sync>;
 
-/// Waits for SIGHUP; from its making on the signal no longer ends the process.
+/// Waits for SIGHUP, which no longer ends the process once this exists.
 pub(crate) struct Reloader {
     hangups: Signal,
-    reading: Reading,
-    /// What cannot change is compared with this.
+    reading: ConfigReader,
+    /// The configuration of the start, with which settings that cannot change are compared.
     started: Config,
     in_force: Config,
     log: Log,
-    /// Heard by the tools, whose schemas tell the limits.
+    /// Received by the tools, whose schemas name the limits.
     policy: watch::Sender<PolicySettings>,
 }
 
 impl Reloader {
     pub(crate) fn new(
-        reading: Reading,
+        reading: ConfigReader,
         started: Config,
         log: Log,
         policy: watch::Sender<PolicySettings>,
@@ -51,7 +49,7 @@ impl Reloader {
             if let Err(error) = self.reload(&engine, &caller).await {
                 tracing::error!(%error, "the configuration stays as it is");
                 if let Err(error) = engine.reload_failed(&caller, &error).await {
-                    tracing::error!(%error, "that it could not be read is not on record");
+                    tracing::error!(%error, "the failed reload could not be recorded");
                 }
             }
         }
@@ -87,8 +85,8 @@ impl Reloader {
             file.as_deref().map_or(Ok(()), can_be_read_again)?;
             let next = reading()?;
             match file {
-                // A file in the usual place may be absent at the start. Afterwards its absence is more likely a
-                // mistake than the wish to go on without its limits.
+                // A file in the usual place may be absent at the start. Later, its absence is more likely a mistake
+                // than an intention to continue without its limits.
                 Some(file) if next.file.is_none() => Err(refusal(
                     format!("the configuration {} is gone.", file.display()),
                     "Put it back (it may be empty), or restart the server.",
@@ -110,14 +108,14 @@ impl Reloader {
     }
 }
 
-/// A pipe has nothing left, and nothing would mean: no limits but the defaults.
+/// Refuses a file that is not regular: a pipe is empty by now, and an empty configuration means the default limits.
 fn can_be_read_again(file: &Path) -> Result<(), RequestError> {
     match file.metadata() {
         Ok(metadata) if !metadata.is_file() => Err(refusal(
             format!("{} is not a plain file and cannot be read again.", file.display()),
             "Name a plain file with --config, or restart the server.",
         )),
-        // What is wrong with it is said when it is read.
+        // Any other error is reported when it is read.
         _ => Ok(()),
     }
 }

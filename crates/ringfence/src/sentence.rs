@@ -1,6 +1,6 @@
-//! Sentences that are put together from parts which have marks of their own.
+//! Sentences composed of parts that may end with a mark of their own.
 
-/// One mark at the end, whatever the parts end with.
+/// Ends a text with one mark: its own `?` or `!`, else a full stop.
 pub(crate) fn sentence(text: &str) -> String {
     let text = text.trim_end().trim_end_matches('.');
     if text.ends_with(['?', '!']) {

@@ -1,5 +1,5 @@
-//! OpenTelemetry: a span for each execution with its phases, and what was counted, to a collector that the operator
-//! names. It listens to the engine's events like anybody else, so that no run waits for it.
+//! OpenTelemetry: sends a span for each execution with its phases, and metrics, to a collector that the operator names.
+//! It subscribes to the engine's events, so that no run waits for it.
 
 mod collector;
 
@@ -28,13 +28,12 @@ use std::{
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// Spans that wait for the collector; what comes then is dropped. An execution has five.
+/// Spans queued for the collector; further spans are dropped. An execution has five.
 const SPANS_WAITING_MAX: usize = 8192;
 const SPANS_IN_BATCH_MAX: usize = 512;
 const SPANS_EVERY: Duration = Duration::from_secs(5);
 const POINTS_EVERY: Duration = Duration::from_secs(30);
-/// What is not sent so long after the end is lost.
-const FAREWELL: Duration = Duration::from_secs(1);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Upper bounds in seconds; a warm run takes a few milliseconds, the longest an hour.
 const BOUNDS: [f64; 14] = [
     0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 600.0, 3600.0,
@@ -58,8 +57,7 @@ struct Instruments {
 }
 
 impl Telemetry {
-    /// Sends from this runtime. Nothing is taken from the environment: every choice of the library is made here. None:
-    /// nothing can be sent, and the log says why.
+    /// Sends from the current runtime. All options are set here, none by the environment. None: the reason is logged.
     pub(crate) fn begin(address: &Uri) -> Option<Arc<Self>> {
         let collector = Collector::at(address)
             .inspect_err(|why| tracing::error!(why, "no telemetry is sent"))
@@ -107,7 +105,6 @@ impl Telemetry {
         *lock(&self.following) = Some(tokio::spawn(following));
     }
 
-    /// Sends what is left, for a second at most.
     pub(crate) async fn finish(&self) {
         self.stop.cancel();
         let following = lock(&self.following).take();
@@ -116,12 +113,12 @@ impl Telemetry {
             if let Some(following) = following {
                 drop(following.await);
             }
-            // Each has a thread that waits for the collector, and blocks until that has ended.
-            let traces = tokio::task::spawn_blocking(move || traces.shutdown_with_timeout(FAREWELL));
+            // Each provider has a thread that waits for the collector; its shutdown blocks until the thread has ended.
+            let traces = tokio::task::spawn_blocking(move || traces.shutdown_with_timeout(SHUTDOWN_TIMEOUT));
             let points = tokio::task::spawn_blocking(move || points.shutdown());
             drop(tokio::join!(traces, points));
         };
-        if tokio::time::timeout(FAREWELL, sent).await.is_err() {
+        if tokio::time::timeout(SHUTDOWN_TIMEOUT, sent).await.is_err() {
             tracing::warn!("the last telemetry could not be sent in time");
         }
     }
@@ -132,17 +129,17 @@ async fn follow(mut events: Subscriber, instruments: Instruments, stop: Cancella
         tokio::select! {
             biased;
             event = events.next() => match event {
-                Some(event) => instruments.note(&event, events.missed()),
+                Some(event) => instruments.record(&event, events.missed()),
                 None => return,
             },
             () = stop.cancelled() => break,
         }
     }
-    // What was told before the end is told on.
+    // Events published before the stop are still sent.
     while let Ok(Some(event)) =
         tokio::time::timeout(Duration::ZERO, tokio::task::unconstrained(events.next())).await
     {
-        instruments.note(&event, events.missed());
+        instruments.record(&event, events.missed());
     }
 }
 
@@ -153,7 +150,7 @@ impl Instruments {
             tracer: traces.tracer(SCOPE),
             executions: meter
                 .u64_counter("ringfence.executions")
-                .with_description("Executions that have ended, refused ones among them.")
+                .with_description("Executions that have ended, refused ones included.")
                 .with_unit("{execution}")
                 .build(),
             durations: meter
@@ -164,13 +161,13 @@ impl Instruments {
                 .build(),
             missed: meter
                 .u64_counter("ringfence.events.missed")
-                .with_description("Events that came faster than they could be told of.")
+                .with_description("Events lost because they came faster than they were processed.")
                 .with_unit("{event}")
                 .build(),
         }
     }
 
-    fn note(&self, event: &Event, missed: u64) {
+    fn record(&self, event: &Event, missed: u64) {
         if missed > 0 {
             self.missed.add(missed, &[]);
         }
@@ -189,7 +186,7 @@ impl Instruments {
         self.trace(event, ended);
     }
 
-    /// The phases follow each other from the beginning; between the last and the end lies the record.
+    /// The phases follow each other from the start; between the last one and the end the audit record is written.
     fn trace(&self, event: &Event, ended: &Ended) {
         let end = UNIX_EPOCH + Duration::from_millis(event.time_ms);
         let begun = end.checked_sub(length(ended.duration_ms)).unwrap_or(end);
@@ -205,7 +202,7 @@ impl Instruments {
             ("run", phases.run_ms),
             ("finish", phases.finish_ms),
         ] {
-            // One that was refused did not get to all of them.
+            // A refused execution did not reach all phases.
             if ended.refused.is_some() && ms <= 0.0 {
                 continue;
             }
@@ -246,7 +243,7 @@ fn execution(event: &Event, ended: &Ended, begun: SystemTime) -> SpanBuilder {
         .with_attributes(attributes)
 }
 
-/// Our own words only, never those of a program or a caller.
+/// Returns the error status of a failed execution, in Ringfence's own words, never those of a program or a caller.
 fn failure(event: &Event, ended: &Ended) -> Option<String> {
     match (&event.kind, ended.exit) {
         (EventKind::ExecutionCompleted(_), _) => None,
@@ -264,7 +261,6 @@ fn outcome(event: &Event) -> &'static str {
     }
 }
 
-/// As a result names it.
 fn exit(kind: ExitKind) -> String {
     json!(kind).as_str().unwrap_or_default().to_owned()
 }

@@ -1,15 +1,15 @@
-//! Points in time as people write them: RFC 3339, or so long ago (`15m`, `2h`, `7d`).
+//! Points in time as users write them: RFC 3339, a date, or a time before now (`15m`, `2h`, `7d`).
 
 use jiff::{SignedDuration, Timestamp};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Unix microseconds of `2026-01-31T12:00:00Z`, of `2026-01-31`, or of a length of time before now.
+/// Returns the Unix microseconds of `2026-01-31T12:00:00Z`, of `2026-01-31` (UTC), or of a duration before now.
 pub(crate) fn read(text: &str) -> Result<i64, String> {
     let text = text.trim();
     let refused = || {
         let shown: String = text.chars().take(64).collect();
         format!(
-            "`{shown}` is no time; write 2026-01-31T12:00:00Z, 2026-01-31, or so long ago as 15m, 2h or 7d"
+            "`{shown}` is not a time; write 2026-01-31T12:00:00Z, 2026-01-31, or a duration before now such as 15m, 2h or 7d"
         )
     };
     if let Ok(time) = text.parse::<Timestamp>() {
@@ -24,7 +24,7 @@ pub(crate) fn read(text: &str) -> Result<i64, String> {
     Ok(then.as_microsecond())
 }
 
-/// `90`, `90s`, `15m`, `2h`, `7d`.
+/// Reads a duration: `90`, `90s`, `15m`, `2h`, `7d`.
 pub(crate) fn length(text: &str) -> Option<SignedDuration> {
     let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
     let seconds = match unit {
@@ -38,7 +38,7 @@ pub(crate) fn length(text: &str) -> Option<SignedDuration> {
     Some(SignedDuration::from_secs(number.checked_mul(seconds)?))
 }
 
-/// Seconds in milliseconds; none: it is no length of time up to `most`.
+/// Converts seconds to milliseconds. None: less than a millisecond, or more than `most`.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -49,15 +49,15 @@ pub(crate) fn milliseconds(seconds: f64, most: f64) -> Option<u64> {
     (seconds >= LEAST && seconds <= most).then(|| (seconds * 1000.0).round() as u64)
 }
 
-/// The same, or 0.
-pub(crate) fn milliseconds_or_none(seconds: f64, most: f64) -> Option<u64> {
+/// Like [`milliseconds`], but 0 is allowed.
+pub(crate) fn milliseconds_or_zero(seconds: f64, most: f64) -> Option<u64> {
     match seconds == 0.0 {
         true => Some(0),
         false => milliseconds(seconds, most),
     }
 }
 
-/// After so many seconds a call is answered, at the latest.
+/// Maximum of the time after which a call is detached, in seconds.
 pub(crate) const DETACH_SECONDS_MAX: f64 = 86_400.0;
 
 /// RFC 3339, to the millisecond.
@@ -77,7 +77,7 @@ pub(crate) fn now_milliseconds() -> u64 {
     since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// A length of time, in the unit that says it shortest.
+/// Formats a duration in its largest unit, rounded down.
 pub(crate) fn span(milliseconds: u64) -> String {
     match milliseconds / 1000 {
         seconds @ 0..60 => format!("{seconds}s"),
@@ -95,8 +95,7 @@ pub(crate) fn write_seconds(unix_s: u64) -> String {
     time.map_or_else(|| format!("{unix_s} s"), |time| time.to_string())
 }
 
-/// Whole seconds until a time in milliseconds of Unix time.
-pub(crate) fn left(until_unix_ms: u64) -> u64 {
+pub(crate) fn seconds_left(until_unix_ms: u64) -> u64 {
     until_unix_ms.saturating_sub(now_milliseconds()) / 1000
 }
 
@@ -105,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_in_each_form_and_nothing_else() {
+    fn times_are_read_in_each_form_and_others_are_refused() {
         assert_eq!(read("1970-01-01T00:00:01Z"), Ok(1_000_000));
         assert_eq!(read("1970-01-02"), Ok(86_400_000_000));
         assert_eq!(read("1970-01-01T01:00:00+01:00"), Ok(0));

@@ -1,9 +1,9 @@
-//! Text that arrives in pieces, cut anywhere.
+//! Decoding of UTF-8 text that arrives in arbitrary pieces.
 
-/// Decodes UTF-8 that comes in pieces; what is not UTF-8 becomes U+FFFD.
+/// Decodes UTF-8 in pieces; invalid sequences become U+FFFD.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
-    /// The beginning of a character, at most three bytes.
+    /// The first bytes of an incomplete character, at most three.
     held: Vec<u8>,
 }
 
@@ -25,7 +25,7 @@ impl Decoder {
         out
     }
 
-    /// A character that never came to its end.
+    /// Returns U+FFFD if the text ended within a character.
     pub(crate) fn end(&mut self) -> String {
         if std::mem::take(&mut self.held).is_empty() {
             String::new()
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_that_are_not_utf_8_are_replaced_and_held_bytes_stay_few() {
+    fn invalid_utf_8_is_replaced_and_held_bytes_are_bounded() {
         let mut decoder = Decoder::default();
         assert_eq!(decoder.push(b"a\xffb\xc3"), "a\u{fffd}b");
         assert_eq!(decoder.end(), "\u{fffd}");

@@ -1,10 +1,10 @@
-//! Everything that is shown through the real binary and the library, but for attacks, leaks and programs with Ringfence
-//! inside, which need a process of their own.
+//! End-to-end tests through the real binary and the library. Attacks, leaks and programs that embed Ringfence are other
+//! test binaries, because they need a process of their own.
 #![expect(
     clippy::disallowed_methods,
     clippy::print_stdout,
     clippy::unwrap_used,
-    reason = "a test starts programs, reads its environment, prints its figures and ends where it is surprised"
+    reason = "a test starts programs, reads its environment, prints its figures and panics on surprises"
 )]
 
 mod client;

@@ -1,4 +1,4 @@
-//! What looks at code and data without running anything.
+//! Operations that check code and data without running anything.
 
 use super::{
     Object, operations,
@@ -21,7 +21,7 @@ operations! {
         allowed_imports: Option<Many<BTreeSet<ModuleName>>>,
     } -> Validation
 
-    // Both are accepted as values, too; a type of its own is what every converter understands.
+    // Both arguments are also accepted as JSON values; a single type in the schema suits every converter.
     /// Check JSON against a JSON Schema; every error has its JSON Pointer.
     "validate_json_data" "Check JSON against a schema" Data Reads
     ValidateJson {
@@ -35,7 +35,7 @@ operations! {
     } -> JsonReport
 }
 
-/// Any value: converters refuse a property without a type, a list of types, and a list without items.
+/// The schema of any value: converters refuse a property without a type, a list of types, and a list without items.
 pub(super) fn any() -> Value {
     let plain = || {
         ["string", "number", "boolean", "object"]

@@ -1,4 +1,4 @@
-//! The toolset `execute`, but for what only looks at code.
+//! The toolset `execute`, except `validate_code`.
 
 use super::{
     Object, operations,
@@ -25,7 +25,7 @@ operations! {
         session_id: Option<SessionId>,
         /// Answer at once; see get_execution.
         background: Option<bool>,
-        /// Then the call is answered and its program runs on; 0: never. Default: as the operator says.
+        /// Time after which the call is answered while its program runs on; 0: never. Default: the operator's setting.
         #[serde(alias = "detach_after")]
         #[schemars(extend("x-unlisted" = true))]
         detach_after_seconds: Option<f64>,
@@ -68,26 +68,26 @@ operations! {
         /// true: as backend docker.
         #[schemars(extend("x-unlisted" = true))]
         use_container: Option<bool>,
-        /// What makes the sandbox, where the operator lets callers choose: native, docker, gvisor.
+        /// The sandbox's backend, where the operator lets callers choose: native, docker, gvisor.
         #[schemars(extend("x-unlisted" = true))]
         backend: Option<OneOf<Backend>>,
     } -> Ran
 }
 
-/// A result, or of a program that runs on its beginning.
+/// The result, or the output so far of a program that still runs.
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "only its schema is used")]
 pub(crate) struct Ran {
     #[serde(flatten)]
     result: ExecutionResult,
-    /// Of which artifacts has the first ten.
+    /// Number of artifacts; `artifacts` lists the first ten.
     artifacts_total: u64,
     running: bool,
     stdout_next: u64,
     stderr_next: u64,
 }
 
-// With exactly one of text, base64 and artifact.
+// Exactly one of text, base64 and artifact is given.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FileInput {

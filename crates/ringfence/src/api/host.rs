@@ -56,7 +56,7 @@ operations! {
     } -> HostFile {
         path: String,
         content: Option<String>,
-        /// Of what is not text.
+        /// Content that is not text.
         content_base64: Option<String>,
         size_bytes: u64,
         mode: String,

@@ -1,5 +1,5 @@
-//! The operations, each described once: what it takes, what it gives and what a model is told of it. The schemas that
-//! clients see and the reading of what they send come from these types; nothing here acts.
+//! The operations, each described once: its arguments, its response and its description for models. The schemas that
+//! clients see and the parsing of their requests derive from these types; nothing here performs an operation.
 //!
 //! The doc comment of a request is the tool's description and that of a field is the argument's, so they are short: a
 //! model carries them in every conversation. An alias is accepted and not listed, as is a field marked `x-unlisted`.
@@ -30,7 +30,6 @@ use crate::settings::Toolset;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
-/// The names of limits, wherever they are asked for or told.
 pub(crate) const LIMIT_NAMES: [&str; 6] = [
     "max_ram_mb",
     "max_cpu_cores",
@@ -40,28 +39,27 @@ pub(crate) const LIMIT_NAMES: [&str; 6] = [
     "max_disk_mb",
 ];
 
-/// What calling an operation may change: the hints that clients decide by whether to ask their user.
+/// Effects of calling an operation: clients decide by these hints whether to ask their user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// Nothing.
+    /// Changes nothing.
     Reads,
-    /// Something; the same call again changes nothing more.
+    /// Changes something; repeating the call changes nothing more.
     Sets,
-    /// Something, with each call anew.
+    /// Changes something with each call.
     Adds,
-    /// The same, and packages come from beyond the sandbox.
+    /// Changes something with each call, and packages come from outside the sandbox.
     Starts,
-    /// It deletes or overwrites; the same call again changes nothing more.
+    /// Deletes or overwrites; repeating the call changes nothing more.
     Replaces,
-    /// It may delete or overwrite, with each call anew.
+    /// May delete or overwrite with each call.
     Edits,
-    /// The same, and it may reach beyond the sandbox.
+    /// May delete or overwrite with each call, and may reach outside the sandbox.
     Runs,
-    /// It reaches beyond the sandbox; the same call again changes nothing more.
+    /// Reaches outside the sandbox; repeating the call changes nothing more.
     Reaches,
 }
 
-/// One operation: the request itself is the type.
 pub(crate) trait Operation: DeserializeOwned + JsonSchema {
     const NAME: &'static str;
     const TITLE: &'static str;
@@ -70,7 +68,7 @@ pub(crate) trait Operation: DeserializeOwned + JsonSchema {
     type Response: JsonSchema;
 }
 
-/// Operations: what a model is told of each, its name and title, its toolset and effect, its request and its answer.
+/// Defines operations: description, name and title, toolset and effect, request and response.
 macro_rules! operations {
     ($(
         $(#[$about:meta])* $name:literal $title:literal $toolset:ident $effect:ident
@@ -95,7 +93,7 @@ macro_rules! operations {
 }
 pub(crate) use operations;
 
-/// The fields of an answer, beside `success`.
+/// Defines a response: these fields and `success`.
 macro_rules! response {
     ($name:ident { $($(#[$meta:meta])* $field:ident: $type:ty),* $(,)? }) => {
         #[derive(schemars::JsonSchema)]
@@ -108,6 +106,6 @@ macro_rules! response {
 }
 pub(crate) use response;
 
-/// Panics where an answer is not as its operation's response says.
+/// `conforms` panics if an answer does not match its operation's response.
 #[cfg(test)]
 pub(crate) use schema::tests::{Reference, conforms, reference_of};

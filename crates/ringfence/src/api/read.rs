@@ -1,5 +1,5 @@
-//! From what a stranger sent to a request. Every refusal names the argument as the caller wrote it and says what was
-//! expected; none repeats a value, which may be a secret.
+//! Parsing of a client's arguments into a request. Every refusal names the argument as the caller wrote it and says
+//! what was expected. None repeats a value, which may be a secret, except the start of an unknown word of a closed set.
 
 use super::Operation;
 use crate::settings::Namespaces;
@@ -14,7 +14,6 @@ use std::{borrow::Cow, fmt, marker::PhantomData, str::FromStr};
 
 pub(crate) type Object = Map<String, Value>;
 
-/// Of a name or a word that is repeated in a refusal.
 const SHOWN_CHARS_MAX: usize = 64;
 const SEE_SCHEMA: &str = "See the tool's input schema.";
 
@@ -22,40 +21,40 @@ pub(crate) fn invalid(message: impl Into<String>, hint: impl Into<String>) -> Re
     RequestError::invalid(message, hint)
 }
 
-/// The request of an operation, and the tenant. Where the operator fixes that, naming another is refused.
+/// Reads the request of an operation and its namespace. Where the operator fixes that, naming another is refused.
 pub(crate) fn read<T: Operation>(
     mut arguments: Object,
     namespaces: &Namespaces,
 ) -> Result<(T, Namespace), RequestError> {
     let namespace = match arguments.remove("namespace") {
-        None | Some(Value::Null) => namespaces.usual(),
+        None | Some(Value::Null) => namespaces.default_namespace(),
         Some(name) => {
             let name = Namespace::deserialize(name);
             let refused =
-                |error: serde_json::Error| invalid(wrong("namespace", &error.to_string()), SEE_SCHEMA);
+                |error: serde_json::Error| invalid(mismatch("namespace", &error.to_string()), SEE_SCHEMA);
             namespaces.chosen(name.map_err(refused)?)?
         }
     };
     Ok((parse(arguments)?, namespace))
 }
 
-/// A request without a tenant. `null` is the same as absent, because many clients send it for what they leave out; only
-/// `data` may be it.
+/// Parses a request without a namespace. `null` counts as absent, as many clients send it; only `data` may be `null`.
 pub(crate) fn parse<T: DeserializeOwned + JsonSchema>(mut arguments: Object) -> Result<T, RequestError> {
     arguments.retain(|name, value| !value.is_null() || name == "data");
     let read = serde_path_to_error::deserialize(Value::Object(arguments));
     read.map_err(|error| {
         let path = error.path().to_string();
-        refused(&path, &error.into_inner().to_string(), super::schema::about::<T>)
+        let reason = error.into_inner().to_string();
+        refused(&path, &reason, super::schema::description_of::<T>)
     })
 }
 
-/// `path` is `.` for the request itself; `said` are serde's words; `about` knows what the schema says of an argument.
-fn refused(path: &str, said: &str, about: fn(&str) -> Option<String>) -> RequestError {
-    let shown = shown(path);
-    if said.starts_with("unknown field") {
-        // The last words: those before may be a stranger's.
-        let known = said.rsplit_once("`, expected").map_or("", |(_, known)| known);
+/// `path`: `.` for the request itself. `reason`: serde's message. `describe`: returns an argument's description.
+fn refused(path: &str, reason: &str, describe: fn(&str) -> Option<String>) -> RequestError {
+    let shortened = shortened(path);
+    if reason.starts_with("unknown field") {
+        // The last occurrence: the client's own text may contain the marker before it.
+        let known = reason.rsplit_once("`, expected").map_or("", |(_, known)| known);
         let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
         let name = path.rsplit('.').next().unwrap_or(path);
         let hint = match known.is_empty() {
@@ -64,43 +63,43 @@ fn refused(path: &str, said: &str, about: fn(&str) -> Option<String>) -> Request
         };
         return RequestError::new(
             ErrorCode::UnknownArgument,
-            format!("`{shown}` is not an argument.{}", suggestion(name, known)),
+            format!("`{shortened}` is not an argument.{}", suggestion(name, known)),
             hint,
         );
     }
-    if let Some(name) = quoted(said, "missing field") {
+    if let Some(name) = quoted(reason, "missing field") {
         let path = if path == "." {
             name.to_owned()
         } else {
-            format!("{shown}.{name}")
+            format!("{shortened}.{name}")
         };
-        let hint = about(&path).unwrap_or_else(|| SEE_SCHEMA.to_owned());
+        let hint = describe(&path).unwrap_or_else(|| SEE_SCHEMA.to_owned());
         return invalid(format!("`{path}` is missing."), hint);
     }
-    if let Some(name) = quoted(said, "duplicate field") {
+    if let Some(name) = quoted(reason, "duplicate field") {
         return invalid(
             format!("`{name}` is given under two of its names."),
             "Give it once.",
         );
     }
-    let hint = about(path).unwrap_or_else(|| SEE_SCHEMA.to_owned());
-    invalid(wrong(&shown, said), hint)
+    let hint = describe(path).unwrap_or_else(|| SEE_SCHEMA.to_owned());
+    invalid(mismatch(&shortened, reason), hint)
 }
 
-fn shown(text: &str) -> String {
+fn shortened(text: &str) -> String {
     text.chars().take(SHOWN_CHARS_MAX).collect()
 }
 
-fn quoted<'a>(said: &'a str, beginning: &str) -> Option<&'a str> {
-    said.strip_prefix(beginning)?.split('`').nth(1)
+fn quoted<'a>(reason: &'a str, beginning: &str) -> Option<&'a str> {
+    reason.strip_prefix(beginning)?.split('`').nth(1)
 }
 
-/// `invalid type: string "secret", expected f64`, without the value and in plain words.
-fn wrong(path: &str, said: &str) -> String {
-    let Some(said) = said.strip_prefix("invalid type: ") else {
-        return format!("`{path}`: {said}.");
+/// Rewrites serde's `invalid type: string "secret", expected f64` in plain words and without the value.
+fn mismatch(path: &str, reason: &str) -> String {
+    let Some(reason) = reason.strip_prefix("invalid type: ") else {
+        return format!("`{path}`: {reason}.");
     };
-    let found = match said.split([' ', ',']).next().unwrap_or_default() {
+    let found = match reason.split([' ', ',']).next().unwrap_or_default() {
         "string" => "a string",
         "integer" | "floating" => "a number",
         "boolean" => "a boolean",
@@ -108,7 +107,7 @@ fn wrong(path: &str, said: &str) -> String {
         "map" => "an object",
         other => other,
     };
-    let expected = match said
+    let expected = match reason
         .rsplit_once(", expected ")
         .map_or("", |(_, expected)| expected)
     {
@@ -122,7 +121,7 @@ fn wrong(path: &str, said: &str) -> String {
     format!("`{path}` is {found}, not {expected}.")
 }
 
-/// A closed set of words, with those that are listed and that a refusal names; others may be accepted.
+/// A closed set of words. `WORDS` are those that schemas list and refusals name; others may be accepted.
 pub(crate) trait Words: FromStr {
     const WORDS: &'static [&'static str];
 }
@@ -145,7 +144,6 @@ words! {
     ringfence_engine::WaitUntil: Self::WORDS;
 }
 
-/// One of some words.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OneOf<T>(pub(crate) T);
 
@@ -154,14 +152,14 @@ impl<'de, T: Words> Deserialize<'de> for OneOf<T> {
         let text = String::deserialize(from)?;
         text.parse().map(Self).map_err(|_| {
             let near = suggestion(&text, T::WORDS.iter().copied());
-            let shown = shown(&text).escape_default().to_string();
+            let shortened = shortened(&text).escape_default().to_string();
             let known = T::WORDS.join(", ");
-            D::Error::custom(format!("`{shown}` is not known.{near} Known: {known}"))
+            D::Error::custom(format!("`{shortened}` is not known.{near} Known: {known}"))
         })
     }
 }
 
-/// Without a doc comment of its own, which would be said of every argument.
+/// Generates a type without a doc comment, which would become the description of every argument.
 macro_rules! schema_of {
     ($type:ident<$inner:ident $(: $bound:ident)?>, $schema:expr) => {
         impl<$inner $(: $bound)?> JsonSchema for $type<$inner> {
@@ -181,12 +179,12 @@ macro_rules! schema_of {
 schema_of!(OneOf<T: Words>, |_| json_schema!({"type": "string", "enum": T::WORDS}));
 schema_of!(Many<C>, Vec::<String>::json_schema);
 
-/// `null`, too, is a value.
+/// Reads any value, also `null`.
 pub(crate) fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(from).map(Some)
 }
 
-/// A list of texts, or one text, which is meant as a list of it alone.
+/// A list of strings; a single string stands for a list of one.
 #[derive(Debug, Default)]
 pub(crate) struct Many<C>(pub(crate) C);
 
@@ -217,7 +215,7 @@ where
     }
 }
 
-// A whole number that is not negative; 512.0 is one. A doc comment would be said of every limit.
+// A whole number that is not negative, such as 512 or 512.0. A doc comment would become each limit's description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
 pub(crate) struct Whole(pub(crate) u64);
 
@@ -262,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_argument_as_it_was_written_and_says_what_was_expected() {
+    fn refusal_names_the_argument_as_written_and_the_expected_type() {
         let check = |arguments: Value, message: &str| {
             assert_eq!(refusal::<ExecuteCode>(arguments).message, message);
         };
@@ -304,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_is_what_the_schema_says_of_the_argument() {
+    fn hint_is_the_schema_description_of_the_argument() {
         let refused = refusal::<ExecuteCode>(json!({"code": "1", "memory_limit": 5}));
         assert_eq!(refused.hint, "`memory_limit`: Such as 512m or 1g.");
         let refused = refusal::<ExecuteCode>(json!({}));
@@ -312,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_argument_is_told_the_nearest_only_where_that_is_near() {
+    fn unknown_argument_gets_a_suggestion_only_if_a_name_is_near() {
         let check = |arguments: Value, near: &str| {
             let refused = refusal::<ExecuteCode>(arguments);
             assert_eq!(refused.code, ErrorCode::UnknownArgument);
@@ -347,15 +345,15 @@ mod tests {
             json!({"code": "1", "capture_output": "s3cret, expected s3cret"}),
         ] {
             let refused = refusal::<ExecuteCode>(arguments);
-            let said = refused.to_string();
-            let quoted = said.matches("s3cret").count();
-            // A word that ends the message is what was expected, which a value may look like.
-            assert!(quoted == 0, "{said}");
+            let message = refused.to_string();
+            let repeated = message.matches("s3cret").count();
+            // The last value imitates the end of serde's message.
+            assert!(repeated == 0, "{message}");
         }
     }
 
     #[test]
-    fn what_is_null_is_absent_but_for_data() {
+    fn null_counts_as_absent_except_for_data() {
         let arguments = |value: Value| value.as_object().unwrap().clone();
         let (read, _) = read::<CreateSession>(
             arguments(json!({"language": null, "env": null})),
@@ -370,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn one_text_is_a_list_of_it_and_a_whole_float_a_whole_number() {
+    fn single_string_is_a_list_and_whole_float_is_an_integer() {
         let packages = |value: Value| {
             let arguments = json!({"code": "1", "packages": value})
                 .as_object()
@@ -399,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_the_callers_only_where_the_operator_says_so() {
+    fn caller_names_a_namespace_only_where_the_operator_allows_it() {
         let named = |name: Value, namespaces| {
             let arguments = json!({"namespace": name}).as_object().unwrap().clone();
             read::<ListRuntimes>(arguments, namespaces).map(|(_, namespace)| namespace)

@@ -1,12 +1,11 @@
-//! The schemas that clients see, made from the request and response types and made plain: the converters of the common
+//! The schemas that clients see, generated from the request and response types and simplified: the converters of common
 //! frameworks refuse or warn of much that JSON Schema allows (references, unions with null, formats, values without a
-//! type), and every word is paid for in each conversation.
+//! type), and each conversation pays for every word.
 
 use super::Operation;
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
-/// Of properties that are accepted and not listed.
 const UNLISTED: &str = "x-unlisted";
 
 fn schema_of<T: JsonSchema>(settings: SchemaSettings) -> Value {
@@ -15,11 +14,10 @@ fn schema_of<T: JsonSchema>(settings: SchemaSettings) -> Value {
         settings.meta_schema = None;
     });
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
-    plain(&mut schema);
+    simplify(&mut schema);
     schema
 }
 
-/// The description of an operation, and what it takes.
 pub(crate) fn listed_input<T: Operation>() -> (String, Map<String, Value>) {
     listed(schema_of::<T>(SchemaSettings::draft2020_12()))
 }
@@ -40,9 +38,8 @@ fn listed(schema: Value) -> (String, Map<String, Value>) {
     (about, schema)
 }
 
-/// What an operation gives: names and types. Clients check each answer against it, and one checks the schema itself
-/// each time, so it is shallow and, where it is long, of the draft that is checked fastest. It is not closed: a client
-/// that has an older list goes on.
+/// Returns the output schema: names and types. Clients validate each answer against it, and one the schema itself, so
+/// it is shallow and, if long, of the draft that validates fastest. It is open, so that older clients keep working.
 pub(crate) fn output<T: JsonSchema>() -> Map<String, Value> {
     shallow(&schema_of::<T>(SchemaSettings::draft07().for_serialize()))
 }
@@ -70,35 +67,32 @@ fn shallow(full: &Value) -> Map<String, Value> {
     schema
 }
 
-/// Takes out nulls, which the schema has no word for: what has no value is left out.
+/// Removes fields that are null: the schema has no type for them.
 pub(crate) fn without_nulls(answer: &mut Value) {
     if let Value::Object(fields) = answer {
         fields.retain(|_, value| !value.is_null());
     }
 }
 
-/// What is said of an argument; a path below it says the same.
-pub(super) fn about<T: JsonSchema>(path: &str) -> Option<String> {
+pub(super) fn description_of<T: JsonSchema>(path: &str) -> Option<String> {
     let schema = schema_of::<T>(SchemaSettings::draft2020_12());
     let name = path.split(['.', '[']).next()?;
-    let said = schema["properties"][name]["description"].as_str()?;
-    Some(format!("`{name}`: {said}"))
+    let description = schema["properties"][name]["description"].as_str()?;
+    Some(format!("`{name}`: {description}"))
 }
 
-/// Leaves out what says nothing, and says the rest in the way that everybody understands.
-fn plain(schema: &mut Value) {
-    let Value::Object(fields) = schema else {
-        return;
-    };
+/// Removes keywords without effect, and writes the rest in the form that every converter understands.
+fn simplify(schema: &mut Value) {
+    let Value::Object(fields) = schema else { return };
     for word in ["$schema", "format", "title"] {
         fields.remove(word);
     }
-    for (word, idle) in [
+    for (word, implied) in [
         ("minimum", json!(0)),
         ("default", Value::Null),
         ("additionalProperties", json!(true)),
     ] {
-        if fields.get(word) == Some(&idle) {
+        if fields.get(word) == Some(&implied) {
             fields.remove(word);
         }
     }
@@ -115,8 +109,8 @@ fn plain(schema: &mut Value) {
             fields.insert("type".to_owned(), kind);
         }
     }
-    // An optional object, or the words of an enum: what is left of the union is the one that says more. A longer one
-    // is any value.
+    // An optional object, or the words of an enum: the first choice replaces the union. An `anyOf` of more than two is
+    // any value.
     for union in ["anyOf", "oneOf"] {
         let is_any = union == "anyOf"
             && fields
@@ -134,8 +128,8 @@ fn plain(schema: &mut Value) {
     }
     for (word, value) in fields.iter_mut() {
         match (word.as_str(), value) {
-            ("properties", Value::Object(properties)) => properties.values_mut().for_each(plain),
-            ("items" | "additionalProperties", below) => plain(below),
+            ("properties", Value::Object(properties)) => properties.values_mut().for_each(simplify),
+            ("items" | "additionalProperties", below) => simplify(below),
             _ => {}
         }
     }

@@ -1,4 +1,4 @@
-//! The toolsets `vault` and `egress`: what a person has given, or is asked for.
+//! The toolsets `vault` and `egress`: secrets that a person has added, and hosts that a person is asked for.
 
 use super::{Object, operations, read::Whole};
 use ringfence_types::{EnvName, SessionId};

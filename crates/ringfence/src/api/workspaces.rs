@@ -1,4 +1,4 @@
-//! The files of a workspace, and what is saved of them.
+//! The files of a workspace, and its snapshots.
 
 use super::{Object, operations};
 use ringfence_types::SessionId;

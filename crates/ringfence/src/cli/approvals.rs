@@ -1,15 +1,14 @@
-//! `ringfence approvals`: what programs and models ask for in servers that run, and the answers. What is answered is
-//! what was shown: the server is told the digest of it. `ringfence egress DOMAIN` asks whether programs may reach a
-//! host, as a model does with `request_egress`, and waits until somebody has answered: the question goes where all of
-//! them go.
+//! `ringfence approvals`: requests of programs and models in running servers, and the answers. An answer is for what
+//! was shown: it carries the digest of the shown request. `ringfence egress DOMAIN` asks whether programs may reach a
+//! host, as a model does with `request_egress`, and waits for the answer: its request is queued with all others.
 
 mod watch;
 
 use super::{
     CommandResult, Context,
-    live::{self, Ask},
+    live::{self, Options},
     printed,
-    request::words,
+    request::one_of,
     vault::ttl,
 };
 use crate::{
@@ -36,23 +35,23 @@ pub(super) struct ApprovalsArguments {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Show the requests that wait for an answer (the default)
-    List(Ask),
-    /// Show a request, and say yes to what was shown
+    /// Show the pending requests (the default)
+    List(Options),
+    /// Show a request, and approve it as shown
     Approve(Approve),
-    /// Show a request, and say no to it
+    /// Show a request, and deny it
     Deny {
-        /// Its name in the list
+        /// Id of the request in the list
         id: String,
         #[command(flatten)]
-        ask: Ask,
+        opts: Options,
     },
-    /// Show each request as it comes, of servers that start later, too; on a terminal, ask for the answer
+    /// Show each request as it arrives, also of servers that start later; on a terminal, ask for the answer
     Watch {
-        /// Process number of the one server that is meant
+        /// Process number of the only server to watch
         #[arg(long, value_name = "PID")]
         server: Option<u32>,
-        /// Print one JSON document a line, and ask nothing
+        /// Print one JSON document per line, and do not ask
         #[arg(long)]
         json: bool,
     },
@@ -60,27 +59,27 @@ enum Action {
 
 #[derive(Debug, Args)]
 struct Approve {
-    /// Its name in the list
+    /// Id of the request in the list
     id: String,
-    /// What it is approved for: one run, the session that it is asked for, or the namespace for a time
-    #[arg(long, value_name = "SCOPE", default_value = "once", default_value_if("lasts", clap::builder::ArgPredicate::IsPresent, "namespace"), value_parser = words::<Scope>(Scope::WORDS))]
+    /// Scope of the approval: one run, the session of the request, or the namespace for a time
+    #[arg(long, value_name = "SCOPE", default_value = "once", default_value_if("lasts", clap::builder::ArgPredicate::IsPresent, "namespace"), value_parser = one_of::<Scope>(Scope::WORDS))]
     scope: Scope,
-    /// How long the namespace has it, as 90s, 15m or 1h; default: as long as the server's settings allow
+    /// Duration for the namespace, such as 90s, 15m or 1h; default: as long as the server's settings allow
     #[arg(long = "for", value_name = "TIME", value_parser = ttl)]
     lasts: Option<Duration>,
     #[command(flatten)]
-    ask: Ask,
+    opts: Options,
 }
 
 impl Approve {
-    fn wish(&self) -> Result<ScopeChoice, RequestError> {
+    fn scope_choice(&self) -> Result<ScopeChoice, RequestError> {
         match (self.scope, self.lasts) {
             (Scope::Namespace, lasts) => Ok(ScopeChoice::Namespace(lasts)),
             (Scope::Once, None) => Ok(ScopeChoice::Once),
             (Scope::Session, None) => Ok(ScopeChoice::Session),
             (scope, Some(_)) => Err(RequestError::invalid(
-                format!("--for is for the namespace, and not for `{scope}`."),
-                "Leave one of --for and --scope out.",
+                format!("--for is for the scope `namespace`, not for `{scope}`."),
+                "Leave out --for or --scope.",
             )),
         }
     }
@@ -88,13 +87,13 @@ impl Approve {
 
 pub(super) fn approvals(context: &Context, arguments: ApprovalsArguments) -> CommandResult {
     let ApprovalsArguments { action, json } = arguments;
-    match action.unwrap_or(Action::List(Ask { json, server: None })) {
-        Action::List(ask) => live::all(context, &ask, &Request::ApprovalsList),
+    match action.unwrap_or(Action::List(Options { json, server: None })) {
+        Action::List(opts) => live::all(context, &opts, &Request::ApprovalsList),
         Action::Approve(approve) => {
-            let wish = approve.wish()?;
-            answer(context, &approve.ask, &approve.id, Answer::Approve(wish))
+            let scope = approve.scope_choice()?;
+            answer(context, &approve.opts, &approve.id, Answer::Approve(scope))
         }
-        Action::Deny { id, ask } => answer(context, &ask, &id, Answer::Deny),
+        Action::Deny { id, opts } => answer(context, &opts, &id, Answer::Deny),
         Action::Watch { server, json: true } => watch::watch(context, server, watch::Reader::Program),
         Action::Watch { server, json: false } => {
             watch::watch(context, server, watch::Reader::at(context.terminal))
@@ -102,22 +101,22 @@ pub(super) fn approvals(context: &Context, arguments: ApprovalsArguments) -> Com
     }
 }
 
-fn answer(context: &Context, ask: &Ask, id: &str, answer: Answer) -> CommandResult {
+fn answer(context: &Context, opts: &Options, id: &str, answer: Answer) -> CommandResult {
     let state_dir = context.state_dir()?;
     live::wait(async {
-        let (pid, request) = find(&state_dir, ask.server, id).await?;
-        if !ask.json {
+        let (pid, request) = find(&state_dir, opts.server, id).await?;
+        if !opts.json {
             let shown = render::approval(&request, time::now_milliseconds());
             printed(context.terminal.print(&neutral::text(&shown)))?;
         }
         let mut decided = decide(&state_dir, pid, &request, answer).await?;
         decided.facts["request"] = json!(request);
         decided.facts["pid"] = json!(pid);
-        context.show(ask.json, &decided)
+        context.show(opts.json, &decided)
     })
 }
 
-/// The digest is taken of what was shown, and not of what the server says that it is.
+/// Sends the answer with the digest of the request as shown, computed here and not taken from the server.
 async fn decide(
     state_dir: &Path,
     pid: u32,
@@ -132,7 +131,7 @@ async fn decide(
     control::ask_one(state_dir, Some(pid), &decide).await?.answer
 }
 
-/// The request of this name, in whichever server it waits.
+/// Finds the pending request with this id, and the process number of its server. Several such requests are an error.
 async fn find(
     state_dir: &Path,
     server: Option<u32>,
@@ -142,14 +141,14 @@ async fn find(
     for ServerReply { pid, answer } in control::ask_all(state_dir, server, &Request::ApprovalsList).await? {
         let requests = serde_json::from_value(answer?.facts["requests"].take());
         let requests: Vec<ApprovalRequest> = requests.map_err(|_| live::not_understood())?;
-        let meant = requests.into_iter().filter(|request| request.id == id);
-        found.extend(meant.map(|request| (pid, request)));
+        let matching = requests.into_iter().filter(|request| request.id == id);
+        found.extend(matching.map(|request| (pid, request)));
     }
     match found.pop() {
         Some(one) if found.is_empty() => Ok(one),
         Some(_) => Err(RequestError::invalid(
             "several servers have a request of this name.",
-            "Say which one is meant, with --server PID.",
+            "Name one with --server PID.",
         )),
         None => Err(RequestError::not_found(
             "no request of this name waits for an answer.",
@@ -160,12 +159,12 @@ async fn find(
 
 const DENIED: u8 = 1;
 
-pub(super) fn egress(context: &Context, wish: EgressRequest, ask: &Ask) -> CommandResult {
+pub(super) fn egress(context: &Context, egress: EgressRequest, opts: &Options) -> CommandResult {
     let state_dir = context.state_dir()?;
     let terminal = context.terminal;
     let expires_ms = Cell::new(0);
-    let told = async |said: Response| {
-        if let (Response::News(News::Asked(request)), false) = (said, ask.json) {
+    let show = async |response: Response| {
+        if let (Response::News(News::Asked(request)), false) = (response, opts.json) {
             let id = &request.id;
             terminal.dim(&format!(
                 "a person is asked: `ringfence approvals approve {id}`; Ctrl-C takes it back"
@@ -174,9 +173,9 @@ pub(super) fn egress(context: &Context, wish: EgressRequest, ask: &Ask) -> Comma
         }
         true
     };
-    let request = Request::Egress { wish };
+    let request = Request::Egress { wish: egress };
     let (pid, mut shown) = live::wait(async {
-        let asking = control::follow_one(&state_dir, ask.server, &request, told, std::future::pending());
+        let asking = control::follow_one(&state_dir, opts.server, &request, show, std::future::pending());
         let mut asking = pin!(asking);
         let mut seconds = interval(Duration::from_secs(1));
         loop {
@@ -185,7 +184,7 @@ pub(super) fn egress(context: &Context, wish: EgressRequest, ask: &Ask) -> Comma
                     terminal.progress("");
                     return answer;
                 }
-                _ = seconds.tick() => match time::left(expires_ms.get()) {
+                _ = seconds.tick() => match time::seconds_left(expires_ms.get()) {
                     0 => {}
                     left => terminal.progress(&format!("{left} s left for the answer")),
                 },
@@ -194,7 +193,7 @@ pub(super) fn egress(context: &Context, wish: EgressRequest, ask: &Ask) -> Comma
     })?;
     let is_approved = shown.facts["approved"] == true;
     shown.facts["pid"] = json!(pid);
-    context.show(ask.json, &shown)?;
+    context.show(opts.json, &shown)?;
     Ok(ExitCode::from(if is_approved { 0 } else { DENIED }))
 }
 
@@ -210,22 +209,22 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_for_the_namespace_and_once_is_what_nobody_says() {
-        let wish = |words: &[&str]| {
+    fn default_scope_is_once_and_duration_implies_namespace() {
+        let scope = |words: &[&str]| {
             let line = Line::try_parse_from([&["approve", "0a1b2c3d"], words].concat());
-            line.ok().and_then(|line| line.approve.wish().ok())
+            line.ok().and_then(|line| line.approve.scope_choice().ok())
         };
-        assert_eq!(wish(&[]), Some(ScopeChoice::Once));
-        assert_eq!(wish(&["--scope", "session"]), Some(ScopeChoice::Session));
+        assert_eq!(scope(&[]), Some(ScopeChoice::Once));
+        assert_eq!(scope(&["--scope", "session"]), Some(ScopeChoice::Session));
         assert_eq!(
-            wish(&["--scope", "namespace"]),
+            scope(&["--scope", "namespace"]),
             Some(ScopeChoice::Namespace(None))
         );
         let hour = Some(ScopeChoice::Namespace(Some(Duration::from_secs(3600))));
-        assert_eq!(wish(&["--for", "1h"]), hour);
-        assert_eq!(wish(&["--scope", "namespace", "--for", "60m"]), hour);
-        assert_eq!(wish(&["--scope", "once", "--for", "1h"]), None);
-        assert_eq!(wish(&["--scope", "always"]), None);
-        assert_eq!(wish(&["--for", "soon"]), None);
+        assert_eq!(scope(&["--for", "1h"]), hour);
+        assert_eq!(scope(&["--scope", "namespace", "--for", "60m"]), hour);
+        assert_eq!(scope(&["--scope", "once", "--for", "1h"]), None);
+        assert_eq!(scope(&["--scope", "always"]), None);
+        assert_eq!(scope(&["--for", "soon"]), None);
     }
 }

@@ -1,6 +1,6 @@
-//! `ringfence artifacts`: what executions left, listed or copied out, with every signature and every byte checked.
-//! Names are the programs' words.
-//! `ringfence verify`: is a file what somebody says it is, by its digest or by what was signed.
+//! `ringfence artifacts`: lists or copies out the files that executions left, after a check of their signature and, for
+//! a copy, of every byte. File names are untrusted: programs chose them.
+//! `ringfence verify`: compares a file with a given digest, or with the signed artifacts of an execution.
 
 use super::{CommandResult, Context, ended, fault, stored};
 use crate::{
@@ -27,7 +27,7 @@ pub(super) struct ArtifactsArguments {
     /// Namespace that it belongs to
     #[arg(long, value_name = "NAME", default_value = "default")]
     namespace: Namespace,
-    /// Copy the files into this directory, where nothing is replaced (exit code 1 if one cannot be copied)
+    /// Copy the files into this directory without overwriting any (exit code 1 if one cannot be copied)
     #[arg(long, value_name = "DIR", requires = "id")]
     out: Option<PathBuf>,
     /// Print one JSON document
@@ -35,7 +35,7 @@ pub(super) struct ArtifactsArguments {
     json: bool,
 }
 
-/// Exit code of artifacts of which not all could be copied.
+/// Exit code if some of the artifacts could not be copied.
 const INCOMPLETE: u8 = 1;
 const LATEST: usize = 50;
 
@@ -71,7 +71,7 @@ fn latest(context: &Context, store: Option<&ArtifactStore>, arguments: &Artifact
     let columns = [("EXECUTION", 36), ("TIME", 20), ("FILES", -5), ("BYTES", -12)];
     let namespace = &arguments.namespace;
     let text = match listed.is_empty() {
-        true => format!("no execution of {namespace} has left anything\n"),
+        true => format!("no execution of {namespace} has left any files\n"),
         false => render::table(columns, rows),
     };
     let facts = json!({"namespace": namespace, "executions": facts.collect::<Vec<_>>()});
@@ -88,7 +88,7 @@ fn show(context: &Context, arguments: &ArtifactsArguments, manifest: &Manifest) 
     context.show(arguments.json, &shown)
 }
 
-/// One that cannot be copied keeps none of the others from it.
+/// Copies all artifacts. A failure does not stop the others from being copied.
 fn copy_all(
     terminal: Terminal,
     arguments: &ArtifactsArguments,
@@ -96,7 +96,7 @@ fn copy_all(
     manifest: &Manifest,
     directory: &Path,
 ) -> CommandResult {
-    let outlet = ExportDirectory::open(directory).map_err(|error| {
+    let export = ExportDirectory::open(directory).map_err(|error| {
         RequestError::invalid(
             format!("cannot make {}: {error}.", directory.display()),
             "Name a directory that you may write.",
@@ -105,16 +105,16 @@ fn copy_all(
     let mut all_there = true;
     let mut copies = Vec::new();
     for item in &manifest.artifacts {
-        let why = copy(store, manifest, item, &outlet).err();
+        let why = copy(store, manifest, item, &export).err();
         all_there &= why.is_none();
         if !arguments.json {
             let name = neutral::line(&item.name);
             match &why {
                 None => terminal.print(&format!("{name} {} bytes\n", item.size_bytes)),
                 Some(why) => {
-                    terminal.complain(
+                    terminal.error_with_hint(
                         &format!("{name} was not copied: {why}."),
-                        "No file is overwritten, and no hidden one is made.",
+                        "Files are not overwritten, and hidden files are not created.",
                     );
                     Ok(())
                 }
@@ -134,34 +134,34 @@ fn copy_all(
     Ok(ExitCode::from(if all_there { 0 } else { INCOMPLETE }))
 }
 
-/// The content is checked before a byte of it is copied.
+/// Copies one artifact. All of its content is checked before the first byte is copied.
 fn copy(
     store: &ArtifactStore,
     manifest: &Manifest,
     item: &SignedItem,
-    outlet: &ExportDirectory,
+    export: &ExportDirectory,
 ) -> Result<(), String> {
     let found = store
         .read(&manifest.execution_id, &manifest.namespace, &item.name)
         .map_err(|error| error.to_string())?;
-    let (_, mut content) = found.ok_or_else(|| "it has gone meanwhile".to_owned())?;
-    let mut file = create_below(outlet, &item.name).map_err(|error| error.to_string())?;
+    let (_, mut content) = found.ok_or_else(|| "it has been removed meanwhile".to_owned())?;
+    let mut file = create_below(export, &item.name).map_err(|error| error.to_string())?;
     let copied = io::copy(&mut content, &mut file).map_err(|error| error.to_string())?;
     if copied == item.size_bytes {
         Ok(())
     } else {
-        Err(format!("only {copied} bytes of it came"))
+        Err(format!("only {copied} bytes of it were copied"))
     }
 }
 
 #[derive(Debug, Args)]
 pub(super) struct VerifyArguments {
-    /// File to look at
+    /// File to check
     file: PathBuf,
-    /// SHA-256 that it should have, in hexadecimal
+    /// Expected SHA-256, in hexadecimal
     #[arg(value_parser = sha256)]
     sha256: Option<String>,
-    /// Hold it against what this execution left, as it was signed
+    /// Compare it with the signed artifacts of this execution
     #[arg(long, value_name = "ID", conflicts_with = "sha256")]
     execution: Option<String>,
     /// Namespace of that execution
@@ -172,12 +172,13 @@ pub(super) struct VerifyArguments {
     json: bool,
 }
 
-/// Exit code of a file that is another.
+/// Exit code of a file that does not match.
 const DIFFERS: u8 = 1;
 
 fn sha256(text: &str) -> Result<String, String> {
-    let good = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    good.then(|| text.to_ascii_lowercase())
+    let is_valid = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_valid
+        .then(|| text.to_ascii_lowercase())
         .ok_or_else(|| "a SHA-256 is 64 hexadecimal digits".to_owned())
 }
 
@@ -217,7 +218,7 @@ pub(super) fn verify(context: &Context, arguments: &VerifyArguments) -> CommandR
     ended(printed, if is_it { 0 } else { DIFFERS })
 }
 
-/// Digests that would do, each with the name that stands beside it.
+/// Acceptable digests, each with the artifact's name, which is empty for the digest of the command line.
 fn expected(context: &Context, arguments: &VerifyArguments) -> Result<Vec<(String, String)>, RequestError> {
     let Some(id) = &arguments.execution else {
         let digest = arguments.sha256.clone().ok_or_else(|| {
@@ -239,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_is_sixty_four_digits_of_either_case() {
+    fn sha256_is_64_hex_digits_of_either_case() {
         assert_eq!(sha256(&"AB".repeat(32)), Ok("ab".repeat(32)));
         for text in ["", "ab", &"g".repeat(64), &"é".repeat(32), &"a".repeat(65)] {
             assert!(sha256(text).is_err(), "{text}");

@@ -1,9 +1,9 @@
-//! `ringfence audit`: the record, read from its file beside whatever server writes it, checked, and written out for
-//! other tools. A record in memory is a server's, and is asked for there.
+//! `ringfence audit`: lists, checks, exports and archives the record. It is read from its file, also while a server
+//! writes it. A record in a server's memory can only be listed, by that server.
 
 use super::{
     CommandResult, Context, ended, fault,
-    live::{self, Ask},
+    live::{self, Options},
     printed, stored,
     token::OutputFormat,
 };
@@ -42,15 +42,15 @@ pub(super) struct AuditArguments {
 
 #[derive(Debug, Subcommand)]
 enum AuditAction {
-    /// Show records, the newest first (the default)
+    /// Show records, newest first (the default)
     List(Box<ListArguments>),
-    /// Check every record, and name the first that is not what was written (exit code 1)
+    /// Check every record, and name the first that is not as it was written (exit code 1)
     Verify(VerifyArguments),
-    /// Write records out as lines of JSON, the oldest first
+    /// Export records as lines of JSON, oldest first
     Export(ExportArguments),
     /// Move all records into a closed, compressed segment beside the database, and print its name
     Archive(OutputFormat),
-    /// Print the public key that the record is signed with, in PEM
+    /// Print the public key that verifies the record's signatures, in PEM
     Key,
 }
 
@@ -59,12 +59,12 @@ struct ListArguments {
     #[command(flatten)]
     query: AuditQuery,
     #[command(flatten)]
-    ask: Ask,
+    opts: Options,
 }
 
 #[derive(Debug, Args)]
 struct VerifyArguments {
-    /// A head that was noted earlier, which must be in the chain
+    /// Head that was noted earlier, which must be in the chain
     #[arg(long, value_name = "SEQ:HASH", value_parser = head)]
     head: Option<(u64, [u8; 32])>,
     /// Public key in PEM [default: of the state directory's signing key]
@@ -77,16 +77,16 @@ struct VerifyArguments {
 
 #[derive(Debug, Args)]
 struct ExportArguments {
-    /// Form of a line
+    /// Format of a line
     #[arg(long, value_name = "FORMAT", default_value = "jsonl")]
     format: Form,
-    /// Of this namespace
+    /// Only records of this namespace
     #[arg(long, value_name = "NAME")]
     namespace: Option<Namespace>,
-    /// Not before this time, or not longer ago, as 2h
+    /// Only records since this time, or since so long ago, such as 2h
     #[arg(long, value_name = "TIME", value_parser = time::read)]
     since: Option<i64>,
-    /// A new file to write into [default: standard output]
+    /// New file to write to [default: standard output]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -101,12 +101,10 @@ enum Form {
 
 /// Exit code of a record that is not what was written.
 const BAD: u8 = 1;
-/// Records that are read at once for an export.
 const PAGE: usize = 1000;
 const PROGRESS: Duration = Duration::from_millis(100);
 const KEY_BYTES_MAX: u64 = 16 << 10;
 
-/// `SEQ:HASH`, as `audit verify` prints it.
 fn head(text: &str) -> Result<(u64, [u8; 32]), String> {
     let read = || {
         let (seq, digits) = text.split_once(':')?;
@@ -126,21 +124,21 @@ pub(super) fn audit(context: &Context, arguments: AuditArguments) -> CommandResu
     }
 }
 
-/// What could not be read, for the person who is shown the rest.
-fn tell_damaged(context: &Context, damaged: &[String]) {
+/// Warns on stderr of damaged files, whose records are not all shown.
+fn report_damaged(context: &Context, damaged: &[String]) {
     for file in damaged {
         let text = format!("damaged, and not all of it is shown: {file}");
         context.terminal.dim(&neutral::line(&text));
     }
 }
 
-/// Closes a segment, beside servers that write. The chain goes on over it.
+/// Closes a segment, also while servers write. The hash chain continues across it.
 fn archive(context: &Context) -> Result<Rendered, RequestError> {
     let config = context.config()?;
     let record = &config.engine.record;
-    let place = Storage::File(file(record)?.to_owned());
+    let storage = Storage::File(file(record)?.to_owned());
     let writer = format!("cli-{}", std::process::id());
-    let audit = Audit::open(place, record.audit.durability, stored::signer(record)?, writer);
+    let audit = Audit::open(storage, record.audit.durability, stored::signer(record)?, writer);
     let closed = audit.and_then(|audit| audit.archive());
     let closed = closed.map_err(|error| {
         RequestError::new(
@@ -179,23 +177,23 @@ fn unread(error: &dyn std::fmt::Display) -> RequestError {
 
 fn list(context: &Context, arguments: ListArguments) -> CommandResult {
     let config = context.config()?;
-    let ListArguments { query: asked, ask } = arguments;
+    let ListArguments { query: request, opts } = arguments;
     // Checked here too, so that an error reads the same with and without a server.
-    let query = asked.clone().query()?;
-    if config.engine.record.audit.place == Storage::Memory || ask.server.is_some() {
+    let query = request.clone().query()?;
+    if config.engine.record.audit.place == Storage::Memory || opts.server.is_some() {
         return live::one_of(
             context,
             &config.engine.state_dir,
-            &ask,
-            &Request::Audit { query: asked },
+            &opts,
+            &Request::Audit { query: request },
         );
     }
     let page = audit::query(file(&config.engine.record)?, &query).map_err(|error| unread(&error))?;
     let shown = render::records_in_commands(&page);
-    if ask.json {
-        tell_damaged(context, &page.damaged);
+    if opts.json {
+        report_damaged(context, &page.damaged);
     }
-    context.show(ask.json, &shown)
+    context.show(opts.json, &shown)
 }
 
 fn verify(context: &Context, arguments: &VerifyArguments) -> CommandResult {
@@ -220,7 +218,7 @@ fn verify(context: &Context, arguments: &VerifyArguments) -> CommandResult {
     let printed = if arguments.json {
         terminal.print_json(&facts(&verdict, path))
     } else {
-        terminal.print(&words(&verdict, terminal))
+        terminal.print(&verdict_text(&verdict, terminal))
     };
     ended(printed, if verdict.bad.is_some() { BAD } else { 0 })
 }
@@ -245,10 +243,10 @@ fn key_of(path: &Path) -> Result<[u8; 32], RequestError> {
     File::open(path)
         .and_then(|file| file.take(KEY_BYTES_MAX).read_to_string(&mut pem))
         .map_err(|error| invalid(&error))?;
-    public_key_of_pem(&pem).ok_or_else(|| invalid(&"it is no Ed25519 public key"))
+    public_key_of_pem(&pem).ok_or_else(|| invalid(&"it is not an Ed25519 public key"))
 }
 
-fn noted(verdict: &Verdict) -> Option<String> {
+fn head_text(verdict: &Verdict) -> Option<String> {
     let head = verdict.head?;
     Some(format!("{}:{}", head.seq, to_hex(&head.hash)))
 }
@@ -258,21 +256,21 @@ fn facts(verdict: &Verdict, path: &Path) -> Value {
         "ok": verdict.bad.is_none(),
         "file": path,
         "records": verdict.records,
-        "head": noted(verdict),
+        "head": head_text(verdict),
         "bad": verdict.bad.as_ref().map(|bad| json!({"seq": bad.seq, "what": bad.what.to_string()})),
         "breaks": verdict.breaks,
         "set_back": verdict.set_back,
     })
 }
 
-fn words(verdict: &Verdict, terminal: Terminal) -> String {
+fn verdict_text(verdict: &Verdict, terminal: Terminal) -> String {
     let mut text = match &verdict.bad {
         None => format!(
             "{}: {}\n",
             terminal.mark(Style::Good, "intact"),
             sentence::counted(verdict.records, "record")
         ),
-        // The fault may repeat what stands in the file.
+        // The fault may quote the file, which is untrusted.
         Some(bad) => format!(
             "{}: {}\n{} intact before it\n",
             terminal.mark(Style::Error, "BAD"),
@@ -281,15 +279,15 @@ fn words(verdict: &Verdict, terminal: Terminal) -> String {
         ),
     };
     for seq in &verdict.breaks {
-        text += &format!("record {seq} begins anew after a break; `audit list` shows why\n");
+        text += &format!("the chain begins anew at record {seq}, after a break; `audit list` shows why\n");
     }
     if verdict.set_back > 0 {
         text += &format!(
-            "{} records are dated before the one in front of them: the clock was set back\n",
+            "{} records are dated before their predecessor: the clock was set back\n",
             verdict.set_back
         );
     }
-    if let Some(head) = noted(verdict) {
+    if let Some(head) = head_text(verdict) {
         text += &format!("head {head}\n");
     }
     text
@@ -323,7 +321,7 @@ fn export(context: &Context, arguments: &ExportArguments) -> CommandResult {
             audit::export(&mut records, format, &mut BufWriter::new(file))
         }
     };
-    tell_damaged(context, records.damaged());
+    report_damaged(context, records.damaged());
     match written {
         Ok(lines) => {
             if let Some(output) = &arguments.output {
@@ -333,7 +331,7 @@ fn export(context: &Context, arguments: &ExportArguments) -> CommandResult {
             }
             Ok(ExitCode::SUCCESS)
         }
-        // Who reads has enough.
+        // The reader wants no more.
         Err(ExportError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         Err(ExportError::Write(error)) => Err(fault("write the export", &error)),
         Err(ExportError::Read(error)) => Err(unread(&error)),
@@ -345,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_is_read_as_it_is_printed() {
+    fn printed_head_is_parsed() {
         let hash = [0xab; 32];
         assert_eq!(head(&format!("7:{}", to_hex(&hash))), Ok((7, hash)));
         let digits = "ab".repeat(32);

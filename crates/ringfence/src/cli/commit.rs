@@ -1,5 +1,5 @@
-//! What becomes of the changes that a script made to an overlay of a directory: they are shown, asked about, and then
-//! written to the directory, or gone. Without an answer they are gone.
+//! Changes that a script made to an overlay of a directory: they are shown, and written to the directory if accepted by
+//! flag or answer. Otherwise they are discarded.
 
 use super::fault;
 use crate::{
@@ -18,7 +18,7 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf, Stdin};
 
-/// Of an answer; the rest of the line is ignored.
+/// Longest answer in bytes; the rest of the line is ignored.
 const ANSWER_BYTES_MAX: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(super) enum CommitChoice {
 }
 
 impl CommitChoice {
-    /// A flag, or none: then it is asked.
+    /// The choice of the flag, or `Ask` without one. A flag is refused for a workspace that cannot be an overlay.
     pub(super) fn of(flag: Option<Self>, request: &ExecuteRequest) -> Result<Self, RequestError> {
         let may_overlay = match &request.workspace {
             WorkspaceSource::Host { mode, .. } => *mode == WorkspaceMode::Overlay,
@@ -38,7 +38,7 @@ impl CommitChoice {
         };
         match flag {
             None => Ok(Self::Ask),
-            Some(wish) if may_overlay => Ok(wish),
+            Some(choice) if may_overlay => Ok(choice),
             Some(_) => Err(RequestError::invalid(
                 "--commit and --discard are for the changes of an overlay.",
                 "Add --workspace DIR:overlay.",
@@ -47,8 +47,8 @@ impl CommitChoice {
     }
 }
 
-/// Our standard input, for the script as long as it runs and for the answer afterwards: a line that is typed meanwhile
-/// is lost to neither.
+/// Our standard input, read by the script while it runs and for the answer afterwards. Both share one buffer, so that
+/// no line is lost between them.
 #[derive(Clone)]
 pub(super) struct Keyboard(Arc<Mutex<Stdin>>);
 
@@ -57,7 +57,6 @@ impl Keyboard {
         Self(Arc::new(Mutex::new(tokio::io::stdin())))
     }
 
-    /// The next line, or as much of it as an answer can have.
     async fn line(&mut self) -> io::Result<String> {
         let mut line = Vec::new();
         loop {
@@ -83,17 +82,17 @@ impl AsyncRead for Keyboard {
 }
 
 pub(super) struct Question {
-    pub(super) wish: CommitChoice,
+    pub(super) choice: CommitChoice,
     pub(super) has_succeeded: bool,
-    /// None: there is no person to answer.
+    /// None if there is no person to answer.
     pub(super) keyboard: Option<Keyboard>,
-    pub(super) is_told: bool,
+    pub(super) is_shown: bool,
     pub(super) terminal: Terminal,
 }
 
-/// Shows them, and does what is wished. The facts have what was written, if anything was, as `committed`.
+/// Shows the changes and commits or discards them. In the returned facts, `committed` is what was written, or null.
 pub(super) async fn decide(changes: HeldChanges, question: Question) -> Result<Value, RequestError> {
-    let (wish, terminal) = (question.wish, question.terminal);
+    let (choice, terminal) = (question.choice, question.terminal);
     let token = changes.token();
     let Rendered { text, mut facts } = render::held_changes(&changes);
     facts["committed"] = Value::Null;
@@ -101,17 +100,17 @@ pub(super) async fn decide(changes: HeldChanges, question: Question) -> Result<V
         return Ok(facts);
     }
     let say = |text: &str| {
-        if question.is_told {
+        if question.is_shown {
             terminal.dim(text);
         }
     };
-    if question.is_told {
+    if question.is_shown {
         terminal.difference(&text);
     }
-    let place = changes.directory().to_owned();
-    let directory = place.display().to_string();
+    let path = changes.directory().to_owned();
+    let directory = path.display().to_string();
     let conflicting = changes.difference().conflicts.len();
-    let refused = match (wish, question.keyboard) {
+    let refused = match (choice, question.keyboard) {
         (CommitChoice::Commit(_), _) if question.has_succeeded => None,
         (CommitChoice::Commit(_), _) => Some("the script has failed: nothing was written".to_owned()),
         (CommitChoice::Discard, _) => Some("discarded: nothing was written".to_owned()),
@@ -132,14 +131,14 @@ pub(super) async fn decide(changes: HeldChanges, question: Question) -> Result<V
         say(&why);
         return Ok(facts);
     }
-    let conflicts = match wish {
+    let conflicts = match choice {
         CommitChoice::Commit(conflicts) => conflicts,
-        // The question has named them.
+        // The question has given their number.
         CommitChoice::Ask | CommitChoice::Discard => Conflicts::Overwrite,
     };
     let caller = Caller::new("cli run");
     let committed = changes.commit(&caller, &token, conflicts).await?;
-    render::committed(&place, &committed).text.lines().for_each(say);
+    render::committed(&path, &committed).text.lines().for_each(say);
     facts["committed"] = json!(committed);
     Ok(facts)
 }
@@ -181,8 +180,8 @@ mod tests {
     use ringfence_types::Language;
 
     #[test]
-    fn accepting_and_giving_up_are_said_of_an_overlay_alone() {
-        let wish = |workspace: WorkspaceSource, flag| {
+    fn commit_and_discard_require_a_possible_overlay() {
+        let choice = |workspace: WorkspaceSource, flag| {
             let mut request = ExecuteRequest::new(Language::Shell, "true");
             request.workspace = workspace;
             CommitChoice::of(flag, &request).ok()
@@ -195,12 +194,15 @@ mod tests {
             directory: "/srv/x".into(),
             mode,
         };
-        assert_eq!(wish(host(WorkspaceMode::Overlay), commit), commit);
-        assert_eq!(wish(host(WorkspaceMode::Overlay), discard), discard);
-        assert_eq!(wish(host(WorkspaceMode::Overlay), None), Some(CommitChoice::Ask));
-        assert_eq!(wish("project".parse().unwrap(), commit), commit);
-        assert_eq!(wish(host(WorkspaceMode::Rw), commit), None);
-        assert_eq!(wish(WorkspaceSource::Private, discard), None);
-        assert_eq!(wish(WorkspaceSource::Private, None), Some(CommitChoice::Ask));
+        assert_eq!(choice(host(WorkspaceMode::Overlay), commit), commit);
+        assert_eq!(choice(host(WorkspaceMode::Overlay), discard), discard);
+        assert_eq!(
+            choice(host(WorkspaceMode::Overlay), None),
+            Some(CommitChoice::Ask)
+        );
+        assert_eq!(choice("project".parse().unwrap(), commit), commit);
+        assert_eq!(choice(host(WorkspaceMode::Rw), commit), None);
+        assert_eq!(choice(WorkspaceSource::Private, discard), None);
+        assert_eq!(choice(WorkspaceSource::Private, None), Some(CommitChoice::Ask));
     }
 }

@@ -1,4 +1,4 @@
-//! `ringfence config`: what is in force and why, whether a file is right, and what a file may say.
+//! `ringfence config`: effective values and their sources, a check of the configuration, its schema and an example.
 
 use super::{CommandResult, Context, token::OutputFormat};
 use crate::settings::{self, Layer, LogLevel};
@@ -15,15 +15,15 @@ pub(super) struct ConfigArguments {
 enum Action {
     /// Print every effective value and where it comes from
     Show(OutputFormat),
-    /// Say whether file, environment and flags make a valid configuration (exit code 1 if not)
+    /// Check that file, environment and flags make a valid configuration (exit code 1 if not)
     Check(OutputFormat),
     /// Print the JSON Schema of a configuration file
     Schema,
-    /// Print a configuration file that says every default
+    /// Print a configuration file with every default
     Example,
 }
 
-/// Exit code of a configuration that is wrong.
+/// Exit code of an invalid configuration.
 const INVALID: u8 = 1;
 
 pub(super) fn config(context: &Context, arguments: &ConfigArguments) -> CommandResult {

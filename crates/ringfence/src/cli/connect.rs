@@ -1,5 +1,5 @@
-//! `ringfence connect`: an MCP server on standard input and output that hands everything to one that runs, so that many
-//! clients share its warm sandboxes, its sessions and its record.
+//! `ringfence connect`: an MCP server on standard input and output that forwards everything to a running server, so
+//! that many clients share its warm sandboxes, its sessions and its record.
 
 use super::{CommandResult, Context, live};
 use crate::{
@@ -14,15 +14,15 @@ use ringfence_types::RequestError;
 use std::{path::PathBuf, process::ExitCode};
 use zeroize::Zeroizing;
 
-/// Who may do more than its owner should: all others, and a group that writes.
-const TOO_MANY: u32 = 0o027;
+/// Permissions that the token's file must not grant: any to others, and writing to the group.
+const FORBIDDEN_MODE: u32 = 0o027;
 
 #[derive(Debug, Args)]
 pub(super) struct ConnectArguments {
-    /// unix:PATH, or the URL of the server [default: where `http.listen` says]
+    /// unix:PATH, or the URL of the server [default: from `http.listen`]
     #[arg(value_name = "unix:PATH|URL")]
-    place: Option<String>,
-    /// File with the token, which not everyone may read
+    address: Option<String>,
+    /// File with the token, not readable by everyone
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
@@ -30,44 +30,43 @@ pub(super) struct ConnectArguments {
 pub(super) fn connect(context: &Context, arguments: ConnectArguments) -> CommandResult {
     let config = context.settings(Layer::default(), LogLevel::Warn)?;
     Log::begin(config.log);
-    let place = match arguments.place {
-        Some(place) => place,
+    let address = match arguments.address {
+        Some(address) => address,
         None => match &config.http.listen {
             HttpListen::Tcp(address) if config.http.tls.is_none() => format!("http://{address}"),
             HttpListen::Tcp(address) => format!("https://{address}"),
             socket => socket.to_string(),
         },
     };
-    let (destination, path) = destination(&place)?;
+    let (destination, path) = destination(&address)?;
     let token = arguments.token_file.map(token).transpose()?;
     let runtime = live::runtime()?;
     let token = token.as_ref().map(|token| token.as_str());
     let served = runtime.block_on(connect::connect(destination, path, token));
-    // Standard input is read by a thread that nothing ends.
+    // The thread that reads standard input cannot be stopped.
     runtime.shutdown_background();
     served.map(|()| ExitCode::SUCCESS)
 }
 
-/// Where a server is, and the path of the protocol there.
-fn destination(place: &str) -> Result<(Destination, String), RequestError> {
+fn destination(address: &str) -> Result<(Destination, String), RequestError> {
     let invalid = |reason: String| {
         RequestError::invalid(
             crate::sentence::sentence(&reason),
             "Write unix:PATH, http://127.0.0.1:8000 or https://HOST.",
         )
     };
-    if place.starts_with("unix:") {
-        return match HttpListen::read(place).map_err(invalid)? {
+    if address.starts_with("unix:") {
+        return match HttpListen::read(address).map_err(invalid)? {
             HttpListen::Unix(path) => Ok((Destination::socket(path).map_err(invalid)?, MCP.to_owned())),
-            HttpListen::Tcp(_) => Err(invalid(format!("`{place}` is not a socket"))),
+            HttpListen::Tcp(_) => Err(invalid(format!("`{address}` is not a socket"))),
         };
     }
-    let HttpUrl(url) = HttpUrl::read(place).map_err(invalid)?;
-    let url = url.ok_or_else(|| invalid("`off` is no place".to_owned()))?;
+    let HttpUrl(url) = HttpUrl::read(address).map_err(invalid)?;
+    let url = url.ok_or_else(|| invalid("`off` is not an address".to_owned()))?;
     let uri: Uri = url
         .0
         .parse()
-        .map_err(|_| invalid(format!("`{place}` is not a URL")))?;
+        .map_err(|_| invalid(format!("`{address}` is not a URL")))?;
     let path = match uri.path() {
         "" | "/" => MCP,
         path => path,
@@ -79,11 +78,11 @@ fn token(path: PathBuf) -> Result<Zeroizing<String>, RequestError> {
     let refused = |reason: String| {
         RequestError::invalid(
             format!("the token in {}: {reason}.", path.display()),
-            "It stands in a file of yours that not everyone may read: `chmod 600 FILE`.",
+            "Keep it in a file of yours that not everyone may read: `chmod 600 FILE`.",
         )
     };
     let why = "everyone may read it, or its group may write it";
-    match token_line(&path, TOO_MANY, why) {
+    match token_line(&path, FORBIDDEN_MODE, why) {
         Ok(text) if text.is_empty() => Err(refused("it is empty".to_owned())),
         Ok(text) => Ok(text),
         Err(error) => Err(refused(error.to_string())),
@@ -95,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_a_socket_or_a_url_that_does_not_show_the_token_on_its_way() {
+    fn destination_is_a_socket_or_a_url_that_protects_the_token() {
         let named = |place: &str| {
             let (destination, path) = destination(place).ok()?;
             Some(format!("{}{path}", destination.authority.to_str().ok()?))

@@ -1,5 +1,5 @@
-//! `ringfence doctor`: every layer, tried on this host, and a sandbox made of all of them, as `run` makes one. What
-//! would fail there fails here, and says which one change would help.
+//! `ringfence doctor`: tests every layer of isolation on this host and makes a sandbox from all of them, as `run` does.
+//! Anything that would fail there fails here, with the one change that would help.
 
 use super::{CommandResult, Context, ended, live, printed};
 use crate::{
@@ -23,20 +23,20 @@ pub(super) struct DoctorArguments {
     print: Print,
 }
 
-/// Files for those who run it in containers.
+/// Flags that print files for running Ringfence in containers.
 #[derive(Debug, Args)]
 #[group(multiple = false)]
 struct Print {
-    /// Print a seccomp profile for Docker and Podman that allows sandboxes, and try nothing
+    /// Print a seccomp profile for Docker and Podman that allows sandboxes, and test nothing
     #[arg(long)]
     seccomp: bool,
-    /// Print an AppArmor profile that allows sandboxes, and try nothing
+    /// Print an AppArmor profile that allows sandboxes, and test nothing
     #[arg(long)]
     apparmor: bool,
-    /// Print a Compose file that uses them, and try nothing
+    /// Print a Compose file that uses them, and test nothing
     #[arg(long)]
     compose: bool,
-    /// Print a Kubernetes manifest that uses them, and try nothing
+    /// Print a Kubernetes manifest that uses them, and test nothing
     #[arg(long)]
     kubernetes: bool,
 }
@@ -57,11 +57,11 @@ impl Print {
     }
 }
 
-/// Exit code of a host that does not meet the floor.
+/// Exit code of a host that does not meet the floor, the minimum tier of the configuration.
 const BELOW_FLOOR: u8 = 1;
-const WARM_PATIENCE: Duration = Duration::from_secs(60);
+const WARM_TIMEOUT: Duration = Duration::from_secs(60);
 
-type Tried = (Tier, Result<Vec<Runtime>, RequestError>);
+type TierResult = (Tier, Result<Vec<Runtime>, RequestError>);
 
 pub(super) fn doctor(context: &Context, arguments: &DoctorArguments) -> CommandResult {
     let terminal = context.terminal;
@@ -73,7 +73,7 @@ pub(super) fn doctor(context: &Context, arguments: &DoctorArguments) -> CommandR
         config => config,
     };
     let floor = config.as_ref().map_or(Tier::Full, |config| config.floor);
-    // First, because it forks, which a process with threads must not.
+    // First, because it forks, which a process with several threads must not do.
     let layers = examine(Path::new(SELF));
     let host = match &config {
         Ok(config) if config.engine.host.is_some() => {
@@ -82,17 +82,17 @@ pub(super) fn doctor(context: &Context, arguments: &DoctorArguments) -> CommandR
         }
         _ => None,
     };
-    let (tried, containers) = match config {
+    let (tiers, containers) = match config {
         Ok(config) => (
             try_tiers(&config.engine, floor.native()),
             try_containers(&config.engine)?,
         ),
-        // Without a directory for state there is no sandbox of any tier.
+        // Without a state directory no tier can make a sandbox.
         Err(error) => (vec![(floor.native(), Err(error))], Vec::new()),
     };
-    let of_floor = tried.iter().find(|(tier, _)| *tier == floor.native());
+    let of_floor = tiers.iter().find(|(tier, _)| *tier == floor.native());
     let of_floor = of_floor.map(|(_, made)| made.as_ref());
-    let tier = tried.iter().find(|(_, made)| made.is_ok()).map(|(tier, _)| *tier);
+    let tier = tiers.iter().find(|(_, made)| made.is_ok()).map(|(tier, _)| *tier);
     let (runtimes, error) = (of_floor.and_then(Result::ok), of_floor.and_then(Result::err));
     let met = runtimes.is_some();
     let printed = if arguments.json {
@@ -113,7 +113,6 @@ pub(super) fn doctor(context: &Context, arguments: &DoctorArguments) -> CommandR
     ended(printed, if met { 0 } else { BELOW_FLOOR })
 }
 
-/// What an engine with these settings finds, when it has ended.
 fn ask_engine<T>(
     settings: &EngineSettings,
     tier: Tier,
@@ -141,17 +140,17 @@ fn render_host(missing: Option<&[String]>) -> String {
     }
 }
 
-/// The strongest first; the weaker one where it is the floor, or where it may help. Each makes one sandbox, runs each
-/// interpreter in one, and makes ready what `serve` would keep ready.
-fn try_tiers(settings: &EngineSettings, floor: Tier) -> Vec<Tried> {
-    let tried = |tier| (tier, ask_engine(settings, tier, try_engine));
-    let full = tried(Tier::Full);
+/// Tries the strongest tier, then the weaker one if it is the floor or if the strongest failed. Each try makes one
+/// sandbox, runs each interpreter in one, and warms up the sandboxes that `serve` would keep ready.
+fn try_tiers(settings: &EngineSettings, floor: Tier) -> Vec<TierResult> {
+    let result_of = |tier| (tier, ask_engine(settings, tier, try_engine));
+    let full = result_of(Tier::Full);
     let enough = full.1.is_ok() && floor == Tier::Full;
-    let weaker = (!enough).then(|| tried(Tier::Landlock));
+    let weaker = (!enough).then(|| result_of(Tier::Landlock));
     [full].into_iter().chain(weaker).collect()
 }
 
-/// One program in a container of each backend that may be used; none: only native sandboxes may.
+/// Runs one program in a container of each allowed backend. Empty if only native sandboxes are allowed.
 fn try_containers(settings: &EngineSettings) -> Result<Vec<ContainerRuntime>, RequestError> {
     let allowed = &settings.policy.backends.allowed;
     if !allowed.iter().any(|backend| *backend != Backend::Native) {
@@ -162,7 +161,6 @@ fn try_containers(settings: &EngineSettings) -> Result<Vec<ContainerRuntime>, Re
     })
 }
 
-/// One line for each backend of the container engine that may be used, or is kept from it by the floor.
 fn render_containers(runtimes: &[ContainerRuntime], mark: impl Fn(Style, &str) -> String) -> String {
     let line = |runtime: &ContainerRuntime| {
         let (sign, state, detail) = match &runtime.reason {
@@ -199,7 +197,7 @@ async fn try_engine(engine: &Engine) -> Result<Vec<Runtime>, RequestError> {
         ));
     }
     engine.warm_up();
-    let all = engine.warmed_up(WARM_PATIENCE).await;
+    let all = engine.warmed_up(WARM_TIMEOUT).await;
     let mut runtimes = engine.runtimes().await;
     for runtime in runtimes.iter_mut().filter(|runtime| !all && !runtime.warm) {
         let late = || "its sandboxes are not ready after a minute".to_owned();
@@ -230,7 +228,6 @@ fn render_verdict(
     }
 }
 
-/// One line for each language that is there: what stands ready for it, or why nothing does.
 fn render_warm(runtimes: Option<&Vec<Runtime>>, mark: impl Fn(Style, &str) -> String) -> String {
     let mut text = String::new();
     for runtime in runtimes.into_iter().flatten() {
@@ -278,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_layer_is_shown_with_its_fix_and_the_verdict() {
+    fn missing_layer_is_shown_with_fix_and_verdict() {
         let layer = |layer, present, required, fix: Option<&str>| LayerReport {
             layer,
             present,

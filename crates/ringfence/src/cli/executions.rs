@@ -1,9 +1,9 @@
-//! `ringfence logs`: the output of an execution of a server that runs; and `ringfence events`: what happens in one, in
-//! all namespaces, one line for each event.
+//! `ringfence logs`: the output of an execution of a running server. `ringfence events`: the events of a running server
+//! in all namespaces, one per line.
 
 use super::{
     CommandResult, Context, interrupts,
-    live::{self, Ask},
+    live::{self, Options},
     outcome::{ProgramOutput, READER_LEFT},
 };
 use crate::{
@@ -20,39 +20,39 @@ use std::{future::pending, process::ExitCode};
 pub(super) struct LogsArguments {
     /// The execution_id of a result, as `ringfence ps` shows it
     execution: String,
-    /// Show what comes, too, until the program ends
+    /// Also show new output, until the program ends
     #[arg(short, long)]
     follow: bool,
     /// Pass control characters of the output through to a terminal
     #[arg(long)]
     raw: bool,
     #[command(flatten)]
-    ask: Ask,
+    opts: Options,
 }
 
-/// The exit code is ours, not the program's. Ctrl-C ends this alone.
+/// Prints the output. The exit code is ours, not the program's; Ctrl-C ends only this command.
 pub(super) fn logs(context: &Context, arguments: LogsArguments) -> CommandResult {
     let state_dir = context.state_dir()?;
-    let (terminal, ask) = (context.terminal, arguments.ask);
+    let (terminal, opts) = (context.terminal, arguments.opts);
     let (execution, follow) = (arguments.execution, arguments.follow);
     let request = Request::Logs { execution, follow };
     live::wait(async {
-        let pid = live::server_for(&state_dir, ask.server, &request).await?;
+        let pid = live::server_for(&state_dir, opts.server, &request).await?;
         let mut output = ProgramOutput::new(terminal, Raw::from(arguments.raw));
         let mut streams = [Vec::new(), Vec::new()];
-        let give = async |said: Response| match said {
-            Response::Output { stream, bytes } if ask.json => {
+        let on_response = async |response: Response| match response {
+            Response::Output { stream, bytes } if opts.json => {
                 streams[usize::from(stream != OutputStream::Stdout)].extend(bytes.0);
                 true
             }
-            said => output.take(said).await,
+            response => output.write_response(response).await,
         };
-        let told = control::follow_one(&state_dir, Some(pid), &request, give, pending()).await;
+        let answer = control::follow_one(&state_dir, Some(pid), &request, on_response, pending()).await;
         if !output.end().await? {
             return Ok(ExitCode::from(READER_LEFT));
         }
-        let mut facts = told?.1.facts;
-        if ask.json {
+        let mut facts = answer?.1.facts;
+        if opts.json {
             let [stdout, stderr] = streams.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
             (facts["stdout"], facts["stderr"], facts["pid"]) = (json!(stdout), json!(stderr), json!(pid));
             super::printed(terminal.print_json(&facts))?;
@@ -63,49 +63,48 @@ pub(super) fn logs(context: &Context, arguments: LogsArguments) -> CommandResult
 
 #[derive(Debug, Args)]
 pub(super) struct EventsArguments {
-    /// Wait for more, and show them as they come
+    /// Wait for new events, and show them as they arrive
     #[arg(short, long)]
     follow: bool,
-    /// With --follow: what programs print, too
+    /// With --follow: also show the output of programs
     #[arg(long, requires = "follow")]
     output: bool,
     #[command(flatten)]
-    ask: Ask,
+    opts: Options,
 }
 
-/// Ctrl-C ends it.
 pub(super) fn events(context: &Context, arguments: &EventsArguments) -> CommandResult {
     let state_dir = context.state_dir()?;
-    let (terminal, ask) = (context.terminal, &arguments.ask);
+    let (terminal, opts) = (context.terminal, &arguments.opts);
     let request = Request::Events {
         follow: arguments.follow,
         output: arguments.output,
     };
     live::wait(async {
         let mut interrupted = interrupts()?;
-        let show = async |said: Response| match said {
-            Response::Output { bytes, .. } => print(terminal, ask, &bytes.0).is_ok(),
+        let on_response = async |response: Response| match response {
+            Response::Output { bytes, .. } => print(terminal, opts, &bytes.0).is_ok(),
             _ => true,
         };
-        let following = control::follow_one(&state_dir, ask.server, &request, show, pending());
+        let following = control::follow_one(&state_dir, opts.server, &request, on_response, pending());
         tokio::select! {
-            told = following => told.map(drop),
+            answer = following => answer.map(drop),
             _ = interrupted.recv() => Ok(()),
         }
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(terminal: Terminal, ask: &Ask, line: &[u8]) -> std::io::Result<()> {
+fn print(terminal: Terminal, opts: &Options, line: &[u8]) -> std::io::Result<()> {
     let event: Value = serde_json::from_slice(line)?;
-    if ask.json {
+    if opts.json {
         return terminal.print_json(&event);
     }
-    terminal.print(&(neutral::line(&words(&event)) + "\n"))
+    terminal.print(&(neutral::line(&event_line(&event)) + "\n"))
 }
 
-/// When, what, whose, of which execution, and the rest as it is.
-fn words(event: &Value) -> String {
+/// One line: time, kind, namespace, execution, then the other fields as JSON. `number` is left out.
+fn event_line(event: &Value) -> String {
     let mut rest = event.as_object().cloned().unwrap_or_default();
     let mut take = |name: &str| rest.remove(name).unwrap_or_default();
     let (time, kind) = (take("time_ms"), take("event"));
@@ -130,13 +129,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_one_line() {
+    fn event_is_printed_as_one_line() {
         let event = json!({
             "number": 3, "time_ms": 0, "event": "execution.started", "namespace": "a", "execution_id": "x", "language": "shell"
         });
         let expect = "1970-01-01T00:00:00Z execution.started a x {\"language\":\"shell\"}";
-        assert_eq!(words(&event), expect);
+        assert_eq!(event_line(&event), expect);
         let other = json!({"time_ms": 0, "event": "queue.backpressure", "namespace": ""});
-        assert_eq!(words(&other), "1970-01-01T00:00:00Z queue.backpressure - - {}");
+        assert_eq!(
+            event_line(&other),
+            "1970-01-01T00:00:00Z queue.backpressure - - {}"
+        );
     }
 }

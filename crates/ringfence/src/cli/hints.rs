@@ -1,5 +1,5 @@
-//! Refusals are written for the callers of tools. At the command line their hints name commands and flags instead, and
-//! this is the only place that knows both.
+//! Translation of refusals, which are written for callers of tools: at the command line they name commands and flags
+//! instead. This is the only place that knows both.
 
 use ringfence_types::{ExecutionResult, RequestError, Validation};
 
@@ -15,7 +15,7 @@ const COMMANDS: [(&str, &str); 34] = [
         "`name` is a variable at the top of `from_session`; a call there makes it.",
         "Name a variable at the top of the session of --from; `ringfence session exec` makes one.",
     ),
-    // Whether it begins a sentence or not.
+    // Without the first letter, which may be a capital.
     ("eave `backend` and `use_container` out", "eave --backend out"),
     ("eave `backend` out", "eave --backend out"),
     (" (`timeout_seconds`)", ""),
@@ -47,17 +47,16 @@ const COMMANDS: [(&str, &str); 34] = [
     ("`validate_code`", "`ringfence validate`"),
 ];
 
-/// A limit that is out of bounds, by the flags of `ringfence limits`.
-pub(super) fn of_limits(mut error: RequestError) -> RequestError {
-    if let Some(message) = out_of_bounds(&error.message, &OF_LIMITS) {
+pub(super) fn limits_error_in_flags(mut error: RequestError) -> RequestError {
+    if let Some(message) = out_of_bounds(&error.message, &NAMESPACE_FLAGS) {
         error.message = message;
     }
     error
 }
 
 fn out_of_bounds(message: &str, flags: &[(&str, &str, &str)]) -> Option<String> {
-    let (asked, bounds) = message.strip_suffix('.')?.split_once(" is outside ")?;
-    let (name, value) = asked.split_once(" = ")?;
+    let (assignment, bounds) = message.strip_suffix('.')?.split_once(" is outside ")?;
+    let (name, value) = assignment.split_once(" = ")?;
     let (least, most) = bounds.split_once("..=")?;
     let (_, flag, unit) = flags.iter().find(|(limit, ..)| *limit == name)?;
     let number = |text: &str| text.parse::<f64>().ok();
@@ -68,10 +67,9 @@ fn out_of_bounds(message: &str, flags: &[(&str, &str, &str)]) -> Option<String> 
     })
 }
 
-/// Limits as they are shown, with the flags that set them.
-pub(super) fn limits_shown(text: &str) -> String {
+pub(super) fn limits_in_flags(text: &str) -> String {
     let line = |line: &str| {
-        let flag = OF_LIMITS.iter().find_map(|(name, flag, _)| {
+        let flag = NAMESPACE_FLAGS.iter().find_map(|(name, flag, _)| {
             let value = line.strip_prefix(name)?.strip_prefix(':')?;
             Some(format!("{flag}:{value}"))
         });
@@ -81,45 +79,44 @@ pub(super) fn limits_shown(text: &str) -> String {
 }
 
 pub(super) fn in_commands(mut error: RequestError) -> RequestError {
-    if let Some(message) = out_of_bounds(&error.message, &LIMITS) {
+    if let Some(message) = out_of_bounds(&error.message, &RUN_FLAGS) {
         error.message = message;
     }
     if let Some(rest) = error.message.strip_prefix("allowed_domains: ") {
         error.message = format!("--allow: {rest}");
     }
     let found = error.validation.take();
-    // What was found stands in the message, too.
-    let said = if found.is_some() { of_finding } else { words };
-    error.message = said(&error.message);
-    error.hint = said(&error.hint);
-    error.validation = found.map(|found| Box::new(found_in_commands(*found)));
+    // The message repeats the findings.
+    let translate = if found.is_some() { rewrite_finding } else { rewrite };
+    error.message = translate(&error.message);
+    error.hint = translate(&error.hint);
+    error.validation = found.map(|found| Box::new(validation_in_commands(*found)));
     error
 }
 
-/// A result that is printed as a document.
 pub(super) fn result_in_commands(result: &mut ExecutionResult) {
     for denial in result.denials.iter_mut().chain(&mut result.security_events) {
-        denial.what = words(&denial.what);
-        denial.hint = words(&denial.hint);
+        denial.what = rewrite(&denial.what);
+        denial.hint = rewrite(&denial.hint);
     }
-    result.validation = result.validation.take().map(found_in_commands);
+    result.validation = result.validation.take().map(validation_in_commands);
 }
 
-pub(super) fn found_in_commands(mut found: Validation) -> Validation {
+pub(super) fn validation_in_commands(mut found: Validation) -> Validation {
     for issue in &mut found.issues {
-        issue.message = of_finding(&issue.message);
-        issue.hint = of_finding(&issue.hint);
+        issue.message = rewrite_finding(&issue.message);
+        issue.hint = rewrite_finding(&issue.hint);
     }
     let summary = &mut found.validation;
     let others = summary.errors.iter_mut().chain([&mut summary.message]);
     for text in found.recommendations.iter_mut().chain(others) {
-        *text = of_finding(text);
+        *text = rewrite_finding(text);
     }
     found
 }
 
-/// Findings quote names of the program as they quote arguments of tools: these are known by the words before them.
-fn of_finding(text: &str) -> String {
+/// Rewrites a finding. It also quotes names of the program: arguments of tools are known by the words around them.
+fn rewrite_finding(text: &str) -> String {
     let known = [
         (
             "in `packages`, or installed by `install_package`",
@@ -131,23 +128,23 @@ fn of_finding(text: &str) -> String {
     ];
     known
         .iter()
-        .fold(imports(text), |said, (tool, flag)| said.replace(tool, flag))
+        .fold(imports(text), |text, (tool, flag)| text.replace(tool, flag))
 }
 
 fn imports(text: &str) -> String {
-    let mut said = text.to_owned();
-    // Bounded: each turn takes one away.
-    while let Some((before, rest)) = said.split_once("`allowed_imports: [\"") {
+    let mut rewritten = text.to_owned();
+    // Terminates: each turn removes one.
+    while let Some((before, rest)) = rewritten.split_once("`allowed_imports: [\"") {
         let Some((module, after)) = rest.split_once("\"]`") else {
             break;
         };
-        said = format!("{before}`--allow-import {module}`{after}");
+        rewritten = format!("{before}`--allow-import {module}`{after}");
     }
-    said
+    rewritten
 }
 
-/// Arguments that raise a limit, their flags, and what follows the value there.
-const LIMITS: [(&str, &str, &str); 6] = [
+/// Arguments for limits, with their flags at `run` and `session create` and the suffix of the flag's value.
+const RUN_FLAGS: [(&str, &str, &str); 6] = [
     ("memory_limit", "--memory", ""),
     ("max_cpu_cores", "--cpus", ""),
     ("max_ram_mb", "--memory", "m"),
@@ -156,8 +153,7 @@ const LIMITS: [(&str, &str, &str); 6] = [
     ("timeout_seconds", "--timeout", ""),
 ];
 
-/// The same, by the names of `ringfence limits`.
-const OF_LIMITS: [(&str, &str, &str); 6] = [
+const NAMESPACE_FLAGS: [(&str, &str, &str); 6] = [
     ("max_ram_mb", "--ram-mb", ""),
     ("max_cpu_cores", "--cpus", ""),
     ("max_disk_mb", "--disk-mb", ""),
@@ -171,13 +167,13 @@ fn flags(call: &str) -> String {
         .split(['{', '}', ','])
         .filter_map(|pair| pair.trim().split_once(": "));
     let flags = pairs.filter_map(|(name, value)| {
-        let (_, flag, unit) = LIMITS.iter().find(|(limit, ..)| *limit == name)?;
+        let (_, flag, unit) = RUN_FLAGS.iter().find(|(limit, ..)| *limit == name)?;
         Some(format!("{flag} {}{unit}", value.trim_matches('"')))
     });
     flags.collect::<Vec<_>>().join(" ")
 }
 
-pub(super) fn words(text: &str) -> String {
+pub(super) fn rewrite(text: &str) -> String {
     if let Some(call) = text.strip_prefix("next: execute_code ") {
         return match flags(call) {
             flags if flags.is_empty() => "Write a file, or raise `limits.output_bytes`.".to_owned(),
@@ -192,18 +188,18 @@ pub(super) fn words(text: &str) -> String {
         return format!("Wait for it, or stop it with `ringfence cancel {id}`.");
     }
     if text.starts_with("next: list_executions ") {
-        return "`ringfence ps` shows those there are.".to_owned();
+        return "See `ringfence ps`.".to_owned();
     }
-    let mut said = imports(text);
-    while let Some((before, rest)) = said.split_once("Call `request_egress {domain: \"") {
+    let mut rewritten = imports(text);
+    while let Some((before, rest)) = rewritten.split_once("Call `request_egress {domain: \"") {
         let Some((host, after)) = rest.split_once("\"}`") else {
             break;
         };
         let after = after
             .strip_prefix(", then add it to `allowed_domains`")
             .unwrap_or(after);
-        // A command is given by the operator.
-        said = match after.split_once("; or have the operator add ") {
+        // At the command line the caller is the operator.
+        rewritten = match after.split_once("; or have the operator add ") {
             Some((_, given)) => format!("{before}Add {given}"),
             None => format!(
                 "{before}Allow it with `run --allow {host}`, in a session with `ringfence egress {host}`{after}"
@@ -211,11 +207,11 @@ pub(super) fn words(text: &str) -> String {
         };
     }
     for (tool, command) in COMMANDS {
-        if said.contains(tool) {
-            said = said.replace(tool, command);
+        if rewritten.contains(tool) {
+            rewritten = rewritten.replace(tool, command);
         }
     }
-    said
+    rewritten
 }
 
 #[cfg(test)]
@@ -223,65 +219,65 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_is_given_by_what_the_command_has() {
+    fn hints_name_the_flags_of_each_command() {
         let call = "Call `request_egress {domain: \"a.test:81\"}`";
         let by_flag =
             "Allow it with `run --allow a.test:81`, in a session with `ringfence egress a.test:81`.";
-        assert_eq!(words(&format!("{call}.")), by_flag);
+        assert_eq!(rewrite(&format!("{call}.")), by_flag);
         assert_eq!(
-            words(&format!("{call}, then add it to `allowed_domains`.")),
+            rewrite(&format!("{call}, then add it to `allowed_domains`.")),
             by_flag
         );
         assert_eq!(
-            words(&format!(
+            rewrite(&format!(
                 "{call}; or have the operator add `a.test:81` to `web.allow`."
             )),
             "Add `a.test:81` to `web.allow`."
         );
         let error = RequestError::invalid("max_ram_mb = 100000 is outside 16..=8192.", "");
-        assert_eq!(of_limits(error).message, "--ram-mb is at most 8192.");
+        assert_eq!(limits_error_in_flags(error).message, "--ram-mb is at most 8192.");
         assert_eq!(
-            limits_shown("default: 0 running\nmax_ram_mb: 512 (at most 8192)\n"),
+            limits_in_flags("default: 0 running\nmax_ram_mb: 512 (at most 8192)\n"),
             "default: 0 running\n--ram-mb: 512 (at most 8192)\n"
         );
     }
 
     #[test]
-    fn a_limit_has_the_name_of_its_flag() {
-        let said = |message: &str| in_commands(RequestError::invalid(message, "")).message;
+    fn limit_errors_name_the_flag() {
+        let rewritten = |message: &str| in_commands(RequestError::invalid(message, "")).message;
         assert_eq!(
-            said("max_ram_mb = 1 is outside 16..=8192."),
+            rewritten("max_ram_mb = 1 is outside 16..=8192."),
             "--memory is at least 16m."
         );
         assert_eq!(
-            said("max_cpu_cores = 64 is outside 0.01..=2."),
+            rewritten("max_cpu_cores = 64 is outside 0.01..=2."),
             "--cpus is at most 2."
         );
         assert_eq!(
-            said("limit = 0 is outside 1..=10."),
+            rewritten("limit = 0 is outside 1..=10."),
             "limit = 0 is outside 1..=10."
         );
         assert_eq!(
-            said("allowed_domains: `x y` is no rule."),
+            rewritten("allowed_domains: `x y` is no rule."),
             "--allow: `x y` is no rule."
         );
     }
 
     #[test]
-    fn no_tool_is_named_that_has_a_command() {
+    fn tool_names_are_replaced_by_commands() {
         let hint = "`list_sessions` names those there are; `create_session` makes one.";
-        let said = in_commands(RequestError::invalid("there is none.", hint));
+        let error = in_commands(RequestError::invalid("there is none.", hint));
         assert_eq!(
-            said.hint,
+            error.hint,
             "`ringfence session list` names those there are; `ringfence session create` makes one."
         );
-        assert_eq!(said.message, "there is none.");
+        assert_eq!(error.message, "there is none.");
         assert_eq!(
-            words("add it by `allowed_imports: [\"os.path\"]`, or all to `allowed_imports`."),
+            rewrite("add it by `allowed_imports: [\"os.path\"]`, or all to `allowed_imports`."),
             "add it by `--allow-import os.path`, or all to `--allow-import`."
         );
-        assert_eq!(words("`allowed_imports: [\""), "`allowed_imports: [\"");
-        let check = |hint: &str, expect: &str| assert_eq!(words(hint), expect);
+        assert_eq!(rewrite("`allowed_imports: [\""), "`allowed_imports: [\"");
+        let check = |hint: &str, expect: &str| assert_eq!(rewrite(hint), expect);
         check(
             "There are: a. Or send a schema in its place.",
             "There are: a. Or name the file of one.",

@@ -1,5 +1,5 @@
-//! `ringfence host`: what agents may do with this host, tried by a person. Commands and files go through the same
-//! rules, walls and record as those of an agent; where no rule lets a command run, the person at the terminal is asked.
+//! `ringfence host`: access to this host with the rights of an agent. Commands and files go through the same rules,
+//! walls and record as those of an agent; if no rule allows a command, the person at the terminal is asked.
 
 use super::{
     CommandResult, Context, FAILED,
@@ -24,27 +24,27 @@ use std::{
 
 #[derive(Debug, Subcommand)]
 pub(super) enum HostAction {
-    /// Run a command behind the walls of its rule; on a terminal, ask where no rule lets it run
+    /// Run a command behind the walls of its rule; on a terminal, ask if no rule allows it
     Exec {
         #[command(flatten)]
-        asked: CommandLine,
-        /// Seconds
+        line: CommandLine,
+        /// Time limit in seconds
         #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=300))]
         timeout: u16,
     },
-    /// Say what the rules make of a command, and what it could do, and run nothing
+    /// Show what the rules decide about a command, and what it could do, without running it
     Check(CommandLine),
-    /// Print a file that the directory rules let be read
+    /// Print a file, if the directory rules allow it
     Read(OneFile),
-    /// Write a file from standard input, show the change, and keep what it was
+    /// Write a file from standard input, show the change, and keep the old content
     Write {
         #[command(flatten)]
         file: OneFile,
-        /// Show the change, and write nothing
+        /// Show the change, without writing it
         #[arg(long)]
         preview: bool,
     },
-    /// List a directory that the directory rules let be listed
+    /// List a directory, if the directory rules allow it
     List(OneFile),
     /// Copy a file into a namespace's workspace
     Copy {
@@ -57,9 +57,9 @@ pub(super) enum HostAction {
     },
     /// Show the rules and directories of a namespace
     Access(HostFlags),
-    /// Take a write back
+    /// Undo a write
     Undo {
-        /// The write, as its answer named it
+        /// Id of the write, from its answer
         id: String,
         #[command(flatten)]
         flags: HostFlags,
@@ -68,7 +68,7 @@ pub(super) enum HostAction {
 
 #[derive(Debug, Args)]
 pub(super) struct HostFlags {
-    /// Namespace that asks
+    /// Namespace whose rules apply
     #[arg(long, value_name = "NAME", default_value = "default")]
     namespace: Namespace,
     /// Print one JSON document
@@ -78,10 +78,10 @@ pub(super) struct HostFlags {
 
 #[derive(Debug, Args)]
 pub(super) struct CommandLine {
-    /// The command, as one word or several: a program and its words, without a shell
+    /// Command, as one word or several: a program and its arguments, without a shell
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<String>,
-    /// Where it works
+    /// Working directory
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
     #[command(flatten)]
@@ -89,7 +89,7 @@ pub(super) struct CommandLine {
 }
 
 impl CommandLine {
-    /// One word is read as a command; several are its words.
+    /// The request for this command. A single word is a whole command line; several are its words, and are quoted.
     fn command(&self, timeout: u16) -> HostCommand {
         let quoted = |word: &String| format!("'{}'", word.replace('\'', "'\\''"));
         HostCommand {
@@ -117,9 +117,9 @@ const FILE_BYTES_MAX: usize = 1 << 20;
 
 pub(super) fn host(context: &Context, action: HostAction) -> CommandResult {
     let mut config = context.config()?;
-    // What the rules are can be asked before they are in force.
-    let is_asked = matches!(action, HostAction::Check(_) | HostAction::Access(_));
-    if is_asked && config.engine.host.is_none() {
+    // The rules can be queried before they are in force.
+    let is_query = matches!(action, HostAction::Check(_) | HostAction::Access(_));
+    if is_query && config.engine.host.is_none() {
         context
             .terminal
             .note("access to the host is off (`host.enabled`); if it were on:");
@@ -133,17 +133,17 @@ pub(super) fn host(context: &Context, action: HostAction) -> CommandResult {
         _ => Vec::new(),
     };
     live::with_engine(config.engine, async |engine| {
-        act(context, engine, action, input).await
+        perform(context, engine, action, input).await
     })
 }
 
-async fn act(context: &Context, engine: &Engine, action: HostAction, input: Vec<u8>) -> CommandResult {
+async fn perform(context: &Context, engine: &Engine, action: HostAction, input: Vec<u8>) -> CommandResult {
     let caller = Caller::new("cli host");
     let (flags, shown) = match action {
-        HostAction::Exec { asked, timeout } => return execute(context, engine, asked, timeout).await,
-        HostAction::Check(asked) => {
-            let verdict = engine.host_check(&caller, asked.command(30)).await?;
-            context.show(asked.flags.json, &render::host_verdict(&verdict))?;
+        HostAction::Exec { line, timeout } => return execute(context, engine, line, timeout).await,
+        HostAction::Check(line) => {
+            let verdict = engine.host_check(&caller, line.command(30)).await?;
+            context.show(line.flags.json, &render::host_verdict(&verdict))?;
             return Ok(ExitCode::from(u8::from(!verdict.allowed)));
         }
         HostAction::Read(OneFile { path, flags }) => {
@@ -183,33 +183,33 @@ async fn act(context: &Context, engine: &Engine, action: HostAction, input: Vec<
         HostAction::Undo { id, flags } => {
             let path = engine.namespace(&caller, &flags.namespace).host_undo(&id).await?;
             let facts = serde_json::json!({"path": path, "undone": id});
-            let text = format!("{} is what it was\n", path.display());
+            let text = format!("{} has been restored\n", path.display());
             (flags, Rendered::new(text, facts))
         }
     };
     context.show(flags.json, &shown)
 }
 
-/// Runs it; where a person may let it run, the one at the terminal is asked.
+/// Runs a command. If it is denied, asks the person at the terminal and runs it once if approved.
 async fn execute(context: &Context, engine: &Engine, line: CommandLine, timeout: u16) -> CommandResult {
     let (caller, json) = (Caller::new("cli host"), line.flags.json);
-    let asked = line.command(timeout);
+    let command = line.command(timeout);
     let is_terminal = io::stdin().is_terminal() && io::stderr().is_terminal() && !json;
-    let ran = match engine.host_exec(&caller, asked.clone()).await {
+    let run = match engine.host_exec(&caller, command.clone()).await {
         Err(error) if error.code == ErrorCode::PolicyDenied && is_terminal => {
-            match approved(context.terminal, engine, &caller, &asked).await? {
-                true => engine.host_exec(&caller, asked).await?,
+            match ask_approval(context.terminal, engine, &caller, &command).await? {
+                true => engine.host_exec(&caller, command).await?,
                 false => return Err(error),
             }
         }
-        ran => ran?,
+        result => result?,
     };
     if json {
-        context.show(json, &render::host_run(&ran, TEXT_MAX))?;
+        context.show(json, &render::host_run(&run, TEXT_MAX))?;
     } else {
-        print(context, &ran)?;
+        print(context, &run)?;
     }
-    Ok(ExitCode::from(match ran.ending {
+    Ok(ExitCode::from(match run.ending {
         HostEnding::Code(code) => u8::try_from(code).unwrap_or(FAILED),
         HostEnding::Signal(signal) => 128_u8.saturating_add(u8::try_from(signal).unwrap_or(0)),
         HostEnding::Timeout => 124,
@@ -217,24 +217,24 @@ async fn execute(context: &Context, engine: &Engine, line: CommandLine, timeout:
     }))
 }
 
-fn print(context: &Context, ran: &HostRun) -> Result<(), RequestError> {
+fn print(context: &Context, run: &HostRun) -> Result<(), RequestError> {
     let text = |bytes: &[u8]| neutral::text(&String::from_utf8_lossy(bytes));
     context
         .terminal
-        .print(&text(&ran.stdout))
-        .and_then(|()| io::stderr().write_all(text(&ran.stderr).as_bytes()))
+        .print(&text(&run.stdout))
+        .and_then(|()| io::stderr().write_all(text(&run.stderr).as_bytes()))
         .map_err(|error| fault("print", &error))
 }
 
-/// The question goes where all of them go, and is answered here.
-async fn approved(
+/// Requests approval of a command, as an agent does, and answers the request here. True if it is approved.
+async fn ask_approval(
     terminal: Terminal,
     engine: &Engine,
     caller: &Caller,
-    asked: &HostCommand,
+    command: &HostCommand,
 ) -> Result<bool, RequestError> {
     let mut waiting = engine
-        .request_host_access(caller, asked.clone(), String::new())
+        .request_host_access(caller, command.clone(), String::new())
         .await?;
     if let Some(request) = waiting.request().cloned() {
         terminal.note(&neutral::text(&request.lines.join("\n")));

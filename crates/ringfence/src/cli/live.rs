@@ -1,4 +1,4 @@
-//! How servers that run are asked and their answers printed, and the commands that do no more: `inspect`, `limits`.
+//! Requests to running servers and their printed answers; the commands `inspect` and `limits`, which do no more.
 
 use super::{CommandResult, Context, FAILED, ended, fault, hints, request};
 use crate::{
@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use std::path::Path;
 use tokio::runtime::{Builder, Runtime};
 
-/// Which server, and how its answer is printed.
+/// The server to ask, and the form in which its answer is printed.
 #[derive(Debug, Args)]
-pub(super) struct Ask {
-    /// Process number of the server that is meant, where several run
+pub(super) struct Options {
+    /// Process number of the server, if several run
     #[arg(long, value_name = "PID", value_parser = request::whole::<u32>)]
     pub(super) server: Option<u32>,
     /// Print one JSON document
@@ -24,7 +24,6 @@ pub(super) struct Ask {
     pub(super) json: bool,
 }
 
-/// What a server has that a request is about: its kind and its id.
 fn subject_of(request: &Request) -> Option<(&'static str, &str)> {
     match request {
         Request::Session { session, .. } => Some(("session", session.as_str())),
@@ -36,8 +35,8 @@ fn subject_of(request: &Request) -> Option<(&'static str, &str)> {
     }
 }
 
-/// The process number of the server that has what the request is about. If only one server runs, it is that one, which
-/// says best why it has none.
+/// Returns the process number of the server that has the subject of the request. A single running server is returned
+/// without a check: its own answer explains best what it lacks.
 pub(super) async fn server_for(
     state_dir: &Path,
     only: Option<u32>,
@@ -66,12 +65,12 @@ pub(super) async fn server_for(
     found.map(|reply| reply.pid).ok_or_else(|| {
         RequestError::not_found(
             format!("none of {} servers has the {what} {id}.", answers.len()),
-            format!("`ringfence {command}` shows those there are."),
+            format!("See `ringfence {command}`."),
         )
     })
 }
 
-/// Asks the server that has what the request is about, or the one server that there is.
+/// Asks the server that has the subject of the request, or the only running server.
 pub(super) async fn ask(
     state_dir: &Path,
     only: Option<u32>,
@@ -90,24 +89,24 @@ pub(super) fn not_understood() -> RequestError {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum QueueAction {
-    /// Show how many run and wait, and whose they are
-    Status(Ask),
+    /// Show how many executions run, and how many wait in each namespace
+    Status(Options),
 }
 
 #[derive(Debug, Args)]
 pub(super) struct InspectArguments {
-    /// Namespace to look into
+    /// Namespace to inspect
     #[arg(value_name = "NAMESPACE", default_value = "default")]
     named: Namespace,
-    /// The same; with both, this one
+    /// The namespace, given as a flag; it takes precedence
     #[arg(long, value_name = "NAME")]
     namespace: Option<Namespace>,
     #[command(flatten)]
-    ask: Ask,
+    opts: Options,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct LimitWords {
+pub(super) struct NamespaceLimitFlags {
     /// Memory in MiB
     #[arg(long, value_name = "MIB", alias = "ram", value_parser = request::whole::<u64>)]
     ram_mb: Option<u64>,
@@ -120,7 +119,7 @@ pub(super) struct LimitWords {
     /// Processes and threads
     #[arg(long, value_name = "COUNT", value_parser = request::whole::<u32>)]
     processes: Option<u32>,
-    /// Bytes of output that are kept, of each stream
+    /// Bytes of output that are kept of each stream
     #[arg(long, value_name = "BYTES", value_parser = request::whole::<u64>)]
     output_bytes: Option<u64>,
     /// Private disk in MiB
@@ -130,19 +129,19 @@ pub(super) struct LimitWords {
 
 #[derive(Debug, Args)]
 pub(super) struct LimitsArguments {
-    /// Namespace whose limits are meant
+    /// Namespace whose limits are shown or set
     #[arg(long, value_name = "NAME", default_value = "default")]
     namespace: Namespace,
     #[command(flatten)]
-    words: LimitWords,
-    /// Give back what the operator's configuration allows
+    limits: NamespaceLimitFlags,
+    /// Restore the limits of the operator's configuration
     #[arg(long, conflicts_with_all = ["ram_mb", "cpus", "timeout", "processes", "output_bytes", "disk_mb"])]
     restore: bool,
     #[command(flatten)]
-    ask: Ask,
+    opts: Options,
 }
 
-impl LimitWords {
+impl NamespaceLimitFlags {
     pub(super) fn request(&self) -> LimitsRequest {
         LimitsRequest {
             max_ram_mb: self.ram_mb,
@@ -157,48 +156,48 @@ impl LimitWords {
 
 pub(super) fn inspect(context: &Context, arguments: InspectArguments) -> CommandResult {
     let namespace = arguments.namespace.unwrap_or(arguments.named);
-    all(context, &arguments.ask, &Request::Inspect { namespace })
+    all(context, &arguments.opts, &Request::Inspect { namespace })
 }
 
-/// Without a limit and without `--restore` it shows them.
+/// Sets or restores the limits; without a limit and `--restore` it shows them.
 pub(super) fn limits(context: &Context, arguments: LimitsArguments) -> CommandResult {
-    let LimitsArguments { namespace, ask, .. } = &arguments;
-    let (ask, namespace) = (ask, namespace.clone());
+    let LimitsArguments { namespace, opts, .. } = &arguments;
+    let (opts, namespace) = (opts, namespace.clone());
     if arguments.restore {
-        return one(context, ask, &Request::LimitsRestore { namespace });
+        return one(context, opts, &Request::LimitsRestore { namespace });
     }
-    let limits = arguments.words.request();
+    let limits = arguments.limits.request();
     if limits == LimitsRequest::default() {
-        all(context, ask, &Request::LimitsGet { namespace })
+        all(context, opts, &Request::LimitsGet { namespace })
     } else {
-        one(context, ask, &Request::LimitsSet { namespace, limits }).map_err(hints::of_limits)
+        one(context, opts, &Request::LimitsSet { namespace, limits }).map_err(hints::limits_error_in_flags)
     }
 }
 
-pub(super) fn all(context: &Context, ask: &Ask, request: &Request) -> CommandResult {
+pub(super) fn all(context: &Context, opts: &Options, request: &Request) -> CommandResult {
     let state_dir = &context.state_dir()?;
-    let answers = wait(control::ask_all(state_dir, ask.server, request))?;
-    print(context, ask, answers)
+    let answers = wait(control::ask_all(state_dir, opts.server, request))?;
+    print(context, opts, answers)
 }
 
-pub(super) fn one(context: &Context, ask: &Ask, request: &Request) -> CommandResult {
-    one_of(context, &context.state_dir()?, ask, request)
+pub(super) fn one(context: &Context, opts: &Options, request: &Request) -> CommandResult {
+    one_of(context, &context.state_dir()?, opts, request)
 }
 
-/// The same, with the configuration read already. The server is named in the facts of its answer.
-pub(super) fn one_of(context: &Context, state_dir: &Path, how: &Ask, request: &Request) -> CommandResult {
-    let reply = wait(ask(state_dir, how.server, request))?;
+/// Like `one`, with the state directory already known. The facts of the answer get the server's `pid`.
+pub(super) fn one_of(context: &Context, dir: &Path, opts: &Options, request: &Request) -> CommandResult {
+    let reply = wait(ask(dir, opts.server, request))?;
     let mut shown = reply.answer?;
-    shown.text = hints::limits_shown(&shown.text);
+    shown.text = hints::limits_in_flags(&shown.text);
     shown.facts["pid"] = json!(reply.pid);
-    context.show(how.json, &shown)
+    context.show(opts.json, &shown)
 }
 
-pub(super) fn wait<T>(asking: impl Future<Output = Result<T, RequestError>>) -> Result<T, RequestError> {
-    runtime()?.block_on(asking)
+pub(super) fn wait<T>(future: impl Future<Output = Result<T, RequestError>>) -> Result<T, RequestError> {
+    runtime()?.block_on(future)
 }
 
-/// What needs no server that runs: done by an engine of our own, which keeps nothing ready.
+/// Does work that needs no running server with an engine of our own, which keeps no sandboxes ready.
 pub(super) fn with_engine<T>(
     settings: EngineSettings,
     work: impl AsyncFnOnce(&Engine) -> Result<T, RequestError>,
@@ -217,11 +216,11 @@ pub(super) fn runtime() -> Result<Runtime, RequestError> {
     runtime.map_err(|error| fault("start", &error))
 }
 
-/// A refusal of the only server is ours; of several, each says its own.
-fn print(context: &Context, ask: &Ask, answers: Vec<ServerReply>) -> CommandResult {
+/// Prints the answers. An error of the only server is the command's; of several servers, each prints its own.
+fn print(context: &Context, opts: &Options, answers: Vec<ServerReply>) -> CommandResult {
     let terminal = context.terminal;
     let all_well = answers.iter().all(|answered| answered.answer.is_ok());
-    let printed = if ask.json {
+    let printed = if opts.json {
         let document = |reply: ServerReply| {
             let error = |error| json!({"error": error});
             let mut document = reply.answer.map_or_else(error, |shown| shown.facts);
@@ -238,7 +237,7 @@ fn print(context: &Context, ask: &Ask, answers: Vec<ServerReply>) -> CommandResu
                 text += &format!("server {pid}\n");
             }
             match answer {
-                Ok(shown) => text += &neutral::text(&hints::limits_shown(&shown.text)),
+                Ok(shown) => text += &neutral::text(&hints::limits_in_flags(&shown.text)),
                 Err(error) if is_one => return Err(error),
                 Err(error) => text += &format!("{}\n", neutral::line(&error.to_string())),
             }

@@ -1,5 +1,4 @@
-//! What the help and the manual pages have beside the flags: examples for each command, the commands in groups, and
-//! `ringfence man`.
+//! Examples for each command and groups of commands in the help; the commands `ringfence man` and `completions`.
 
 use super::{CommandResult, Context, definition};
 use clap::{Args, Command, builder::Str};
@@ -14,7 +13,7 @@ use std::{
 
 #[derive(Debug, Args)]
 pub(super) struct ManArguments {
-    /// Directory for one page of each command, as /usr/local/share/man/man1 [default: print the program's own]
+    /// Directory for one page per command, such as /usr/local/share/man/man1 [default: print the main page]
     directory: Option<PathBuf>,
 }
 
@@ -29,10 +28,11 @@ const GROUPS: [(&str, &str); 5] = [
     ("Learn", "completions man help"),
 ];
 
-/// Command lines that work, in the order of the help. A command that has commands shows the first of each.
+/// Valid command lines, in the order of the help. A command with subcommands shows the first example of each.
 const EXAMPLES: &str = include_str!("examples.txt");
 
-/// The same command line with examples and groups in its help. `--timeout -1` and `--ttl -5m` are no flags.
+/// Adds examples and groups to the help. Lets negative values follow an option, as in `--timeout -1` and `--ttl -5m`,
+/// which would otherwise be taken for flags.
 pub(super) fn complete(command: Command) -> Command {
     let groups = groups(&command);
     let command = command.mut_subcommands(|one| {
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_command_is_in_one_group_and_has_examples_that_are_understood() {
+    fn every_command_has_one_group_and_examples_that_parse() {
         let mut all = definition();
         all.build();
         let mut names: Vec<&str> = all.get_subcommands().map(Command::get_name).collect();
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_page_of_the_program() {
+    fn manual_page_of_the_program_is_rendered() {
         let mut page = Vec::new();
         clap_mangen::Man::new(definition()).render(&mut page).unwrap();
         assert!(String::from_utf8(page).unwrap().contains(".TH ringfence 1"));
@@ -182,7 +182,7 @@ mod tests {
     use clap::ValueEnum;
 
     #[test]
-    fn every_shell_gets_a_script_that_knows_our_commands() {
+    fn completion_script_of_every_shell_names_the_commands() {
         for shell in Shell::value_variants() {
             let script = script(*shell);
             for word in ["run", "serve", "doctor", "completions"] {

@@ -1,5 +1,5 @@
-//! The command line: what may be typed, and which exit code each end has. A command line that makes no sense ends with
-//! 2, everything else of ours that fails with 125, so that a script's own codes stay its own.
+//! The command line: its commands and their exit codes. An invalid command line exits with 2 and any other failure of
+//! our own with 125, to keep them apart from a script's own codes.
 
 mod approvals;
 mod artifacts;
@@ -41,7 +41,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Exit code of our own failures.
 const FAILED: u8 = 125;
-/// Of a command line that does not make sense.
+/// Exit code of an invalid command line.
 const MISUSED: u8 = 2;
 
 type CommandResult = Result<ExitCode, RequestError>;
@@ -59,65 +59,65 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a script in a sandbox: its output streams, its exit code is ours
+    /// Run a script in a sandbox, stream its output and exit with its exit code
     Run(Box<run::RunArguments>),
     /// Check code, JSON or tables without running anything (exit code 1 if rejected, 2 for a wrong command line)
     Validate(Box<validate::ValidateArguments>),
     /// Serve the tools to an MCP client
     Serve(serve::ServeArguments),
-    /// Be an MCP server on stdin and stdout that hands everything to a running one
+    /// Serve MCP on stdin and stdout by forwarding everything to a running server
     Connect(connect::ConnectArguments),
-    /// Make, list and revoke the tokens of clients of `serve --transport http`
+    /// Create, list and revoke tokens for clients of `serve --transport http`
     #[command(subcommand)]
     Token(token::TokenAction),
     /// Keep interpreters alive in a running server, and run code in them
     Session(session::SessionArguments),
-    /// Save, list and restore the workspaces that are kept for namespaces
+    /// Save, list and restore the workspaces of namespaces
     Snapshot(snapshot::SnapshotArguments),
-    /// Give a session a variable
+    /// Set a variable in a session
     Bridge(session::BridgeArguments),
-    /// Show what happens in a running server
+    /// Show the events of a running server
     Events(executions::EventsArguments),
-    /// List the executions of running servers: those that run, and those whose results are kept
+    /// List executions of running servers: running ones, and ended ones whose results are kept
     Ps {
-        /// Only those of this namespace
+        /// Limit the list to this namespace
         #[arg(long, value_name = "NAME")]
         namespace: Option<Namespace>,
-        /// At most so many of each server: those that run, then the latest
+        /// Maximum number per server: running ones first, then the latest
         #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 20, value_parser = request::whole::<usize>)]
         limit: usize,
         #[command(flatten)]
-        ask: live::Ask,
+        opts: live::Options,
     },
-    /// Print what a program has written, while it runs or as long as its result is kept
+    /// Print a program's output, while it runs or as long as its result is kept
     Logs(executions::LogsArguments),
-    /// Stop a program that runs in a server; one that has ended already is no error
+    /// Stop a program that runs in a server; it is not an error if it has already ended
     Cancel {
         /// The execution_id, as `ringfence ps` shows it
         execution: String,
         #[command(flatten)]
-        ask: live::Ask,
+        opts: live::Options,
     },
-    /// Show how many run and wait in the servers of this user
+    /// Show how many executions run and wait in the servers of this user
     #[command(subcommand)]
     Queue(live::QueueAction),
-    /// Show what the servers of this user have and take
-    Stats(live::Ask),
-    /// Show what happens in a namespace, and what it may use
+    /// Show statistics of this user's servers: queue, sandboxes, sessions, memory
+    Stats(live::Options),
+    /// Show the activity of a namespace, and what it may use
     Inspect(live::InspectArguments),
-    /// Show or narrow what a namespace may use
+    /// Show, lower or restore the limits of a namespace
     Limits(live::LimitsArguments),
-    /// Ask whether programs of a running server may reach a host; wait for the answer (exit code 1 if denied)
+    /// Request access to a host for programs of a running server; wait for the answer (exit code 1 if denied)
     Egress {
         #[command(flatten)]
-        wish: EgressRequest,
+        request: EgressRequest,
         #[command(flatten)]
-        ask: live::Ask,
+        opts: live::Options,
     },
-    /// Run commands and use files of this host as an agent would, by rules; say what the rules are
+    /// Run commands and use files of this host by the rules for agents; show these rules
     #[command(subcommand)]
     Host(host::HostAction),
-    /// Show what programs and models ask for, and answer
+    /// Show and answer the requests of programs and models
     Approvals(approvals::ApprovalsArguments),
     /// Search, fetch or browse the web as agents do
     #[command(subcommand)]
@@ -129,28 +129,28 @@ enum Command {
     Audit(audit::AuditArguments),
     /// List or copy out the files that executions left
     Artifacts(artifacts::ArtifactsArguments),
-    /// Say whether a file has a digest, or is what an execution left (exit code 1 if not)
+    /// Check that a file has a digest, or is an artifact of an execution (exit code 1 if not)
     Verify(artifacts::VerifyArguments),
-    /// Try every layer of isolation on this host, and say what is missing and how to get it
+    /// Test every layer of isolation on this host, and show what is missing and how to get it
     Doctor(doctor::DoctorArguments),
-    /// Measure what a run costs on this host, beside the bare interpreter
+    /// Measure the time of a run on this host, compared with the bare interpreter
     Bench(bench::BenchArguments),
     /// Show, check and describe the configuration
     Config(config::ConfigArguments),
     /// Print a completion script for a shell
     Completions(manual::CompletionsArguments),
-    /// Write the manual pages into a directory, or print that of the program
+    /// Write the manual pages to a directory, or print the main page
     Man(manual::ManArguments),
 }
 
-/// The whole program but the helper; the caller has made sure that no thread runs yet.
+/// Runs the whole program except the helper. The caller has made sure that no other thread runs yet.
 pub fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
-    // A fork has what this process has read.
+    // Forked before anything is read: a fork has a copy of what this process has read.
     let helper = run::fork_helper(&words);
     let environment = Environment::capture();
     let terminal = Terminal::new(&environment);
-    // Most command lines are right, and examples cost every one of them half a millisecond.
+    // Most command lines are valid; adding the examples would cost each of them half a millisecond.
     let parsed = Cli::command()
         .try_get_matches_from(&words)
         .or_else(|_| definition().try_get_matches_from(config_first(&words)));
@@ -178,17 +178,17 @@ pub fn main() -> ExitCode {
         Command::Ps {
             namespace,
             limit,
-            ask,
-        } => live::all(&context, &ask, &Request::ExecutionsList { namespace, limit }),
+            opts,
+        } => live::all(&context, &opts, &Request::ExecutionsList { namespace, limit }),
         Command::Logs(arguments) => executions::logs(&context, arguments),
-        Command::Cancel { execution, ask } => {
-            live::one(&context, &ask, &Request::ExecutionsCancel { execution })
+        Command::Cancel { execution, opts } => {
+            live::one(&context, &opts, &Request::ExecutionsCancel { execution })
         }
-        Command::Queue(live::QueueAction::Status(ask)) => live::all(&context, &ask, &Request::Queue),
-        Command::Stats(ask) => live::all(&context, &ask, &Request::Stats),
+        Command::Queue(live::QueueAction::Status(opts)) => live::all(&context, &opts, &Request::Queue),
+        Command::Stats(opts) => live::all(&context, &opts, &Request::Stats),
         Command::Inspect(arguments) => live::inspect(&context, arguments),
         Command::Limits(arguments) => live::limits(&context, arguments),
-        Command::Egress { wish, ask } => approvals::egress(&context, wish, &ask),
+        Command::Egress { request, opts } => approvals::egress(&context, request, &opts),
         Command::Host(action) => host::host(&context, action),
         Command::Approvals(arguments) => approvals::approvals(&context, arguments),
         Command::Web(action) => web::web(&context, action),
@@ -204,13 +204,13 @@ pub fn main() -> ExitCode {
     };
     done.unwrap_or_else(|error| {
         let error = hints::in_commands(error);
-        tell(terminal, json, &error);
+        report_error(terminal, json, &error);
         ExitCode::from(status_of(&error))
     })
 }
 
-/// The words with `--config` in front. Behind commands that have flags of their own and commands, clap takes none, not
-/// even a global one.
+/// Returns the words with `--config` moved to the front. After a command that has both flags of its own and
+/// subcommands, clap accepts no flag before a subcommand, not even a global one.
 fn config_first(words: &[OsString]) -> Vec<OsString> {
     let mut words = words.to_vec();
     let has_both = words
@@ -224,19 +224,18 @@ fn config_first(words: &[OsString]) -> Vec<OsString> {
     words
 }
 
-/// An error, as a JSON document where that is wanted and stdout takes it.
 #[expect(
     clippy::fn_params_excessive_bools,
     reason = "the flag `--json`, as it was typed"
 )]
-fn tell(terminal: Terminal, json: bool, error: &RequestError) {
-    let told = json && terminal.print_json(&serde_json::json!({"error": error})).is_ok();
-    if !told {
+fn report_error(terminal: Terminal, json: bool, error: &RequestError) {
+    let printed = json && terminal.print_json(&serde_json::json!({"error": error})).is_ok();
+    if !printed {
         terminal.error(error);
     }
 }
 
-/// A wrong argument is a wrong command line, also if the server finds it.
+/// Exit code of an error. An invalid argument counts as an invalid command line, also if the server finds it.
 fn status_of(error: &RequestError) -> u8 {
     match error.code {
         ErrorCode::InvalidArgument | ErrorCode::UnknownArgument | ErrorCode::UnsupportedArgument => MISUSED,
@@ -244,34 +243,33 @@ fn status_of(error: &RequestError) -> u8 {
     }
 }
 
-/// Whether the command has the flag `--json`, and it was given.
 fn asks_for_json(matches: &ArgMatches) -> bool {
     let own = matches.try_get_one::<bool>("json").ok().flatten();
     let inner = matches.subcommand();
     own == Some(&true) || inner.is_some_and(|(_, inner)| asks_for_json(inner))
 }
 
-/// Help and version are answers; anything else is a command line that we do not understand.
+/// Prints help or the version, which is a success, or the error of an invalid command line.
 fn usage(terminal: Terminal, words: &[OsString], error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        // There is no stream left to report a closed stream on.
+        // A closed stdout cannot be reported anywhere else.
         drop(error.print());
         return ExitCode::SUCCESS;
     }
-    // What follows `--` is the script's.
+    // Words after `--` belong to the script.
     let mut own = words.iter().take_while(|word| *word != "--");
-    let told = own.any(|word| word == "--json")
+    let printed = own.any(|word| word == "--json")
         && terminal
-            .print_json(&serde_json::json!({"error": misunderstood(error)}))
+            .print_json(&serde_json::json!({"error": usage_error(error)}))
             .is_ok();
-    if !told {
+    if !printed {
         drop(error.print());
     }
     ExitCode::from(MISUSED)
 }
 
-/// The first paragraph says what is wrong, and the others what would be right.
-fn misunderstood(error: &clap::Error) -> RequestError {
+/// Converts clap's error: the first paragraph becomes the message, the others the hint.
+fn usage_error(error: &clap::Error) -> RequestError {
     let text = error.render().to_string();
     let mut paragraphs = text
         .split("\n\n")
@@ -306,12 +304,10 @@ impl Context {
         Ok(config)
     }
 
-    /// Of a command without settings of its own.
     fn config(&self) -> Result<settings::Config, RequestError> {
         self.settings(Layer::default(), LogLevel::Error)
     }
 
-    /// The same, with its log begun.
     fn begin(&self) -> Result<settings::Config, RequestError> {
         let config = self.config()?;
         Log::begin(config.log);
@@ -322,15 +318,14 @@ impl Context {
         Ok(self.config()?.engine.state_dir)
     }
 
-    /// Prints the facts as one JSON document, or the text.
     #[expect(
         clippy::fn_params_excessive_bools,
         reason = "the flag `--json`, as it was typed"
     )]
-    fn show(&self, json: bool, shown: &Rendered) -> CommandResult {
+    fn show(&self, json: bool, rendered: &Rendered) -> CommandResult {
         printed(match json {
-            true => self.terminal.print_json(&shown.facts),
-            false => self.terminal.print(&neutral::text(&shown.text)),
+            true => self.terminal.print_json(&rendered.facts),
+            false => self.terminal.print(&neutral::text(&rendered.text)),
         })
     }
 }
@@ -339,7 +334,6 @@ fn printed(result: io::Result<()>) -> CommandResult {
     ended(result, 0)
 }
 
-/// The end of a command that has printed something and has this exit code.
 fn ended(printed: io::Result<()>, code: u8) -> CommandResult {
     printed.map_err(|error| fault("print", &error))?;
     Ok(ExitCode::from(code))
@@ -365,7 +359,6 @@ fn fault(operation: &str, error: &io::Error) -> RequestError {
     )
 }
 
-/// The command line as a value, with examples: for the help, completions, the manual and the reference.
 fn definition() -> clap::Command {
     manual::complete(Cli::command())
 }

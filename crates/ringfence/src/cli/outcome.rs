@@ -1,7 +1,7 @@
-//! What `run` and `session exec` tell alike of a program's end, what was found of a script that runs, and when a person
-//! is there to be asked.
+//! Shared by `run` and `session exec`: a program's output and end, findings about its script, and the test for a person
+//! who can answer questions.
 
-use super::hints;
+use super::hints::{rewrite, validation_in_commands};
 use crate::{
     control::Response,
     render::diagnostics::{self, Bounds},
@@ -17,51 +17,49 @@ use std::{
     path::Path,
 };
 
-/// Broken pipe, as a shell shows it: 128 + SIGPIPE.
+/// Exit code for a broken pipe, as shells report it: 128 + SIGPIPE.
 pub(super) const READER_LEFT: u8 = 141;
 const NAMES_SHOWN: usize = 5;
 
-/// What a program in a server writes, on our own streams.
 pub(super) struct ProgramOutput {
     out: GuestStream<tokio::io::Stdout>,
     err: GuestStream<tokio::io::Stderr>,
-    lost: io::Result<()>,
+    result: io::Result<()>,
 }
 
 impl ProgramOutput {
     pub(super) fn new(terminal: Terminal, raw: Raw) -> Self {
         let (out, err) = terminal.guest(raw);
-        let lost = Ok(());
-        Self { out, err, lost }
+        let result = Ok(());
+        Self { out, err, result }
     }
 
-    /// False: more is not wanted.
+    /// Writes bytes to the matching stream. False if stdout has failed and no more output is wanted.
     pub(super) async fn write(&mut self, stream: OutputStream, bytes: &[u8]) -> bool {
-        self.lost = match stream {
+        self.result = match stream {
             OutputStream::Stdout => self.out.write(bytes).await,
             // A closed stderr does not end the run: its stdout may still be read.
             OutputStream::Stderr | OutputStream::Notice => quiet(self.err.write(bytes).await),
         };
-        self.lost.is_ok()
+        self.result.is_ok()
     }
 
-    /// The same, of what a server says before its answer.
-    pub(super) async fn take(&mut self, said: Response) -> bool {
-        match said {
+    pub(super) async fn write_response(&mut self, response: Response) -> bool {
+        match response {
             Response::Output { stream, bytes } => self.write(stream, &bytes.0).await,
             _ => true,
         }
     }
 
-    /// False: its reader has left.
+    /// Flushes both streams. False if the reader of stdout has closed it.
     pub(super) async fn end(mut self) -> Result<bool, RequestError> {
-        for end in [self.lost, self.out.end().await, quiet(self.err.end().await)] {
+        for end in [self.result, self.out.end().await, quiet(self.err.end().await)] {
             match end {
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(false),
                 end => end.map_err(|error| {
                     RequestError::fault(
                         format!("could not write the script's output: {error}."),
-                        "Send it to a place that takes it.",
+                        "Redirect it to a file or pipe that accepts it.",
                     )
                 })?,
             }
@@ -70,7 +68,7 @@ impl ProgramOutput {
     }
 }
 
-/// What the script's own output cannot explain: its end, and what was refused.
+/// Prints what the script's own output does not show: how it ended, and what was refused.
 pub(super) fn explain(terminal: Terminal, result: &ExecutionResult) {
     explain_end(terminal, result);
     for denial in other_denials(result) {
@@ -78,11 +76,11 @@ pub(super) fn explain(terminal: Terminal, result: &ExecutionResult) {
             "artifacts.plain_files" => "not kept: ",
             _ => "",
         };
-        let hint = match hints::words(&denial.hint) {
+        let hint = match rewrite(&denial.hint) {
             hint if hint.is_empty() => hint,
             hint => format!(" ({hint})"),
         };
-        terminal.dim(&format!("{lost}{}{hint}", hints::words(&denial.what)));
+        terminal.dim(&format!("{lost}{}{hint}", rewrite(&denial.what)));
     }
 }
 
@@ -90,7 +88,7 @@ fn explain_end(terminal: Terminal, result: &ExecutionResult) {
     let (message, hint) = match result.exit.kind {
         ExitKind::Timeout | ExitKind::OutOfMemory | ExitKind::Limit => {
             match result.denials.iter().find(|denial| denial.is_limit()) {
-                Some(met) => (format!("{}.", hints::words(&met.what)), hints::words(&met.hint)),
+                Some(met) => (format!("{}.", rewrite(&met.what)), rewrite(&met.hint)),
                 None => (
                     "the script passed a limit and was stopped.".to_owned(),
                     "`--json` says which.".to_owned(),
@@ -103,17 +101,16 @@ fn explain_end(terminal: Terminal, result: &ExecutionResult) {
         ),
         ExitKind::Code | ExitKind::Cancelled => return,
     };
-    terminal.complain(&message, &hint);
+    terminal.error_with_hint(&message, &hint);
 }
 
-/// What was refused, but for the limit that has been told as the end, and for the output that is kept: it was shown
-/// whole.
+/// The denials, without limits if one was reported as the end, and without the output limit: all output was shown.
 fn other_denials(result: &ExecutionResult) -> impl Iterator<Item = &Denial> {
-    let is_told = !matches!(result.exit.kind, ExitKind::Code | ExitKind::Signal);
+    let is_reported = !matches!(result.exit.kind, ExitKind::Code | ExitKind::Signal);
     result
         .denials
         .iter()
-        .filter(move |denial| denial.rule != "limit.output" && !(is_told && denial.is_limit()))
+        .filter(move |denial| denial.rule != "limit.output" && !(is_reported && denial.is_limit()))
 }
 
 pub(super) fn some_of<'a>(mut names: impl ExactSizeIterator<Item = &'a str>) -> String {
@@ -124,17 +121,17 @@ pub(super) fn some_of<'a>(mut names: impl ExactSizeIterator<Item = &'a str>) -> 
     }
 }
 
-/// Whether a person is there who sees a question and can answer it.
-pub(super) fn has_answers(terminal: Terminal) -> bool {
+/// True if there is a person who sees a question and can answer it.
+pub(super) fn is_interactive(terminal: Terminal) -> bool {
     io::stdin().is_terminal() && !in_background() && terminal.has_person()
 }
 
-/// A background job that reads its terminal is stopped by SIGTTIN, wanted or not.
+/// True for a background job: SIGTTIN would stop it as soon as it reads its terminal.
 pub(super) fn in_background() -> bool {
     tcgetpgrp(io::stdin()).is_ok_and(|foreground| foreground != getpgrp())
 }
 
-/// A script that is looked at: what the frames are made of.
+/// The text of a checked script, for the code frames around findings.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     name: String,
@@ -142,7 +139,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// None: the code is not checked.
+    /// None if the code is not checked.
     pub(super) fn of(request: &ExecuteRequest, script: &Path) -> Option<Self> {
         (request.validate != Validate::Off).then(|| Self {
             name: script.to_string_lossy().into_owned(),
@@ -150,12 +147,12 @@ impl Source {
         })
     }
 
-    /// Warnings and errors; notes are for `ringfence validate`.
-    pub(super) fn tell(&self, terminal: Terminal, found: &Validation) {
-        let found = &hints::found_in_commands(found.clone());
+    /// Prints warnings and errors; only `ringfence validate` prints notes.
+    pub(super) fn report(&self, terminal: Terminal, found: &Validation) {
+        let found = &validation_in_commands(found.clone());
         let frames = diagnostics::of_code(&self.name, &self.code, found, Bounds::BESIDE);
         if !frames.is_empty() {
-            terminal.note_painting(&frames);
+            terminal.note_styled(&frames);
         }
         if !found.fixes_applied.is_empty() {
             terminal.dim(&format!(

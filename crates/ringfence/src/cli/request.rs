@@ -1,4 +1,4 @@
-//! The parts of a request as they are typed: a script's text and language, sizes, variables, workspaces.
+//! Parsing of the parts of a request: a script's text and language, sizes, variables, workspaces.
 
 use crate::time;
 use clap::{
@@ -26,7 +26,6 @@ pub(super) fn read_script(script: &Path) -> Result<String, RequestError> {
     text(script, read(script, CODE_BYTES_MAX, "the script ")?)
 }
 
-/// What was read of a file.
 pub(super) fn text(file: &Path, bytes: Vec<u8>) -> Result<String, RequestError> {
     String::from_utf8(bytes).map_err(|error| {
         let (file, from) = (file.display(), error.utf8_error().valid_up_to());
@@ -35,7 +34,7 @@ pub(super) fn text(file: &Path, bytes: Vec<u8>) -> Result<String, RequestError> 
     })
 }
 
-/// A file of the host, or standard input for `-`: all of it, and at most so many bytes.
+/// Reads a whole file of the host, or standard input for `-`. More than `bytes_max` bytes are an error.
 pub(super) fn read_input(file: &Path, bytes_max: usize, what: &str) -> Result<Vec<u8>, RequestError> {
     let bytes = read(file, bytes_max, &format!("{what} "))?;
     if bytes.len() > bytes_max {
@@ -47,7 +46,7 @@ pub(super) fn read_input(file: &Path, bytes_max: usize, what: &str) -> Result<Ve
     Ok(bytes)
 }
 
-/// At most one byte more than is allowed is read, whatever the file is.
+/// Reads at most `bytes_max + 1` bytes, also of a file without an end.
 fn read(file: &Path, bytes_max: usize, what: &str) -> Result<Vec<u8>, RequestError> {
     let mut bytes = Vec::new();
     let limit = bytes_max as u64 + 1;
@@ -71,7 +70,7 @@ pub(super) fn language_of(script: &Path, code: &str) -> Option<Language> {
         .or_else(|| Language::from_shebang(code))
 }
 
-/// Named, else by the ending of the file's name, else by the first line.
+/// Returns the named language, else the one of the file's extension, else the one of its first line.
 pub(super) fn language(named: Option<Language>, script: &Path, code: &str) -> Result<Language, RequestError> {
     named.or_else(|| language_of(script, code)).ok_or_else(|| {
         RequestError::invalid(
@@ -84,7 +83,7 @@ pub(super) fn language(named: Option<Language>, script: &Path, code: &str) -> Re
     })
 }
 
-/// A name that would not do inside is simply not used; it is for tracebacks only.
+/// Returns the file's name, which tracebacks show; none if it is not valid as a script's name.
 pub(super) fn script_name(script: &Path) -> Option<ScriptName> {
     if script == Path::new(STDIN) {
         return None;
@@ -105,7 +104,7 @@ pub(super) fn arguments(args: &[String]) -> Result<Vec<Argument>, RequestError> 
 
 pub(super) fn variables(env: &[String]) -> Result<BTreeMap<EnvName, EnvValue>, RequestError> {
     let invalid = |reason: String, pair: &str| {
-        // never the value: it may be a secret
+        // Never the value: it may be a secret.
         let name = pair.split('=').next().unwrap_or_default();
         RequestError::invalid(format!("--env {name}: {reason}."), "Write --env NAME=VALUE.")
     };
@@ -123,13 +122,13 @@ pub(super) fn variables(env: &[String]) -> Result<BTreeMap<EnvName, EnvValue>, R
     Ok(variables)
 }
 
-/// What a run or a session may take.
+/// Flags for the limits of a run or a session.
 #[derive(Debug, Args)]
 pub(super) struct LimitFlags {
     /// Wall-clock limit of a run or a call, in seconds [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(super) timeout: Option<u64>,
-    /// Memory limit, as 256m or 1g [default: 512m]
+    /// Memory limit, such as 256m or 1g [default: 512m]
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
     /// Processor cores; fractions are allowed [default: 1]
@@ -138,7 +137,7 @@ pub(super) struct LimitFlags {
     /// Processes and threads [default: 64]
     #[arg(long, value_name = "COUNT", value_parser = whole::<u32>)]
     processes: Option<u32>,
-    /// Private disk, as 256m or 1g [default: 512m, and at most half of the memory]
+    /// Private disk, such as 256m or 1g [default: 512m, and at most half of the memory]
     #[arg(long, value_name = "SIZE")]
     disk: Option<String>,
 }
@@ -166,12 +165,11 @@ fn mebibytes(flag: &str, text: Option<&str>) -> Result<Option<u64>, RequestError
     Ok(bytes.map(|bytes| bytes.div_ceil(MEBIBYTE)))
 }
 
-/// Modules as they are wished for; none is no wish.
 pub(super) fn modules(named: &[ModuleName]) -> Option<BTreeSet<ModuleName>> {
     (!named.is_empty()).then(|| named.iter().cloned().collect())
 }
 
-/// Names only: a value would stand in the process list.
+/// Parses names of secrets. Values are not accepted: the process list would show them.
 pub(super) fn secrets(names: &[String]) -> Result<BTreeSet<EnvName>, RequestError> {
     let names = names.iter().map(|name| EnvName::try_from(name.clone()));
     names.collect::<Result<_, _>>().map_err(|reason| {
@@ -180,7 +178,7 @@ pub(super) fn secrets(names: &[String]) -> Result<BTreeSet<EnvName>, RequestErro
     })
 }
 
-/// `nan` and `inf` are numbers, and no limit.
+/// Parses a number above 0. `nan` and `inf` parse as numbers too, but are not limits.
 pub(super) fn positive(text: &str) -> Result<f64, String> {
     let is_limit = |number: &f64| number.is_finite() && *number > 0.0;
     let number = text.parse().ok().filter(is_limit);
@@ -195,46 +193,44 @@ pub(super) fn whole<T: FromStr<Err = ParseIntError> + Default + PartialEq>(text:
     }
 }
 
-/// One of a closed set of words, which the help lists.
-pub(super) fn words<T: FromStr<Err = UnknownWord> + Clone + Send + Sync + 'static>(
+pub(super) fn one_of<T: FromStr<Err = UnknownWord> + Clone + Send + Sync + 'static>(
     words: &'static [&'static str],
 ) -> impl TypedValueParser<Value = T> {
     PossibleValuesParser::new(words).try_map(|word| word.parse::<T>())
 }
 
-/// In milliseconds.
 pub(super) fn seconds(text: &str) -> Result<u64, String> {
     let milliseconds = time::milliseconds(positive(text)?, 1e9);
     milliseconds.ok_or_else(|| "it is not within 0.001..=1000000000".to_owned())
 }
 
-/// One that is not listed is perhaps a directory, of which it was not said how it is to be seen.
+/// Changes the hint of a `not_found` error if the unknown workspace is a directory of the host: its mode is missing.
 pub(super) fn explain_unlisted(mut error: RequestError, workspace: Option<&str>) -> RequestError {
     if let Some(text) = workspace
         && error.code == ErrorCode::NotFound
         && Path::new(text).is_dir()
         && error.message.contains(&format!("`{text}`"))
     {
-        error.hint = how_to_name(text);
+        error.hint = workspace_hint(text);
     }
     error
 }
 
-const HOW_TO_NAME: &str = "Write --workspace DIR:ro, DIR:rw or DIR:overlay, or namespace, or a name of `workspaces` in the configuration.";
+const WORKSPACE_HINT: &str = "Write --workspace DIR:ro, DIR:rw or DIR:overlay, or namespace, or a name of `workspaces` in the configuration.";
 
-fn how_to_name(text: &str) -> String {
+fn workspace_hint(text: &str) -> String {
     match Path::new(text).is_dir() {
         true => format!("For the directory, write --workspace {text}:overlay, or {text}:ro or {text}:rw."),
-        false => HOW_TO_NAME.to_owned(),
+        false => WORKSPACE_HINT.to_owned(),
     }
 }
 
 pub(super) fn workspace_of(text: &str) -> Result<WorkspaceSource, RequestError> {
-    let invalid = |what: String| RequestError::invalid(what, HOW_TO_NAME);
+    let invalid = |what: String| RequestError::invalid(what, WORKSPACE_HINT);
     let Some((directory, mode)) = text.rsplit_once(':') else {
         let named = text.parse();
         return named.map_err(|reason| {
-            RequestError::invalid(format!("--workspace {text}: {reason}."), how_to_name(text))
+            RequestError::invalid(format!("--workspace {text}: {reason}."), workspace_hint(text))
         });
     };
     let ending = |_| format!("--workspace {text}: it does not end with :ro, :rw or :overlay.");

@@ -1,4 +1,4 @@
-//! `ringfence run`: one script, its output as it comes, its exit code.
+//! `ringfence run`: runs one script, streams its output and exits with its exit code.
 
 mod arguments;
 
@@ -8,7 +8,7 @@ use super::{
     CommandResult, Context, FAILED,
     commit::{self, CommitChoice, Keyboard, Question},
     fault, hints, live,
-    outcome::{ProgramOutput, READER_LEFT, Source, explain, has_answers, in_background, some_of},
+    outcome::{ProgramOutput, READER_LEFT, Source, explain, in_background, is_interactive, some_of},
     request, set,
 };
 use crate::{
@@ -35,10 +35,10 @@ use std::{
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// How long a run may take to end after a signal.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time that a run has to end after a signal.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The helper of a command line that begins with `run`, which comes up while settings and the script are read.
+/// Forks the helper if the command line begins with `run`, so that it starts while settings and the script are read.
 pub(super) fn fork_helper(words: &[OsString]) -> Option<Result<EarlyStart, RequestError>> {
     let is_run = words.get(1).is_some_and(|word| word == "run");
     is_run.then(|| EarlyStart::fork(PathBuf::from(SELF)))
@@ -61,19 +61,17 @@ pub(super) fn run(
     done.map_err(|error| {
         let error = hints::in_commands(request::explain_unlisted(error, workspace.as_deref()));
         if let (false, Some(source), Some(found)) = (json, source, &error.validation) {
-            source.tell(context.terminal, found);
+            source.report(context.terminal, found);
         }
         error
     })
 }
 
-/// Everything that a run needs, read and checked.
 struct Job {
     config: Config,
     request: ExecuteRequest,
-    /// Its text, where it is looked at.
     source: Option<Source>,
-    wish: CommitChoice,
+    choice: CommitChoice,
     arguments: RunArguments,
 }
 
@@ -88,7 +86,7 @@ fn prepare(context: &Context, arguments: RunArguments) -> Result<Job, RequestErr
     Ok(Job {
         config,
         source: Source::of(&request, &arguments.script),
-        wish: CommitChoice::of(arguments.choice(), &request)?,
+        choice: CommitChoice::of(arguments.choice(), &request)?,
         request,
         arguments,
     })
@@ -98,7 +96,7 @@ impl Job {
     fn perform(self, helper: EarlyStart, terminal: Terminal) -> CommandResult {
         let runtime = live::runtime()?;
         let done = runtime.block_on(self.live(helper, terminal));
-        // A read of our standard input may still be waiting; its bytes are not needed.
+        // A read of our standard input may still be pending; its bytes are not needed.
         runtime.shutdown_background();
         done
     }
@@ -106,7 +104,7 @@ impl Job {
     async fn live(self, helper: EarlyStart, terminal: Terminal) -> CommandResult {
         let mut signals = Signals::new().map_err(|error| fault("listen for signals", &error))?;
         let engine = Engine::open_with(helper, self.config.engine.clone(), Some(&self.request))?;
-        let control = control::open_for_questions(&self.config.engine, &engine).await;
+        let control = control::open_for_approvals(&self.config.engine, &engine).await;
         log::redact_with(engine.log_redactor());
         let telemetry = self.config.otlp.as_ref().and_then(Telemetry::begin);
         if let Some(telemetry) = &telemetry {
@@ -116,7 +114,7 @@ impl Job {
         let arguments = self.arguments;
         let stdin = input(&arguments.script, &keyboard);
         let live = !arguments.json;
-        let is_asked = live && arguments.script != Path::new(request::STDIN) && has_answers(terminal);
+        let may_ask = live && arguments.script != Path::new(request::STDIN) && is_interactive(terminal);
         let kept = Kept::of(&self.request, arguments.artifacts.as_deref());
         let execution = engine.submit(Submission {
             request: self.request,
@@ -133,14 +131,14 @@ impl Job {
             followed = &mut following => (None, Some(followed)),
             signal = signals.next() => {
                 canceller.cancel();
-                (Some(signal), tokio::time::timeout(PATIENCE, following).await.ok())
+                (Some(signal), tokio::time::timeout(END_TIMEOUT, following).await.ok())
             }
         };
         let question = |has_succeeded| Question {
-            wish: self.wish,
+            choice: self.choice,
             has_succeeded,
-            keyboard: is_asked.then_some(keyboard),
-            is_told: live,
+            keyboard: may_ask.then_some(keyboard),
+            is_shown: live,
             terminal,
         };
         let (signal, followed) = match (signal, followed) {
@@ -153,7 +151,7 @@ impl Job {
         drop(control);
         match &followed {
             Some(_) => engine.leave_at_exit(),
-            None => engine.leave(), // out of patience: what still runs ends now
+            None => engine.leave(), // timed out: programs that still run end now
         }
         if let Some(telemetry) = telemetry {
             telemetry.finish().await;
@@ -176,7 +174,6 @@ enum Followed {
 
 struct Ended {
     result: ExecutionResult,
-    /// What it did to an overlay, until that is decided.
     changes: Option<HeldChanges>,
     decided: Option<Value>,
 }
@@ -189,7 +186,7 @@ impl Ended {
         if let Some(changes) = self.changes.take() {
             self.decided = Some(commit::decide(changes, question(self.result.success)).await?);
         } else if let Some(untold) = self.result.denials.iter().find(|denial| denial.rule == UNTOLD)
-            && matches!(question(self.result.success).wish, CommitChoice::Commit(_))
+            && matches!(question(self.result.success).choice, CommitChoice::Commit(_))
         {
             return Err(RequestError::denied(format!("{}.", untold.what), &*untold.hint));
         }
@@ -197,7 +194,6 @@ impl Ended {
     }
 }
 
-/// Copies the output as it comes, until the result is there.
 async fn follow(
     mut execution: Execution,
     canceller: Canceller,
@@ -226,14 +222,13 @@ async fn follow(
     Ok(Followed::Ended(Box::new(ended)))
 }
 
-/// Which of the files that the script leaves outlive it.
+/// Files of the script that remain after the run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kept {
-    /// All: they are copied out.
     All,
-    /// Those of the workspace, which is the host's own directory.
+    /// Files of the workspace: it is a namespace's, a listed one, or a read-write directory of the host.
     Workspace,
-    /// Those of the workspace, which were written to the host's directory.
+    /// Files of the workspace, which were written to the host's directory.
     Committed,
     None,
 }
@@ -252,11 +247,11 @@ impl Kept {
         }
     }
 
-    /// `output/...` is the output directory, anything else is the workspace.
+    /// True if this artifact remains. `output/...` is in the output directory, anything else in the workspace.
     fn keeps(self, artifact: &str, signature: Option<&str>) -> bool {
         match self {
             Self::All => true,
-            // What a listed directory's overlay had is stored, as is what was left in the output directory.
+            // Files from a listed directory's overlay and from the output directory are in the store instead.
             Self::Workspace => signature.is_none() && !artifact.starts_with("output/"),
             Self::Committed => !artifact.starts_with("output/"),
             Self::None => false,
@@ -293,18 +288,18 @@ fn conclude(
         super::printed(terminal.print_json(&document))?;
     } else {
         if let (Some(source), Some(found)) = (source, &result.validation) {
-            source.tell(terminal, found);
+            source.report(terminal, found);
         }
         explain(terminal, &result);
         if let Some(error) = &result.error {
-            // A refusal that the program has caught did not end it.
+            // A refused import that the program caught did not end it: only the one in its error is explained.
             let refused = error.message.strip_prefix("ringfence: module '");
             let refused = refused.and_then(|rest| Some(format!("import of `{}`", rest.split_once('\'')?.0)));
             let mut events = result.security_events.iter();
             let event =
                 events.find(|event| refused.as_ref().is_some_and(|what| event.what.starts_with(what)));
             if let Some(event) = event {
-                terminal.dim(&hints::words(&event.hint));
+                terminal.dim(&hints::rewrite(&event.hint));
             }
             if error.is_missing_module() {
                 terminal.dim("install the package that has it with --package NAME");
@@ -314,7 +309,7 @@ fn conclude(
             terminal.dim(&line);
         }
     }
-    // A script that has done its part, without the files that were asked for.
+    // The script succeeded, but its files could not be copied out.
     let is_uncopied = result
         .denials
         .iter()
@@ -336,7 +331,7 @@ fn left_behind(result: &ExecutionResult, kept: Kept) -> Option<String> {
         return None;
     }
     let names = some_of(lost.into_iter());
-    // Those that the store has are signed.
+    // Artifacts in the store are signed.
     let is_stored = artifacts.into_iter().any(|artifact| artifact.signature.is_some());
     let id = &result.execution_id;
     let how = match is_stored {
@@ -346,7 +341,7 @@ fn left_behind(result: &ExecutionResult, kept: Kept) -> Option<String> {
     Some(format!("left behind: {names} ({how})"))
 }
 
-/// The script's standard input. When the script itself came from there, nothing is left of it.
+/// The script's standard input: none if the script was read from it, or if it is a terminal and we run in background.
 fn input(script: &Path, keyboard: &Keyboard) -> Stdin {
     if script == Path::new(request::STDIN) || (io::stdin().is_terminal() && in_background()) {
         return Stdin::FromRequest;
@@ -354,7 +349,7 @@ fn input(script: &Path, keyboard: &Keyboard) -> Stdin {
     Stdin::Stream(Box::new(keyboard.clone()))
 }
 
-/// The signals that ask us to stop, with the exit code that each gives.
+/// The signals that ask us to stop. `next` returns the exit code of the first one.
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -384,7 +379,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_stay_are_not_called_left_behind() {
+    fn kept_files_are_not_reported_as_left_behind() {
         let check =
             |kept: Kept, name: &str, expect: bool| assert_eq!(kept.keeps(name, None), expect, "{name}");
         check(Kept::None, "a", false);

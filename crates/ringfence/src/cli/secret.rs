@@ -1,5 +1,5 @@
-//! A secret's value on its way in: from a prompt that shows nothing, from standard input, or from a file. Never from
-//! the command line, which every process of the host may read (proc_pid_cmdline(5)).
+//! Reading of a secret's value: from a prompt without echo, from standard input, or from a file. Never from the command
+//! line, which every process of the host may read (proc_pid_cmdline(5)).
 
 use super::fault;
 use crate::terminal::Terminal;
@@ -13,36 +13,34 @@ use std::{
 };
 use zeroize::{Zeroize, Zeroizing};
 
-/// The terminal drops what is typed behind this many bytes of a line (termios(3), canonical mode).
+/// Bytes of a line, without its newline, after which a terminal drops input (termios(3), canonical mode).
 const TYPED_BYTES_MAX: usize = 4095;
-/// Ctrl-C as a character.
 const INTERRUPT: u8 = 3;
-/// What is read of a file or of standard input: a value that is too long shows, and its newline.
+/// Longest value and its newline, and one byte more, so that a longer value is detected.
 const READ_BYTES_MAX: usize = SECRET_BYTES_MAX + 2;
 
-/// A name, and nothing that looks as if it brought its value along.
 pub(super) fn name(text: &str) -> Result<EnvName, RequestError> {
     if let Some((name, _)) = text.split_once('=') {
         let name: String = name.chars().take(64).collect();
-        return Err(on_the_command_line(&name));
+        return Err(value_on_command_line(&name));
     }
     EnvName::try_from(text.to_owned())
         .map_err(|reason| RequestError::invalid(format!("{reason}."), "Name the secret as a variable."))
 }
 
-/// Never with the value.
-pub(super) fn on_the_command_line(name: &str) -> RequestError {
+/// Error for a value given on the command line. It never contains the value.
+pub(super) fn value_on_command_line(name: &str) -> RequestError {
     RequestError::invalid(
         format!(
-            "the value of `{name}` stands on the command line, where every process of this host can read it."
+            "the value of `{name}` is on the command line, where every process of this host can read it."
         ),
         format!(
-            "Write `ringfence vault add {name}` and type the value when asked, or pipe it in, or name its file with --file. Change a secret that stood here."
+            "Write `ringfence vault add {name}` and type the value when asked, or pipe it in, or name its file with --file. Change a secret that was given here."
         ),
     )
 }
 
-/// The value, with one newline at its end removed.
+/// Reads the value and removes one newline at its end.
 pub(super) fn value(
     terminal: Terminal,
     file: Option<&Path>,
@@ -58,14 +56,14 @@ pub(super) fn value(
         })?,
         None if stdin.is_terminal() => {
             let prompt = format!("value of {}: ", name.as_str());
-            typed(&stdin, || drop(terminal.ask(&prompt)))?
+            read_without_echo(&stdin, || drop(terminal.ask(&prompt)))?
         }
         None => read_to_end(stdin).map_err(|error| fault("read the value", &error))?,
     };
-    of(bytes)
+    secret_of(bytes)
 }
 
-fn of(mut bytes: Zeroizing<Vec<u8>>) -> Result<SecretValue, RequestError> {
+fn secret_of(mut bytes: Zeroizing<Vec<u8>>) -> Result<SecretValue, RequestError> {
     let invalid = |reason: &str| {
         RequestError::invalid(
             format!("the value cannot be a secret: {reason}."),
@@ -82,7 +80,7 @@ fn of(mut bytes: Zeroizing<Vec<u8>>) -> Result<SecretValue, RequestError> {
     SecretValue::new(text).map_err(|error| invalid(&error.to_string()))
 }
 
-/// At most one byte more than is allowed is kept; the buffer is made once, for one that grows leaves copies behind.
+/// Reads at most `READ_BYTES_MAX` bytes into a buffer that is allocated once: a growing one would leave copies behind.
 fn read_to_end(mut from: impl Read) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut bytes = Zeroizing::new(vec![0; READ_BYTES_MAX]);
     let mut length = 0;
@@ -98,16 +96,16 @@ fn read_to_end(mut from: impl Read) -> io::Result<Zeroizing<Vec<u8>>> {
     Ok(bytes)
 }
 
-/// One line, without an echo. Ctrl-C ends the line instead of this process, so that the echo is always given back.
-fn typed(stdin: &Stdin, prompt: impl FnOnce()) -> Result<Zeroizing<Vec<u8>>, RequestError> {
-    let quiet = Quiet::begin(stdin).map_err(|error| fault("turn off the terminal's echo", &error))?;
-    // Not before: what is typed at once would be shown.
+/// Reads one line without echo. Ctrl-C ends the line instead of this process, so that the echo is restored.
+fn read_without_echo(stdin: &Stdin, prompt: impl FnOnce()) -> Result<Zeroizing<Vec<u8>>, RequestError> {
+    let no_echo = NoEcho::begin(stdin).map_err(|error| fault("turn off the terminal's echo", &error))?;
+    // Not before: input typed at once would be shown.
     prompt();
     let mut line = Zeroizing::new(vec![0; TYPED_BYTES_MAX + 1]);
-    // Not by way of `Stdin`, whose buffer would keep a copy.
+    // Not through `Stdin`, whose buffer would keep a copy.
     let length = rustix::io::retry_on_intr(|| rustix::io::read(stdin, &mut line[..]))
         .map_err(|error| fault("read the value", &error.into()))?;
-    drop(quiet);
+    drop(no_echo);
     line.truncate(length);
     match line.last() {
         Some(&INTERRUPT) => Err(RequestError::invalid(
@@ -122,25 +120,25 @@ fn typed(stdin: &Stdin, prompt: impl FnOnce()) -> Result<Zeroizing<Vec<u8>>, Req
     }
 }
 
-/// A terminal that shows nothing, until this is dropped.
-struct Quiet<'a> {
+/// A terminal without echo and signals, until this is dropped.
+struct NoEcho<'a> {
     stdin: &'a Stdin,
     before: Termios,
 }
 
-impl<'a> Quiet<'a> {
+impl<'a> NoEcho<'a> {
     fn begin(stdin: &'a Stdin) -> io::Result<Self> {
         let before = tcgetattr(stdin)?;
-        let mut quiet = before.clone();
-        quiet.local_modes.remove(LocalModes::ECHO | LocalModes::ISIG);
-        quiet.local_modes.insert(LocalModes::ECHONL | LocalModes::ICANON);
-        quiet.special_codes[SpecialCodeIndex::VEOL] = INTERRUPT;
-        tcsetattr(stdin, OptionalActions::Flush, &quiet)?;
+        let mut modes = before.clone();
+        modes.local_modes.remove(LocalModes::ECHO | LocalModes::ISIG);
+        modes.local_modes.insert(LocalModes::ECHONL | LocalModes::ICANON);
+        modes.special_codes[SpecialCodeIndex::VEOL] = INTERRUPT;
+        tcsetattr(stdin, OptionalActions::Flush, &modes)?;
         Ok(Self { stdin, before })
     }
 }
 
-impl Drop for Quiet<'_> {
+impl Drop for NoEcho<'_> {
     fn drop(&mut self) {
         if let Err(error) = tcsetattr(self.stdin, OptionalActions::Now, &self.before) {
             tracing::error!(%error, "the terminal's echo could not be turned on again; `stty sane` does");
@@ -153,14 +151,14 @@ mod tests {
     use super::*;
 
     fn read(bytes: &[u8]) -> Result<String, String> {
-        let value = of(read_to_end(bytes).unwrap());
+        let value = secret_of(read_to_end(bytes).unwrap());
         value
             .map(|value| value.expose().to_owned())
             .map_err(|error| error.message)
     }
 
     #[test]
-    fn one_newline_at_the_end_is_not_part_of_a_secret() {
+    fn one_trailing_newline_is_removed_from_a_secret() {
         assert_eq!(read(b"value\n").unwrap(), "value");
         assert_eq!(read(b"value").unwrap(), "value");
         assert_eq!(read(b"two\nlines\n\n").unwrap(), "two\nlines\n");
@@ -173,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_secret_is_refused_and_not_repeated() {
+    fn invalid_secret_is_rejected_without_repeating_it() {
         for bytes in [
             &b""[..],
             b"\n",
@@ -187,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_beside_its_name_is_refused_and_not_repeated() {
+    fn value_on_command_line_is_rejected_without_repeating_it() {
         let error = name("KEY=hunter2").unwrap_err();
         assert!(error.message.contains("`KEY`") && !error.to_string().contains("hunter2"));
         assert!(name("1KEY").is_err() && name("").is_err() && name("RINGFENCE_X").is_err());

@@ -1,5 +1,5 @@
-//! `ringfence serve`: the tools, for one MCP client on standard input and output or for many over HTTP, and what the
-//! operator's systems see.
+//! `ringfence serve`: the tools, for one MCP client on standard input and output or for many over HTTP, with metrics,
+//! telemetry and reloading of the configuration.
 
 use super::{CommandResult, Context, fault, set};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     log::{self, Log},
     mcp::{self, Offer},
     metrics,
-    reload::{Reading, Reloader},
+    reload::{ConfigReader, Reloader},
     settings::{self, Config, Flags, Layer, LogLevel},
     telemetry::Telemetry,
 };
@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 #[derive(Debug, Args)]
 pub(super) struct ServeArguments {
-    /// How clients are connected: stdio, http (streamable HTTP at /mcp), or sse (that, and revision 2024-11-05 at /sse)
+    /// Transport of clients: stdio, http (streamable HTTP at /mcp), or sse (that, and revision 2024-11-05 at /sse)
     #[arg(
         long,
         value_name = "NAME",
@@ -32,35 +32,34 @@ pub(super) struct ServeArguments {
         hide_possible_values = true
     )]
     transport: Transport,
-    /// Where to listen, with --transport http [default: 127.0.0.1:8000]
+    /// Address to listen on, with --transport http [default: 127.0.0.1:8000]
     #[arg(long, value_name = "ADDRESS:PORT|unix:PATH", conflicts_with_all = ["host", "port"])]
     listen: Option<String>,
-    /// The address alone
+    /// Only the address to listen on
     #[arg(long, value_name = "ADDRESS")]
     host: Option<String>,
-    /// The port alone
+    /// Only the port to listen on
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
-    /// Names by which clients call this server, beside localhost
+    /// Host names that clients use for this server, besides localhost
     #[arg(long, value_name = "HOST,HOST")]
     allowed_host: Option<String>,
     /// Tools to offer, as a list of toolsets or `all`
     #[arg(long, value_name = "A,B")]
     toolsets: Option<String>,
-    /// Answer /metrics (OpenMetrics) here
+    /// Address at which /metrics (OpenMetrics) is served
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics_listen: Option<String>,
 }
 
 const WORKER_THREADS: usize = 2;
-/// Of `http.listen`.
-const USUAL_PORT: u16 = 8000;
+const DEFAULT_PORT: u16 = 8000;
 
 pub(super) fn serve(context: &Context, arguments: ServeArguments) -> CommandResult {
     let transport = arguments.transport;
-    check_words(&arguments)?;
+    check_flags(&arguments)?;
     let (environment, file) = (context.environment.clone(), context.config.clone());
-    let reading: Reading = Arc::new(move || {
+    let reading: ConfigReader = Arc::new(move || {
         let flags = Flags {
             config: file.clone(),
             layer: layer(&arguments)?,
@@ -103,8 +102,12 @@ fn layer(arguments: &ServeArguments) -> Result<Layer, RequestError> {
     Ok(layer)
 }
 
-/// Serves, with everything that follows the engine beside it.
-async fn live(config: Config, reading: Reading, log: Log, transport: Transport) -> Result<(), RequestError> {
+async fn live(
+    config: Config,
+    reading: ConfigReader,
+    log: Log,
+    transport: Transport,
+) -> Result<(), RequestError> {
     let mut http = config.http.clone();
     http.has_sse = transport == Transport::Sse;
     let settings = config.engine.clone();
@@ -117,11 +120,11 @@ async fn live(config: Config, reading: Reading, log: Log, transport: Transport) 
     let telemetry = config.otlp.as_ref().and_then(Telemetry::begin);
     let reloader =
         Reloader::new(reading, config, log, policy).map_err(|error| fault("listen for signals", &error))?;
-    let (told, beside) = (telemetry.clone(), CancellationToken::new());
-    let stop = beside.clone();
-    let attend = move |engine: &Engine| {
+    let (engine_telemetry, tasks) = (telemetry.clone(), CancellationToken::new());
+    let stop = tasks.clone();
+    let on_open = move |engine: &Engine| {
         log::redact_with(engine.log_redactor());
-        if let Some(telemetry) = told {
+        if let Some(telemetry) = engine_telemetry {
             telemetry.follow(engine);
         }
         if let Some(listener) = listener {
@@ -131,10 +134,10 @@ async fn live(config: Config, reading: Reading, log: Log, transport: Transport) 
         tokio::spawn(stop.run_until_cancelled_owned(reloader.follow(engine.clone())));
     };
     let served = match transport {
-        Transport::Stdio => mcp::serve_stdio(settings, offer, attend).await,
-        Transport::Http | Transport::Sse => http::serve(settings, offer, http, attend).await,
+        Transport::Stdio => mcp::serve_stdio(settings, offer, on_open).await,
+        Transport::Http | Transport::Sse => http::serve(settings, offer, http, on_open).await,
     };
-    beside.cancel();
+    tasks.cancel();
     if let Some(telemetry) = telemetry {
         telemetry.finish().await;
     }
@@ -148,7 +151,7 @@ enum Transport {
     Sse,
 }
 
-fn check_words(arguments: &ServeArguments) -> Result<(), RequestError> {
+fn check_flags(arguments: &ServeArguments) -> Result<(), RequestError> {
     let is_of_http = listen(arguments).is_some() || arguments.allowed_host.is_some();
     match arguments.transport {
         Transport::Stdio if is_of_http => Err(RequestError::invalid(
@@ -159,7 +162,7 @@ fn check_words(arguments: &ServeArguments) -> Result<(), RequestError> {
     }
 }
 
-/// Of `--host` and `--port`, where one of them is given, with the usual other.
+/// Returns `--listen`, or an address made from `--host` and `--port` if one of them is given, with the other's default.
 fn listen(arguments: &ServeArguments) -> Option<String> {
     let (host, port) = (&arguments.host, arguments.port);
     if arguments.listen.is_some() || (host.is_none() && port.is_none()) {
@@ -170,7 +173,7 @@ fn listen(arguments: &ServeArguments) -> Option<String> {
         Some(address) if address.contains(':') && !address.starts_with('[') => format!("[{address}]"),
         Some(address) => address.to_owned(),
     };
-    Some(format!("{host}:{}", port.unwrap_or(USUAL_PORT)))
+    Some(format!("{host}:{}", port.unwrap_or(DEFAULT_PORT)))
 }
 
 #[cfg(test)]
@@ -192,24 +195,24 @@ mod tests {
     }
 
     #[test]
-    fn transports_that_do_not_exist_are_refused_by_name() {
-        let of = |words: &[&str]| {
+    fn unknown_transport_is_rejected_with_a_suggestion() {
+        let transport = |words: &[&str]| {
             let arguments = arguments(words);
-            check_words(&arguments).map(|()| arguments.transport)
+            check_flags(&arguments).map(|()| arguments.transport)
         };
-        assert_eq!(of(&[]).unwrap(), Transport::Stdio);
+        assert_eq!(transport(&[]).unwrap(), Transport::Stdio);
         assert_eq!(
-            of(&["--transport", "http", "--port", "0"]).unwrap(),
+            transport(&["--transport", "http", "--port", "0"]).unwrap(),
             Transport::Http
         );
-        assert_eq!(of(&["--transport", "sse"]).unwrap(), Transport::Sse);
+        assert_eq!(transport(&["--transport", "sse"]).unwrap(), Transport::Sse);
         let error = parsed(&["--transport", "studio"]).unwrap_err().to_string();
         assert!(error.contains("a similar value exists: 'stdio'"), "{error}");
-        assert!(of(&["--port", "8000"]).is_err());
+        assert!(transport(&["--port", "8000"]).is_err());
     }
 
     #[test]
-    fn a_host_or_a_port_is_enough() {
+    fn listen_address_is_completed_from_host_or_port() {
         let check = |words: &[&str], expect: Option<&str>| {
             assert_eq!(listen(&arguments(words)).as_deref(), expect, "{words:?}");
         };

@@ -1,4 +1,4 @@
-//! `ringfence session` and `ringfence bridge`: the sessions of servers that run.
+//! `ringfence session` and `ringfence bridge`: sessions of running servers.
 
 mod create;
 mod exec;
@@ -13,7 +13,7 @@ use files::Copy;
 
 use super::{
     CommandResult, Context,
-    live::{self, Ask},
+    live::{self, Options},
     request,
 };
 use crate::control::{Request, SessionAction};
@@ -23,9 +23,9 @@ use ringfence_types::{EnvName, Namespace, RequestError, SessionId};
 use serde_json::Value;
 use std::path::Path;
 
-/// As a shell shows SIGINT.
+/// Exit code after Ctrl-C, as shells report SIGINT.
 const INTERRUPTED: u8 = 130;
-/// A value that is given to a session has at most so many bytes.
+/// Longest value in bytes that a session is given from standard input.
 const VALUE_BYTES_MAX: usize = 16 << 20;
 
 #[derive(Debug, Args)]
@@ -37,126 +37,122 @@ pub(super) struct SessionArguments {
     json: bool,
 }
 
-/// A session, by its place on the command line or by a flag.
+/// A session, given as an argument or by a flag.
 #[derive(Debug, Args)]
-struct Which {
-    /// What `session create` printed
+struct SessionTarget {
+    /// Session id, as printed by `session create`
     #[arg(required_unless_present = "id")]
     session: Option<SessionId>,
-    /// The same
+    /// The session, given as a flag
     #[arg(long, value_name = "SESSION", conflicts_with = "session")]
     id: Option<SessionId>,
     #[command(flatten)]
-    ask: Ask,
+    opts: Options,
 }
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Start an interpreter that stays alive in a running server, and print its session's id alone
+    /// Start an interpreter that stays alive in a running server, and print only its session's id
     Create(Box<Create>),
     /// Show the sessions of running servers (the default)
     List {
-        /// Only those of this namespace
+        /// Limit the list to this namespace
         #[arg(long, value_name = "NAME")]
         namespace: Option<Namespace>,
         #[command(flatten)]
-        ask: Ask,
+        opts: Options,
     },
-    /// Run code in a session: its output streams, its exit code is ours; Ctrl-C interrupts the code and keeps the
+    /// Run code in a session, stream its output and exit with its exit code; Ctrl-C interrupts the code and keeps the
     /// session
     Exec(Exec),
     /// Interrupt the code that runs in a session, and keep the session
-    Interrupt(Which),
+    Interrupt(SessionTarget),
     /// Copy a file to a session, or from one
     Cp(Copy),
     /// List the files of a session
     Ls {
-        /// What `session create` printed
+        /// Session id, as printed by `session create`
         session: SessionId,
-        /// Only what is below this directory
+        /// Only files below this directory
         path: Option<String>,
         #[command(flatten)]
-        ask: Ask,
+        opts: Options,
     },
-    /// Show what a session has done to a directory that it sees through an overlay
+    /// Show what a session has changed in a directory that it sees through an overlay
     Diff {
-        /// What `session create` printed
+        /// Session id, as printed by `session create`
         session: SessionId,
         #[command(flatten)]
-        ask: Ask,
+        opts: Options,
     },
-    /// Show the same, ask, and write it to the directory
+    /// Show these changes, ask, and write them to the directory
     Commit {
-        /// What `session create` printed
+        /// Session id, as printed by `session create`
         session: SessionId,
-        /// Accept it without a question
+        /// Accept the changes without asking
         #[arg(short, long)]
         yes: bool,
-        /// With --yes: also over what the host itself has changed in the directory meanwhile
+        /// With --yes: also overwrite what the host has changed in the directory meanwhile
         #[arg(long, requires = "yes")]
         overwrite: bool,
         #[command(flatten)]
-        ask: Ask,
+        opts: Options,
     },
-    /// End a session with everything in it; one that has ended already is no error
-    Kill(Which),
+    /// End a session with everything in it; it is not an error if it has already ended
+    Kill(SessionTarget),
 }
 
 #[derive(Debug, Args)]
 pub(super) struct BridgeArguments {
     /// The session that gets the value
     session: SessionId,
-    /// What the variable is called; with --from, also there
+    /// Name of the variable; with --from, also its name there
     key: String,
     /// The value: JSON, or else text; `-` for standard input
     #[arg(required_unless_present = "from")]
     value: Option<String>,
-    /// Take the variable of this session
+    /// Copy the variable of this session
     #[arg(long, value_name = "SESSION", conflicts_with = "value")]
     from: Option<SessionId>,
-    /// What the variable is called in the session that gets it
+    /// Name of the variable in the session that gets it
     #[arg(long = "as", value_name = "KEY")]
     renamed: Option<String>,
     #[command(flatten)]
-    ask: Ask,
+    opts: Options,
 }
 
 pub(super) fn session(context: &Context, arguments: SessionArguments) -> CommandResult {
     let SessionArguments { action, json } = arguments;
-    let (namespace, ask) = (None, Ask { json, server: None });
-    match action.unwrap_or(Action::List { namespace, ask }) {
+    let (namespace, opts) = (None, Options { json, server: None });
+    match action.unwrap_or(Action::List { namespace, opts }) {
         Action::Create(create) => create::create(context, *create),
-        Action::List { namespace, ask } => live::all(context, &ask, &Request::SessionList { namespace }),
+        Action::List { namespace, opts } => live::all(context, &opts, &Request::SessionList { namespace }),
         Action::Exec(exec) => exec::exec(context, exec),
         Action::Cp(copy) => files::copy(context, copy),
-        Action::Ls { session, path, ask } => files::list(context, session, path.as_deref(), &ask),
-        Action::Interrupt(which) => which.ask(context, SessionAction::Interrupt),
-        Action::Diff { session, ask } => overlay::diff(context, session, &ask),
+        Action::Ls { session, path, opts } => files::list(context, session, path.as_deref(), &opts),
+        Action::Interrupt(target) => target.perform(context, SessionAction::Interrupt),
+        Action::Diff { session, opts } => overlay::diff(context, session, &opts),
         Action::Commit {
             session,
             yes,
             overwrite,
-            ask,
+            opts,
         } => {
             let conflicts = match overwrite {
                 true => Conflicts::Overwrite,
                 false => Conflicts::Refuse,
             };
-            overlay::commit(context, session, yes.then_some(conflicts), &ask)
+            overlay::commit(context, session, yes.then_some(conflicts), &opts)
         }
-        Action::Kill(which) => which.ask(context, SessionAction::Kill),
+        Action::Kill(target) => target.perform(context, SessionAction::Kill),
     }
 }
 
-impl Which {
-    fn ask(self, context: &Context, action: SessionAction) -> CommandResult {
-        let session = self.session.or(self.id).ok_or_else(|| {
-            RequestError::invalid(
-                "no session is named.",
-                "`ringfence session list` shows those there are.",
-            )
-        })?;
-        live::one(context, &self.ask, &Request::Session { session, action })
+impl SessionTarget {
+    fn perform(self, context: &Context, action: SessionAction) -> CommandResult {
+        let none = || RequestError::invalid("no session is named.", "See `ringfence session list`.");
+        let session = self.session.or(self.id).ok_or_else(none)?;
+        live::one(context, &self.opts, &Request::Session { session, action })
     }
 }
 
@@ -171,7 +167,7 @@ pub(super) fn bridge(context: &Context, arguments: BridgeArguments) -> CommandRe
         Some(text) if text == request::STDIN => Some(read_value()?),
         text => text,
     };
-    // What is no JSON is meant as text.
+    // A value that is not JSON is text.
     let value = value.map(|text| serde_json::from_str(&text).unwrap_or(Value::String(text)));
     let session = arguments.session;
     let action = SessionAction::Bridge {
@@ -180,10 +176,10 @@ pub(super) fn bridge(context: &Context, arguments: BridgeArguments) -> CommandRe
         renamed,
         value,
     };
-    live::one(context, &arguments.ask, &Request::Session { session, action })
+    live::one(context, &arguments.opts, &Request::Session { session, action })
 }
 
-/// A text loses the end of its last line, as in a shell's `$(...)`.
+/// Reads a value from standard input and removes one newline at its end, much as a shell's `$(...)` does.
 fn read_value() -> Result<String, RequestError> {
     let bytes = request::read_input(Path::new(request::STDIN), VALUE_BYTES_MAX, "the value")?;
     let mut text = String::from_utf8(bytes).map_err(|_| {

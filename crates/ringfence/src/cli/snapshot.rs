@@ -1,5 +1,5 @@
-//! `ringfence snapshot`: workspaces that are kept for namespaces, saved and put back. They are files of this user;
-//! servers that run wait meanwhile, and see the result. The workspace of a session is its server's, which is asked.
+//! `ringfence snapshot`: saves and restores the workspaces of namespaces. They are files of this user; running servers
+//! wait meanwhile and then see the result. A request about a session's workspace goes to the session's server.
 
 use super::{CommandResult, Context, live, printed};
 use crate::control::{self, Request, SessionAction, SnapshotAction};
@@ -13,7 +13,7 @@ pub(super) struct SnapshotArguments {
     #[command(subcommand)]
     action: Option<Action>,
     #[command(flatten)]
-    of: Of,
+    target: Target,
 }
 
 #[derive(Debug, Subcommand)]
@@ -24,37 +24,37 @@ enum Action {
         #[arg(default_value = "")]
         description: String,
         #[command(flatten)]
-        of: Of,
+        target: Target,
     },
-    /// List what was saved, oldest first (the default)
-    List(Of),
-    /// Put the workspace back to what it was
+    /// List snapshots, oldest first (the default)
+    List(Target),
+    /// Restore the workspace from a snapshot
     Restore {
         /// The snapshot
         id: String,
         #[command(flatten)]
-        of: Of,
+        target: Target,
     },
-    /// Forget a snapshot
+    /// Delete a snapshot
     Delete {
         /// The snapshot
         id: String,
         #[command(flatten)]
-        of: Of,
+        target: Target,
     },
-    /// Show what has changed in the workspace, and what of it the host may later run
+    /// Show what has changed in the workspace, and which changes the host may later run
     Diff {
-        /// The snapshot that it is compared with [default: the latest]
+        /// Snapshot to compare with [default: the latest]
         id: Option<String>,
         #[command(flatten)]
-        of: Of,
+        target: Target,
     },
 }
 
-/// Whose, and how the answer is printed.
+/// The workspace, and the form in which the answer is printed.
 #[derive(Debug, Args)]
-struct Of {
-    /// Namespace whose workspace is meant
+struct Target {
+    /// Namespace of the workspace
     #[arg(
         long,
         value_name = "NAME",
@@ -62,8 +62,8 @@ struct Of {
         conflicts_with = "session"
     )]
     namespace: Namespace,
-    /// The workspace of this session of a running server; a snapshot of any other of its namespace can be restored to
-    /// it
+    /// Use the workspace of this session of a running server; snapshots of other workspaces of its namespace can be
+    /// restored to it
     #[arg(long, value_name = "ID")]
     session: Option<SessionId>,
     /// Print one JSON document
@@ -73,15 +73,15 @@ struct Of {
 
 pub(super) fn snapshot(context: &Context, arguments: SnapshotArguments) -> CommandResult {
     let config = context.begin()?;
-    let (of, action) = match arguments.action.unwrap_or(Action::List(arguments.of)) {
-        Action::Create { description, of } => (of, SnapshotAction::Create { description }),
-        Action::List(of) => (of, SnapshotAction::List),
-        Action::Restore { id, of } => (of, SnapshotAction::Restore { id }),
-        Action::Delete { id, of } => (of, SnapshotAction::Delete { id }),
-        Action::Diff { id, of } => (of, SnapshotAction::Compare { id }),
+    let (target, action) = match arguments.action.unwrap_or(Action::List(arguments.target)) {
+        Action::Create { description, target } => (target, SnapshotAction::Create { description }),
+        Action::List(target) => (target, SnapshotAction::List),
+        Action::Restore { id, target } => (target, SnapshotAction::Restore { id }),
+        Action::Delete { id, target } => (target, SnapshotAction::Delete { id }),
+        Action::Diff { id, target } => (target, SnapshotAction::Compare { id }),
     };
     let is_difference = matches!(action, SnapshotAction::Compare { .. });
-    let shown = match of.session {
+    let shown = match target.session {
         Some(session) => {
             let action = SessionAction::Snapshots(action);
             let request = Request::Session { session, action };
@@ -89,11 +89,11 @@ pub(super) fn snapshot(context: &Context, arguments: SnapshotArguments) -> Comma
         }
         None => live::with_engine(config.engine, async |engine| {
             let caller = Caller::new("cli snapshot");
-            control::snapshots(engine.namespace(&caller, &of.namespace), None, action).await
+            control::snapshots(engine.namespace(&caller, &target.namespace), None, action).await
         }),
     }?;
-    if is_difference && !of.json {
+    if is_difference && !target.json {
         return printed(context.terminal.print_difference(&shown.text));
     }
-    context.show(of.json, &shown)
+    context.show(target.json, &shown)
 }

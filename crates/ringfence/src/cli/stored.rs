@@ -1,4 +1,4 @@
-//! What lies in the state directory, opened without a server: the signing key and the artifacts. Looking makes nothing.
+//! The signing key and the artifacts in the state directory, opened without a server. What is missing is not created.
 
 use ringfence_engine::RecordSettings;
 use ringfence_store::{
@@ -23,7 +23,6 @@ pub(super) fn signer(record: &RecordSettings) -> Result<Signer, RequestError> {
     })
 }
 
-/// The artifacts; none: nothing was ever kept here.
 pub(super) fn artifacts(record: &RecordSettings) -> Result<Option<ArtifactStore>, RequestError> {
     let directory = record.artifacts();
     if !directory.exists() {
@@ -33,13 +32,13 @@ pub(super) fn artifacts(record: &RecordSettings) -> Result<Option<ArtifactStore>
     opened.map(Some).map_err(|error| unread(&error))
 }
 
-/// What an execution has left, as it was signed.
+/// Returns the artifact store and an execution's manifest, after a check of its signature.
 pub(super) fn manifest(
     record: &RecordSettings,
     id: &str,
     namespace: &Namespace,
 ) -> Result<(ArtifactStore, Manifest), RequestError> {
-    // Or it belongs to others.
+    // The same answer if the execution belongs to another namespace.
     let none = || {
         let id: String = id.chars().take(64).collect();
         RequestError::not_found(
@@ -62,6 +61,6 @@ pub(super) fn manifest(
 pub(super) fn unread(error: &ArtifactError) -> RequestError {
     RequestError::store_fault(
         format!("{error}."),
-        "Run the command as the user who runs the server; what is damaged is not given out.",
+        "Run the command as the user who runs the server; damaged artifacts are not returned.",
     )
 }

@@ -1,8 +1,8 @@
-//! The command line as a whole: what may be typed, and its help.
+//! Tests of the whole command line and its help.
 
 use super::*;
 
-/// The help of the program and of each command, at a fixed width.
+/// Returns the names and help texts of the program and of each command, at a fixed width.
 pub(crate) fn helps() -> Vec<(String, String)> {
     let mut command = definition().term_width(100);
     command.build();
@@ -22,12 +22,12 @@ fn add_help(name: &str, command: &mut clap::Command, helps: &mut Vec<(String, St
 }
 
 #[test]
-fn the_command_line_is_well_formed() {
+fn command_line_definition_is_valid() {
     definition().debug_assert();
 }
 
 #[test]
-fn the_flag_for_json_is_found_in_any_command() {
+fn json_flag_is_found_in_any_command() {
     let asks = |words: &[&str]| {
         let matches = definition().try_get_matches_from([&["ringfence"], words].concat());
         asks_for_json(&matches.unwrap())
@@ -38,7 +38,7 @@ fn the_flag_for_json_is_found_in_any_command() {
 }
 
 #[test]
-fn the_configuration_may_be_named_before_any_subcommand() {
+fn config_flag_is_accepted_before_any_subcommand() {
     let named = |line: &str| {
         let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
         let matches = definition().try_get_matches_from(config_first(&words));
@@ -57,7 +57,7 @@ fn the_configuration_may_be_named_before_any_subcommand() {
 }
 
 #[test]
-fn help_is_golden() {
+fn help_matches_golden() {
     let text: Vec<String> = helps()
         .iter()
         .map(|(name, help)| format!("--- {name} ---\n{help}"))

@@ -1,7 +1,7 @@
-//! `ringfence token`: who may call a server over HTTP. The file of tokens is changed here, whether a server runs or
-//! not; one that runs looks at it for each request.
+//! `ringfence token`: tokens of the clients that may call a server over HTTP. The file of tokens is changed here, with
+//! or without a running server; a running one checks the file for each request.
 
-use super::{CommandResult, Context, live, request::words, vault};
+use super::{CommandResult, Context, live, request::one_of, vault};
 use crate::{
     render::Rendered,
     settings::{SettingValue as _, Toolset},
@@ -17,17 +17,17 @@ use ringfence_types::{ErrorCode, Namespace, RequestError};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Instead of names of namespaces.
+/// In the place of all namespaces, and of all toolsets.
 const ALL: &str = "*";
 const EVERY: &str = "all";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum TokenAction {
-    /// Make a token and show it, this once: only its digest is kept
+    /// Create a token and show it once: only its digest is kept
     Create(CreateToken),
-    /// Show who has a token, and what it is good for
+    /// List the tokens with their principals and rights
     List(OutputFormat),
-    /// Take a token back; servers that run refuse it at once
+    /// Revoke a token; running servers refuse it at once
     Revoke {
         /// Name of its principal
         name: Namespace,
@@ -47,25 +47,25 @@ pub(super) struct OutputFormat {
 pub(super) struct CreateToken {
     /// Name of the principal, as the audit record shows it
     name: Namespace,
-    /// Namespaces that exist for it, the usual one first, or `*` for all [default: one of its own name]
+    /// Namespaces that it may use, the default one first, or `*` for all [default: one with its own name]
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
     namespace: Vec<String>,
-    /// Tools that it is offered, of those that the server offers [default: all of those]
+    /// Toolsets that it is offered, of those that the server offers [default: all of those]
     #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = toolset)]
     toolsets: Vec<String>,
-    /// Good for so long, as 12h or 90d [default: until it is revoked]
+    /// Lifetime, such as 12h or 90d [default: until it is revoked]
     #[arg(long, value_name = "LENGTH", value_parser = vault::ttl)]
     expires: Option<Duration>,
-    /// Requests that it may send in a minute; 0: as many as it likes
+    /// Requests that it may send per minute; 0: unlimited
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     rate: u32,
-    /// Seconds after which its calls are answered though their programs run on; 0: never [default: as the server says]
+    /// Seconds after which its calls are answered while their programs run on; 0: never [default: the server's setting]
     #[arg(long, value_name = "SECONDS", value_parser = detach_after_ms)]
     detach_after: Option<u64>,
     #[command(flatten)]
-    limits: live::LimitWords,
+    limits: live::NamespaceLimitFlags,
     /// caller: may ask for approvals; operator: may also give them, in its client's dialogue
-    #[arg(long, value_name = "ROLE", default_value = "caller", value_parser = words::<PrincipalRole>(PrincipalRole::WORDS))]
+    #[arg(long, value_name = "ROLE", default_value = "caller", value_parser = one_of::<PrincipalRole>(PrincipalRole::WORDS))]
     role: PrincipalRole,
     #[command(flatten)]
     shown: OutputFormat,
@@ -110,7 +110,7 @@ pub(super) fn token(context: &Context, action: TokenAction) -> CommandResult {
                 RequestError::not_found(message, "`ringfence token list` shows who has one.")
             };
             let details = json!({"name": name});
-            // It is taken back in any case; a record that cannot be written is no reason to leave it good.
+            // Revoked before it is recorded: a record that cannot be written must not keep the token valid.
             let revoked = tokens.revoke(&name).map_err(refused);
             let revoked = revoked.and_then(|existed| existed.then_some(()).ok_or_else(none));
             let is_revoked = revoked.is_ok();
@@ -128,7 +128,7 @@ pub(super) fn token(context: &Context, action: TokenAction) -> CommandResult {
     }
 }
 
-/// By an engine of our own, as changes of the vault.
+/// Performs an action and records it, with an engine of our own, like changes of the vault.
 fn on_record<T>(
     context: &Context,
     settings: EngineSettings,
@@ -157,7 +157,7 @@ fn entry(create: CreateToken) -> Result<TokenEntry, RequestError> {
             (true, true) => Vec::new(),
             (true, false) => {
                 return Err(RequestError::invalid(
-                    "--namespace: `*` is all of them, and others stand beside it.",
+                    "--namespace: `*` means all namespaces, and others are given beside it.",
                     "Write names, or `*` alone.",
                 ));
             }
@@ -176,10 +176,10 @@ fn entry(create: CreateToken) -> Result<TokenEntry, RequestError> {
     })
 }
 
-/// As `calls.detach_after_seconds` has it.
+/// Parses seconds into milliseconds, with the range of `calls.detach_after_seconds`.
 fn detach_after_ms(text: &str) -> Result<u64, String> {
     let seconds = text.parse().ok();
-    let milliseconds = seconds.and_then(|seconds| time::milliseconds_or_none(seconds, DETACH_SECONDS_MAX));
+    let milliseconds = seconds.and_then(|seconds| time::milliseconds_or_zero(seconds, DETACH_SECONDS_MAX));
     milliseconds.ok_or_else(|| format!("it is neither 0 nor within 0.001..={DETACH_SECONDS_MAX}"))
 }
 
@@ -226,13 +226,13 @@ fn listed(entries: &[TokenEntry]) -> Rendered {
     Rendered::new(text, json!({"tokens": facts}))
 }
 
-/// Without the digest, which is for the file alone.
+/// Facts about a token, without its digest, which stays in the file.
 fn facts(entry: &TokenEntry) -> Value {
     let mut facts = json!(entry);
     if let Some(facts) = facts.as_object_mut() {
         facts.remove("sha256");
     }
-    // An empty list would read as none of them.
+    // An empty list means all, but would read as none.
     for (name, all) in [("namespaces", ALL), ("toolsets", EVERY)] {
         if facts[name] == json!([]) {
             facts[name] = json!([all]);

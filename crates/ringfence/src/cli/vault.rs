@@ -1,9 +1,9 @@
-//! `ringfence vault`: secrets by name. A file vault is changed here, whether a server runs or not: its lock keeps all
-//! of them in step. A vault in memory is a server's.
+//! `ringfence vault`: secrets by name. A file vault is changed here, with or without a running server: its lock
+//! serialises all writers. A vault in memory is changed by its server.
 
 use super::{
     CommandResult, Context, fault,
-    live::{self, Ask},
+    live::{self, Options},
     secret,
 };
 use crate::{
@@ -22,29 +22,29 @@ use std::{path::PathBuf, time::Duration};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum VaultAction {
-    /// Keep a secret; its value is asked for, or read from standard input
+    /// Store a secret; its value is asked for, or read from standard input
     Add(Add),
     /// Show the names of secrets
-    List(Of),
-    /// Forget a secret
+    List(Target),
+    /// Delete a secret
     Delete {
         /// Name of the secret
         key: String,
         #[command(flatten)]
-        of: Of,
+        target: Target,
     },
 }
 
 #[derive(Debug, Args)]
 pub(super) struct Add {
-    /// Name of the secret, and of the variable inside
+    /// Name of the secret, and of its variable in the sandbox
     key: String,
     /// Refused: every process of the host may read it here
     #[arg(hide = true)]
     value: Option<String>,
     #[command(flatten)]
-    of: Of,
-    /// Forget it after so long, as 15m, 2h or 7d
+    target: Target,
+    /// Lifetime, such as 15m, 2h or 7d
     #[arg(long, value_name = "LENGTH", value_parser = ttl)]
     ttl: Option<Duration>,
     /// Read the value from this file
@@ -53,12 +53,12 @@ pub(super) struct Add {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Of {
+pub(super) struct Target {
     /// Namespace that it belongs to
     #[arg(long, value_name = "NAME", default_value = "default")]
     namespace: Namespace,
     #[command(flatten)]
-    ask: Ask,
+    opts: Options,
 }
 
 pub(super) fn ttl(text: &str) -> Result<Duration, String> {
@@ -70,7 +70,7 @@ pub(super) fn ttl(text: &str) -> Result<Duration, String> {
 
 pub(super) fn vault(context: &Context, action: VaultAction) -> CommandResult {
     perform(context, action).map_err(|mut error| {
-        // There is no server: a secret that is not there is no error.
+        // `not_found` means that no server runs: a missing secret is not an error.
         if error.code == ErrorCode::NotFound {
             error.hint += " Secrets that need no server are those of `vault.store: file`.";
         }
@@ -83,38 +83,38 @@ fn perform(context: &Context, action: VaultAction) -> CommandResult {
     let record = &config.engine.record;
     match action {
         VaultAction::Add(add) => perform_add(context, &config.engine, add),
-        VaultAction::List(of) if of.is_here(record) => list_here(context, record, &of),
-        VaultAction::List(of) => {
-            let namespace = of.namespace;
-            live::all(context, &of.ask, &Request::VaultList { namespace })
+        VaultAction::List(target) if target.is_file(record) => list_file(context, record, &target),
+        VaultAction::List(target) => {
+            let namespace = target.namespace;
+            live::all(context, &target.opts, &Request::VaultList { namespace })
         }
-        VaultAction::Delete { key, of } => {
+        VaultAction::Delete { key, target } => {
             let key = secret::name(&key)?;
             refuse_environment(record)?;
-            let namespace = of.namespace.clone();
-            change(context, &config.engine, &of, || {
+            let namespace = target.namespace.clone();
+            change(context, &config.engine, &target, || {
                 Ok(Request::VaultDelete { namespace, key })
             })
         }
     }
 }
 
-impl Of {
-    /// Whether it is about a vault that needs no server: unless one is meant by its number.
-    fn is_here(&self, record: &RecordSettings) -> bool {
-        matches!(record.vault, VaultSettings::File { .. }) && self.ask.server.is_none()
+impl Target {
+    /// True if the vault is a file and `--server` names no server.
+    fn is_file(&self, record: &RecordSettings) -> bool {
+        matches!(record.vault, VaultSettings::File { .. }) && self.opts.server.is_none()
     }
 }
 
 fn perform_add(context: &Context, settings: &EngineSettings, add: Add) -> CommandResult {
-    let Add { of, ttl, file, .. } = add;
+    let (target, ttl, file) = (add.target, add.ttl, add.file);
     let key = secret::name(&add.key)?;
     if add.value.is_some() {
-        return Err(secret::on_the_command_line(key.as_str()));
+        return Err(secret::value_on_command_line(key.as_str()));
     }
     refuse_environment(&settings.record)?;
-    let namespace = of.namespace.clone();
-    change(context, settings, &of, || {
+    let namespace = target.namespace.clone();
+    change(context, settings, &target, || {
         ringfence_jail::hide_memory().map_err(|error| fault("hide the memory of this process", &error))?;
         let value = secret::value(context.terminal, file.as_deref(), &key)?;
         if value.len() < SHORTEST_SECRET {
@@ -149,35 +149,35 @@ pub(super) fn warn_if_unrecorded(context: &Context, record: &RecordSettings) {
     }
 }
 
-/// By an engine of our own, on record before and after as a server does it, or by the server that has the vault. What
-/// is asked for is made when there is one to ask: before that a secret would be typed in vain.
+/// Changes a file vault with an engine of our own, recorded before and after as a server does, or asks the server that
+/// has the vault. The request is made once there is one to perform it: before that a secret would be typed in vain.
 fn change(
     context: &Context,
     settings: &EngineSettings,
-    of: &Of,
-    asked: impl FnOnce() -> Result<Request, RequestError>,
+    target: &Target,
+    make_request: impl FnOnce() -> Result<Request, RequestError>,
 ) -> CommandResult {
-    if of.is_here(&settings.record) {
+    if target.is_file(&settings.record) {
         warn_if_unrecorded(context, &settings.record);
         let changed = live::with_engine(settings.clone(), async |engine| {
-            control::perform(engine, &Caller::new("cli"), asked()?).await
+            control::perform(engine, &Caller::new("cli"), make_request()?).await
         })?;
-        return context.show(of.ask.json, &changed);
+        return context.show(target.opts.json, &changed);
     }
-    let server = live::wait(control::expect_one(&settings.state_dir, of.ask.server))?;
-    let ask = Ask {
+    let server = live::wait(control::expect_one(&settings.state_dir, target.opts.server))?;
+    let opts = Options {
         server: Some(server),
-        json: of.ask.json,
+        json: target.opts.json,
     };
-    live::one_of(context, &settings.state_dir, &ask, &asked()?)
+    live::one_of(context, &settings.state_dir, &opts, &make_request()?)
 }
 
-/// In the form of servers' answers, for a script that does not care where secrets are.
-fn list_here(context: &Context, record: &RecordSettings, of: &Of) -> CommandResult {
-    // Looking makes nothing.
+/// Lists a file vault in the form of servers' answers, so that scripts need not know where secrets are.
+fn list_file(context: &Context, record: &RecordSettings, target: &Target) -> CommandResult {
+    // Listing does not create a vault.
     let is_there = matches!(&record.vault, VaultSettings::File { path, .. } if path.exists());
     let entries = if is_there {
-        let listed = Vault::open(record.vault.clone()).and_then(|vault| vault.list(&of.namespace));
+        let listed = Vault::open(record.vault.clone()).and_then(|vault| vault.list(&target.namespace));
         listed.map_err(|error| {
             RequestError::store_fault(
                 format!("{error}."),
@@ -187,8 +187,8 @@ fn list_here(context: &Context, record: &RecordSettings, of: &Of) -> CommandResu
     } else {
         Vec::new()
     };
-    let mut shown = render::secrets(&of.namespace, "file", &entries);
+    let mut shown = render::secrets(&target.namespace, "file", &entries);
     shown.facts["pid"] = Value::Null;
     shown.facts = json!({"servers": [shown.facts]});
-    context.show(of.ask.json, &shown)
+    context.show(target.opts.json, &shown)
 }

@@ -1,4 +1,4 @@
-//! `ringfence web`: pages and searches as agents get them.
+//! `ringfence web`: the searches and pages that agents get.
 
 use super::{CommandResult, Context, live, request};
 use crate::{
@@ -40,12 +40,12 @@ pub(super) struct WebOutput {
 
 #[derive(Debug, Args)]
 pub(super) struct SearchArguments {
-    /// What to look for
+    /// Search terms
     query: String,
-    /// Most results
+    /// Maximum number of results
     #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=20))]
     max_results: u8,
-    /// How old results may be: day, week, month or year
+    /// Maximum age of results: day, week, month or year
     #[arg(long, value_name = "AGE")]
     recency: Option<Recency>,
     #[command(flatten)]
@@ -56,13 +56,13 @@ pub(super) struct SearchArguments {
 pub(super) struct FetchArguments {
     /// URL of the page
     url: String,
-    /// Most characters of its text
+    /// Maximum number of characters of its text
     #[arg(long, value_name = "N", value_parser = request::whole::<usize>)]
     max_length: Option<usize>,
-    /// Go on where an earlier answer ended
+    /// Continue where an earlier answer ended
     #[arg(long, value_name = "CURSOR")]
     cursor: Option<String>,
-    /// Write the picture that the URL leads to into a file
+    /// Write the picture at the URL to a file
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
     #[command(flatten)]
@@ -82,13 +82,13 @@ pub(super) struct BrowserArguments {
     /// Milliseconds to wait
     #[arg(long, default_value_t = 30_000, value_name = "N", value_parser = request::whole::<u64>)]
     timeout_ms: u64,
-    /// Write a screenshot (PNG) into a file
+    /// Write a screenshot (PNG) to a file
     #[arg(long, value_name = "FILE")]
     screenshot: Option<PathBuf>,
     /// Add the accessibility tree to the text
     #[arg(long)]
     accessibility_tree: bool,
-    /// Most characters of its text
+    /// Maximum number of characters of its text
     #[arg(long, value_name = "N", value_parser = request::whole::<usize>)]
     max_length: Option<usize>,
     #[command(flatten)]
@@ -120,7 +120,7 @@ pub(super) fn web(context: &Context, action: WebAction) -> CommandResult {
                 cursor: arguments.cursor,
             };
             let page = live::with_engine(settings, async |engine| engine.fetch_page(caller, wanted).await)?;
-            (arguments.output.json, shown(page, arguments.picture.as_deref())?)
+            (arguments.output.json, render(page, arguments.picture.as_deref())?)
         }
         WebAction::Browser(arguments) => {
             let wanted = BrowseRequest {
@@ -134,15 +134,14 @@ pub(super) fn web(context: &Context, action: WebAction) -> CommandResult {
                 max_length: arguments.max_length,
             };
             let page = live::with_engine(settings, async |engine| engine.browse_page(caller, wanted).await)?;
-            let shown = shown(page, arguments.screenshot.as_deref())?;
+            let shown = render(page, arguments.screenshot.as_deref())?;
             (arguments.output.json, shown)
         }
     };
     context.show(json, &shown)
 }
 
-/// The page, whose picture goes into a file.
-fn shown(page: WebPage, file: Option<&Path>) -> Result<Rendered, RequestError> {
+fn render(page: WebPage, file: Option<&Path>) -> Result<Rendered, RequestError> {
     let mut shown = web::page(&page, Some("`ringfence web browser`"));
     if let (Some(file), Some(picture)) = (file, &page.picture) {
         fs::write(file, &picture.bytes)

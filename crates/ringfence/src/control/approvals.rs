@@ -1,8 +1,8 @@
-//! What the operator's commands do with requests for approval: see them, answer them, and be told of each as it comes.
+//! The operator's commands on requests for approval that take time: requesting a host, and watching all requests.
 
 use super::{
     Unanswered,
-    executions::place,
+    executions::watch_permit,
     wire::{EgressRequest, News, Response},
 };
 use crate::render::{self, Rendered};
@@ -10,46 +10,45 @@ use ringfence_engine::{ApprovalWatch, Caller, Decision, Engine, HostRequest};
 use std::collections::BTreeSet;
 use tokio::{net::unix::WriteHalf, sync::Semaphore};
 
-/// Who watches at once. Each has one of the connections that are served.
-pub(super) const WATCHING_MAX: usize = 8;
+/// Maximum number of commands that watch at once. Each occupies one of the connections that are served.
+pub(super) const WATCHERS_MAX: usize = 8;
 
-/// Asks for a host, and answers when it is decided. Dropped, as when its command goes away, it takes the request back.
+/// Requests a host, and answers with the decision. Dropping the future, as when the command hangs up, withdraws it.
 pub(super) async fn request_egress(
     engine: &Engine,
     caller: &Caller,
-    wish: EgressRequest,
+    request: EgressRequest,
     to: &mut WriteHalf<'_>,
 ) -> Result<Rendered, Unanswered> {
     engine
-        .note_call(caller, wish.namespace.as_str(), "egress")
+        .note_call(caller, request.namespace.as_str(), "egress")
         .await?;
-    let asked = HostRequest {
-        namespace: wish.namespace,
-        session: wish.session,
-        domain: wish.domain.clone(),
-        reason: wish.reason,
+    let host_request = HostRequest {
+        namespace: request.namespace,
+        session: request.session,
+        domain: request.domain.clone(),
+        reason: request.reason,
     };
-    let mut waiting = engine.request_egress(caller, asked).await?;
+    let mut waiting = engine.request_egress(caller, host_request).await?;
     if let Some(request) = waiting.request() {
-        let asked = News::Asked(Box::new(request.clone()));
-        Response::News(asked).send(to).await?;
+        let news = News::Asked(Box::new(request.clone()));
+        Response::News(news).send(to).await?;
     }
-    Ok(render::host_decision(&wish.domain, &waiting.decided().await))
+    Ok(render::host_decision(&request.domain, &waiting.decided().await))
 }
 
-/// Tells of requests until no more can come.
 pub(super) async fn watch(
     engine: &Engine,
     caller: &Caller,
-    places: &Semaphore,
+    permits: &Semaphore,
     to: &mut WriteHalf<'_>,
 ) -> Result<Rendered, Unanswered> {
-    let _place = place(places)?;
+    let _permit = watch_permit(permits)?;
     engine.note_call(caller, "", "approvals.watch").await?;
     let mut watch = engine.watch_approvals();
     let mut known = BTreeSet::new();
     loop {
-        for news in since(&mut watch, &mut known) {
+        for news in changes(&mut watch, &mut known) {
             Response::News(news).send(to).await?;
         }
         if !watch.changed().await {
@@ -58,13 +57,13 @@ pub(super) async fn watch(
     }
 }
 
-/// What has come and gone since it was looked at last.
-fn since(watch: &mut ApprovalWatch, known: &mut BTreeSet<String>) -> Vec<News> {
+/// Returns the requests that were decided, and those that were added, after the last call.
+fn changes(watch: &mut ApprovalWatch, known: &mut BTreeSet<String>) -> Vec<News> {
     let pending = watch.pending();
-    let is_there = |id: &String| pending.iter().any(|request| request.id == *id);
-    let gone: Vec<String> = known.iter().filter(|id| !is_there(id)).cloned().collect();
-    known.retain(is_there);
-    let told = gone.into_iter().map(|id| {
+    let is_pending = |id: &String| pending.iter().any(|request| request.id == *id);
+    let gone: Vec<String> = known.iter().filter(|id| !is_pending(id)).cloned().collect();
+    known.retain(is_pending);
+    let decided = gone.into_iter().map(|id| {
         let decision = watch.decision(&id);
         News::Decided {
             id,
@@ -72,7 +71,7 @@ fn since(watch: &mut ApprovalWatch, known: &mut BTreeSet<String>) -> Vec<News> {
             decided_by: decision.map(|decision| decision.decided_by),
         }
     });
-    let mut news: Vec<News> = told.collect();
+    let mut news: Vec<News> = decided.collect();
     for request in pending {
         if known.insert(request.id.clone()) {
             news.push(News::Asked(Box::new(request)));

@@ -1,4 +1,4 @@
-//! The command's end: finds the servers of a state directory, and asks all of them or the one that is meant.
+//! The client end: finds the servers of a state directory, and sends a request to all of them or to a selected one.
 
 use super::{
     ANSWER_BYTES_MAX, PATIENCE, REQUEST_BYTES_MAX, own_uid,
@@ -19,11 +19,10 @@ use tokio::{
 };
 use zeroize::Zeroizing;
 
-/// How long a connection may take; the kernel's queue of one that lives is never full for long.
+/// Time limit for connecting; the kernel's queue of a live server is never full for long.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
-/// What asks, on a connection whose answer is awaited, that its call be interrupted.
+/// Sent while an answer is awaited, to have the call interrupted.
 const INTERRUPT: &[u8] = b"\n";
-/// What an answer begins with in memory.
 const ANSWER_BYTES: usize = 8 << 10;
 
 #[derive(Debug)]
@@ -32,7 +31,7 @@ pub(crate) struct ServerReply {
     pub(crate) answer: Result<Rendered, RequestError>,
 }
 
-/// Asks every server of this state directory, or the one with this process number.
+/// Sends a request to every server of this state directory, or to the one with this process id.
 pub(crate) async fn ask_all(
     state_dir: &Path,
     only: Option<u32>,
@@ -45,7 +44,7 @@ pub(crate) async fn ask_all(
     Ok(answers)
 }
 
-/// Asks the only server, or the one with this process number.
+/// Sends a request to the only server, or to the one with this process id.
 pub(crate) async fn ask_one(
     state_dir: &Path,
     only: Option<u32>,
@@ -57,20 +56,20 @@ pub(crate) async fn ask_one(
 async fn ask(server: Server, request: &Request) -> ServerReply {
     let pid = server.pid;
     let answer = async {
-        let mut talk = Talk::begin(server, written(request)?).await;
-        let answer = timeout(PATIENCE, talk.next()).await;
-        match answer.map_err(|_| unanswered(pid, &"its time was up"))?? {
-            Response::Ok(shown) => Ok(shown),
-            _ => Err(misunderstood(pid)),
+        let mut call = ServerCall::begin(server, request_line(request)?).await;
+        let answer = timeout(PATIENCE, call.next()).await;
+        match answer.map_err(|_| no_answer(pid, &"it took too long"))?? {
+            Response::Ok(rendered) => Ok(rendered),
+            _ => Err(unreadable_answer(pid)),
         }
     };
     let answer = answer.await;
     ServerReply { pid, answer }
 }
 
-/// Asks the only server, or the one with this process number, something that takes time, and passes on what it says
-/// before its answer. `give`: false if more is no longer wanted. `interrupt`: completes when the call is to be
-/// interrupted; its end is waited for.
+/// Sends a request that takes time to one server, like [`ask_one`], and passes on the responses before its answer.
+/// `give` returns false if no more are wanted. When `interrupt` completes, the call is interrupted, and its end
+/// awaited.
 pub(crate) async fn follow_one(
     state_dir: &Path,
     only: Option<u32>,
@@ -78,70 +77,69 @@ pub(crate) async fn follow_one(
     mut give: impl AsyncFnMut(Response) -> bool,
     interrupt: impl Future<Output = ()>,
 ) -> Result<(u32, Rendered), RequestError> {
-    // Before the connection: a server that waits for a request hangs up after a while.
-    let line = written(request)?;
+    // Before connecting: a server that waits for a request hangs up after a while.
+    let line = request_line(request)?;
     let server = find_one(state_dir, only).await?;
     let pid = server.pid;
-    let mut talk = Talk::begin(server, line).await;
+    let mut call = ServerCall::begin(server, line).await;
     let expects_news = matches!(request, Request::Egress { .. });
     let mut interrupt = pin!(interrupt);
     let mut is_interrupted = false;
     loop {
         let response = tokio::select! {
-            response = talk.next() => response?,
+            response = call.next() => response?,
             () = &mut interrupt, if !is_interrupted => {
                 is_interrupted = true;
-                talk.interrupt().await;
+                call.interrupt().await;
                 continue;
             }
         };
         match response {
-            Response::Ok(shown) => return Ok((pid, shown)),
+            Response::Ok(rendered) => return Ok((pid, rendered)),
             more if matches!(more, Response::News(_)) == expects_news => {
                 if !give(more).await {
-                    return Err(unanswered(pid, &"its output was wanted no more"));
+                    return Err(no_answer(pid, &"its output is no longer wanted"));
                 }
             }
-            _ => return Err(misunderstood(pid)),
+            _ => return Err(unreadable_answer(pid)),
         }
     }
 }
 
-/// What a server tells of its requests, with its process number.
-pub(crate) type Heard = (u32, Result<News, RequestError>);
+/// The process id of a server, and a change of its requests for approval.
+pub(crate) type Update = (u32, Result<News, RequestError>);
 
 /// Follows one server's requests for approval, until it stops or the receiver is gone.
-pub(crate) async fn hear(state_dir: &Path, pid: u32, give: &mpsc::Sender<Heard>) -> Result<(), RequestError> {
+pub(crate) async fn watch(state_dir: &Path, pid: u32, to: &mpsc::Sender<Update>) -> Result<(), RequestError> {
     let server = find_one(state_dir, Some(pid)).await?;
-    let mut talk = Talk::begin(server, written(&Request::ApprovalsWatch)?).await;
+    let mut call = ServerCall::begin(server, request_line(&Request::ApprovalsWatch)?).await;
     loop {
-        match talk.next().await {
+        match call.next().await {
             Ok(Response::News(news)) => {
-                if give.send((pid, Ok(news))).await.is_err() {
+                if to.send((pid, Ok(news))).await.is_err() {
                     return Ok(());
                 }
             }
             Ok(Response::Ok(_)) => return Ok(()),
-            Ok(_) => return Err(misunderstood(pid)),
-            // A server that ends has nothing more to tell.
-            Err(_) if talk.is_over => return Ok(()),
+            Ok(_) => return Err(unreadable_answer(pid)),
+            // The server has ended: no more requests come.
+            Err(_) if call.is_over => return Ok(()),
             Err(error) => return Err(error),
         }
     }
 }
 
-/// A request that a server answers, with as many lines before the answer as it likes.
-struct Talk {
+struct ServerCall {
     pid: u32,
     from: BufReader<OwnedReadHalf>,
     to: OwnedWriteHalf,
-    /// What has come of the next line.
+    /// The received part of the next line.
     line: Vec<u8>,
     sent: io::Result<()>,
     is_over: bool,
 }
 
-impl Talk {
+impl ServerCall {
     async fn begin(Server { pid, stream }: Server, request: Zeroizing<Vec<u8>>) -> Self {
         let (from, mut to) = stream.into_split();
         Self {
@@ -154,9 +152,9 @@ impl Talk {
         }
     }
 
-    /// What the server says next; a refusal is an error. Safe to cancel.
+    /// Returns the next response; a refusal is an error. Cancel-safe.
     async fn next(&mut self) -> Result<Response, RequestError> {
-        let failed = |what: &dyn std::fmt::Display| unanswered(self.pid, what);
+        let failed = |what: &dyn std::fmt::Display| no_answer(self.pid, what);
         let room = (ANSWER_BYTES_MAX - self.line.len().min(ANSWER_BYTES_MAX)) as u64;
         let read = (&mut self.from)
             .take(room)
@@ -166,7 +164,7 @@ impl Talk {
         let line = std::mem::take(&mut self.line);
         if line.is_empty() {
             self.is_over = true;
-            // One that refuses may answer and hang up before it has read everything.
+            // A server that refuses may answer and hang up before it has read everything.
             return Err(match &self.sent {
                 Err(error) => failed(error),
                 Ok(()) => failed(&"it hung up"),
@@ -174,17 +172,17 @@ impl Talk {
         }
         match serde_json::from_slice(&line) {
             Ok(Response::Error(error)) => Err(error),
-            said => said.map_err(|_| misunderstood(self.pid)),
+            response => response.map_err(|_| unreadable_answer(self.pid)),
         }
     }
 
-    /// One that has answered meanwhile listens no more.
+    /// Has the call interrupted. An error is ignored: the server may have answered and closed meanwhile.
     async fn interrupt(&mut self) {
         drop(self.to.write_all(INTERRUPT).await);
     }
 }
 
-/// The process numbers of the servers of this state directory, or of the one that is meant. None is no error.
+/// Returns the process ids of the servers of this state directory, or of the selected one. None is not an error.
 pub(crate) async fn servers(state_dir: &Path, only: Option<u32>) -> Result<Vec<u32>, RequestError> {
     match find(state_dir, only).await {
         Ok(servers) => Ok(servers.into_iter().map(|server| server.pid).collect()),
@@ -193,8 +191,8 @@ pub(crate) async fn servers(state_dir: &Path, only: Option<u32>) -> Result<Vec<u
     }
 }
 
-/// The request as its line, if that is not too long for a server.
-fn written(request: &Request) -> Result<Zeroizing<Vec<u8>>, RequestError> {
+/// Returns the request as its line, unless that is too long for a server.
+fn request_line(request: &Request) -> Result<Zeroizing<Vec<u8>>, RequestError> {
     let line = request.write().map_err(|error| {
         RequestError::fault(format!("the request cannot be written: {error}."), "Report this.")
     })?;
@@ -210,11 +208,11 @@ fn written(request: &Request) -> Result<Zeroizing<Vec<u8>>, RequestError> {
     Ok(line)
 }
 
-fn misunderstood(pid: u32) -> RequestError {
-    unanswered(pid, &"its answer is not understood")
+fn unreadable_answer(pid: u32) -> RequestError {
+    no_answer(pid, &"its answer is not understood")
 }
 
-fn unanswered(pid: u32, what: &dyn std::fmt::Display) -> RequestError {
+fn no_answer(pid: u32, what: &dyn std::fmt::Display) -> RequestError {
     RequestError::store_fault(
         format!("the server {pid} did not answer: {what}."),
         "Look at its log, and whether it is of this version.",
@@ -232,7 +230,7 @@ async fn find_one(state_dir: &Path, only: Option<u32>) -> Result<Server, Request
         Some(server) if servers.is_empty() => Ok(server),
         _ => Err(RequestError::invalid(
             format!("several servers run: {}.", pids.join(", ")),
-            "Say which one is meant, with --server PID.",
+            "Name one with --server PID.",
         )),
     }
 }
@@ -242,9 +240,9 @@ struct Server {
     stream: UnixStream,
 }
 
-/// At least one. Sockets of servers that are dead are removed on the way.
+/// Returns at least one server. Sockets of dead servers are removed on the way.
 async fn find(state_dir: &Path, only: Option<u32>) -> Result<Vec<Server>, RequestError> {
-    let unread = |error: io::Error| {
+    let unusable = |error: io::Error| {
         RequestError::store_fault(
             format!(
                 "the control sockets in {} cannot be used: {error}.",
@@ -254,18 +252,18 @@ async fn find(state_dir: &Path, only: Option<u32>) -> Result<Vec<Server>, Reques
         )
     };
     let mut servers = Vec::new();
-    if let Some(place) = SocketDir::open(state_dir).map_err(unread)? {
-        let pids = place.servers().map_err(unread)?;
+    if let Some(socket_dir) = SocketDir::open(state_dir).map_err(unusable)? {
+        let pids = socket_dir.servers().map_err(unusable)?;
         for pid in pids
             .into_iter()
             .filter(|pid| only.is_none_or(|only| only == *pid))
         {
-            match connect(&place, pid).await {
+            match connect(&socket_dir, pid).await {
                 Ok(stream) => servers.push(Server { pid, stream }),
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => place.remove(pid),
-                // It has gone meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => socket_dir.remove(pid),
+                // The server has ended meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(unread(error)),
+                Err(error) => return Err(unusable(error)),
             }
         }
     }
@@ -287,8 +285,8 @@ fn no_server(state_dir: &Path, only: Option<u32>) -> RequestError {
     )
 }
 
-async fn connect(place: &SocketDir, pid: u32) -> io::Result<UnixStream> {
-    let stream = timeout(CONNECT_PATIENCE, UnixStream::connect(place.socket(pid))).await??;
+async fn connect(socket_dir: &SocketDir, pid: u32) -> io::Result<UnixStream> {
+    let stream = timeout(CONNECT_PATIENCE, UnixStream::connect(socket_dir.socket(pid))).await??;
     if stream.peer_cred()?.uid() != own_uid() {
         return Err(io::Error::from(io::ErrorKind::PermissionDenied));
     }

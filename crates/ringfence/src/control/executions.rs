@@ -1,5 +1,5 @@
-//! What the operator's commands see of executions, and how they stop one; and what happens in a server, told to its
-//! operator: what is remembered, and what comes. An operator reaches the executions of every namespace.
+//! The operator's commands on executions: listing, cancelling, output; and on events of a server, recent and future. An
+//! operator reaches the executions of every namespace.
 
 use super::{Unanswered, wire::Response};
 use crate::render::{self, Rendered};
@@ -12,7 +12,6 @@ use tokio::{
     sync::{Semaphore, SemaphorePermit},
 };
 
-/// A piece of output, which is longer as base64.
 const PIECE_BYTES: usize = 1 << 20;
 
 pub(super) async fn list(
@@ -41,36 +40,36 @@ pub(super) async fn cancel(engine: &Engine, caller: &Caller, id: &str) -> Result
     Ok(Rendered::new(text, json!(cancelled)))
 }
 
-/// Its output, and then whether it runs and how it ended. With `places` it is followed to its end.
+/// Sends the output of an execution, and replies whether it runs and how it ended. With `permits`: once it has ended.
 pub(super) async fn logs(
     engine: &Engine,
     caller: &Caller,
     id: &str,
-    places: Option<&Semaphore>,
+    permits: Option<&Semaphore>,
     to: &mut WriteHalf<'_>,
 ) -> Result<Rendered, Unanswered> {
-    let _place = places.map(place).transpose()?;
-    // Followed before it is looked at: what ends meanwhile is told from what is kept.
+    let _permit = permits.map(watch_permit).transpose()?;
+    // Followed before its state is read: if it ends in between, its kept output is sent.
     let (namespace, mut following) = engine.follow_execution(id)?;
     let access = engine.namespace(caller, &namespace);
-    let look = async || access.execution(id, Duration::ZERO).await;
-    let mut given = [0; 2];
-    let mut found = look().await;
-    if places.is_some() && matches!(found, Ok(ExecutionState::Running(_))) {
+    let read = async || access.execution(id, Duration::ZERO).await;
+    let mut sent = [0; 2];
+    let mut state = read().await;
+    if permits.is_some() && matches!(state, Ok(ExecutionState::Running(_))) {
         while let Some(chunk) = following.next().await {
-            given[usize::from(chunk.stream == OutputStream::Stderr)] += chunk.bytes.len();
+            sent[usize::from(chunk.stream == OutputStream::Stderr)] += chunk.bytes.len();
             Response::output(chunk).send(to).await?;
         }
-        found = look().await;
+        state = read().await;
     }
-    let (streams, running, exit_code) = match found? {
+    let (streams, running, exit_code) = match state? {
         ExecutionState::Running(progress) => ([progress.stdout, progress.stderr], true, None),
         ExecutionState::Ended(result) => ([result.stdout, result.stderr], false, Some(result.exit_code)),
     };
     for (at, stream) in [(0, OutputStream::Stdout), (1, OutputStream::Stderr)] {
-        // Of a stream that is too long to be followed to its end, what has not been told: where it is not UTF-8, some
-        // of it comes twice, since what is kept is text.
-        let rest = streams[at].as_bytes().get(given[at]..).unwrap_or_default();
+        // The part that was not sent, of a stream too long to be followed to its end. Where it is not UTF-8, some of it
+        // is sent twice, since text is kept.
+        let rest = streams[at].as_bytes().get(sent[at]..).unwrap_or_default();
         for bytes in rest.chunks(PIECE_BYTES) {
             let bytes = bytes.to_vec();
             Response::output(OutputChunk { stream, bytes }).send(to).await?;
@@ -81,17 +80,17 @@ pub(super) async fn logs(
     Ok(Rendered::new("", facts))
 }
 
-/// Each event is a line of JSON. Without `hears` only those that are remembered.
+/// Sends each event as a line of JSON. Without `filter`, sends only the recent ones.
 pub(super) async fn events(
     engine: &Engine,
     caller: &Caller,
-    hears: Option<Hears>,
-    places: &Semaphore,
+    filter: Option<Hears>,
+    permits: &Semaphore,
     to: &mut WriteHalf<'_>,
 ) -> Result<Rendered, Unanswered> {
-    let _place = place(places)?;
+    let _permit = watch_permit(permits)?;
     engine.note_call(caller, "", "events").await?;
-    let events = hears.map(|hears| engine.subscribe(hears));
+    let events = filter.map(|filter| engine.subscribe(filter));
     let recent = engine.recent_events();
     let last = recent.last().map_or(0, |event| event.number);
     for event in &recent {
@@ -107,11 +106,10 @@ pub(super) async fn events(
     Ok(Rendered::new("", json!({})))
 }
 
-/// One of those of commands that watch.
-pub(super) fn place(places: &Semaphore) -> Result<SemaphorePermit<'_>, RequestError> {
+pub(super) fn watch_permit(permits: &Semaphore) -> Result<SemaphorePermit<'_>, RequestError> {
     let message = "too many commands watch this server already.";
     let none = |_| RequestError::new(ErrorCode::Busy, message, "End one of them.");
-    places.try_acquire().map_err(none)
+    permits.try_acquire().map_err(none)
 }
 
 async fn write(to: &mut WriteHalf<'_>, event: &Event) -> Result<(), Unanswered> {

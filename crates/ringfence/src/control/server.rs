@@ -1,8 +1,8 @@
-//! The server's end: one request and one answer for each connection, and then it is closed.
+//! The server end: one request and one answer for each connection, which is then closed.
 
 use super::{
     ANSWER_BYTES_MAX, CONNECTIONS_MAX, IDLE, REQUEST_BYTES_MAX, Unanswered, approvals, executions, own_uid,
-    sessions::{self, unless_left},
+    sessions::{self, unless_hung_up},
     socket_dir::SocketDir,
     wire::{Request, Response},
 };
@@ -21,21 +21,20 @@ use tokio_util::task::TaskTracker;
 use zeroize::Zeroizing;
 
 const CALLER: &str = "cli";
-/// Descriptors may be used up for a while; asking again at once would only take the processor, too.
+/// Pause after a failed accept: descriptors may be used up for a while, and a retry at once would use up the processor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// What a request begins with in memory: a secret of the greatest length fits.
+/// Initial capacity for a request: a secret of the maximum length fits.
 const LINE_BYTES: usize = 1 << 20;
 const PIECE_BYTES: usize = 1 << 20;
 
-/// A socket that is listened at, until this is dropped.
 pub(crate) struct Socket {
-    place: SocketDir,
-    attending: AbortHandle,
+    socket_dir: SocketDir,
+    accept_task: AbortHandle,
     answers: TaskTracker,
 }
 
 impl Socket {
-    /// Completes when each command that asked something has its answer. Those that only watch have none to come.
+    /// Completes when each command that awaits an answer has it. Commands that only watch await none.
     pub(crate) async fn answered(&self) {
         self.answers.close();
         self.answers.wait().await;
@@ -44,50 +43,50 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        self.attending.abort();
-        self.place.remove(std::process::id());
+        self.accept_task.abort();
+        self.socket_dir.remove(std::process::id());
     }
 }
 
 pub(crate) async fn open(state_dir: &Path, engine: Engine) -> io::Result<Socket> {
-    let (place, listener) = listen(state_dir).await?;
+    let (socket_dir, listener) = listen(state_dir).await?;
     let answers = TaskTracker::new();
-    let attending = tokio::spawn(attend(listener, engine, answers.clone())).abort_handle();
+    let accept_task = tokio::spawn(accept_connections(listener, engine, answers.clone())).abort_handle();
     Ok(Socket {
-        place,
-        attending,
+        socket_dir,
+        accept_task,
         answers,
     })
 }
 
-/// The same for a run by itself, where a person may be asked about what its program tries. One that cannot be reached
-/// runs all the same, and what it asks is denied.
-pub(crate) async fn open_for_questions(settings: &EngineSettings, engine: &Engine) -> Option<Socket> {
+/// Opens the socket of a single run, if the policy lets a person approve what its program tries. If that fails, the run
+/// goes on, and its requests are denied.
+pub(crate) async fn open_for_approvals(settings: &EngineSettings, engine: &Engine) -> Option<Socket> {
     if settings.policy.egress.on_denied == OnDenied::Deny {
         return None;
     }
     let opened = open(&settings.state_dir, engine.clone()).await;
-    let told =
+    let log_error =
         |error| tracing::error!(%error, "NO CONTROL SOCKET: the requests of this run cannot be answered");
-    opened.map_err(told).ok()
+    opened.map_err(log_error).ok()
 }
 
-/// The socket gets its name when somebody listens at it, so that one which refuses is a dead server's.
+/// Listens, and only then gives the socket its name, so that a named socket which refuses belongs to a dead server.
 async fn listen(state_dir: &Path) -> io::Result<(SocketDir, UnixListener)> {
-    let place = SocketDir::make(state_dir)?;
-    place.sweep_unfinished()?;
+    let socket_dir = SocketDir::make(state_dir)?;
+    socket_dir.sweep_unfinished()?;
     let pid = std::process::id();
-    for other in place.servers()? {
-        if is_dead(&place, other).await {
-            place.remove(other);
+    for other in socket_dir.servers()? {
+        if is_dead(&socket_dir, other).await {
+            socket_dir.remove(other);
         }
     }
-    let unfinished = place.unfinished(pid);
+    let unfinished = socket_dir.unfinished(pid);
     let listener = UnixListener::bind(&unfinished)?;
     fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o600))?;
-    let name = place.socket(pid);
+    let name = socket_dir.socket(pid);
     if name.exists() {
-        // Of another process namespace, which shares the directory with us.
+        // A server of another PID namespace shares the directory.
         fs::remove_file(&unfinished)?;
         return Err(io::Error::new(
             io::ErrorKind::AddrInUse,
@@ -95,28 +94,28 @@ async fn listen(state_dir: &Path) -> io::Result<(SocketDir, UnixListener)> {
         ));
     }
     fs::rename(&unfinished, &name)?;
-    Ok((place, listener))
+    Ok((socket_dir, listener))
 }
 
-async fn is_dead(place: &SocketDir, pid: u32) -> bool {
-    let connected = UnixStream::connect(place.socket(pid)).await;
+async fn is_dead(socket_dir: &SocketDir, pid: u32) -> bool {
+    let connected = UnixStream::connect(socket_dir.socket(pid)).await;
     connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-async fn attend(listener: UnixListener, engine: Engine, answers: TaskTracker) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let watching = Arc::new(Semaphore::new(approvals::WATCHING_MAX));
+async fn accept_connections(listener: UnixListener, engine: Engine, answers: TaskTracker) {
+    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let watchers = Arc::new(Semaphore::new(approvals::WATCHERS_MAX));
     let mut calls = JoinSet::new();
-    while let Ok(place) = places.clone().acquire_owned().await {
+    while let Ok(permit) = permits.clone().acquire_owned().await {
         while calls.try_join_next().is_some() {}
         match listener.accept().await {
             Ok((stream, _)) => {
-                let (engine, watching, answers) = (engine.clone(), watching.clone(), answers.clone());
+                let (engine, watchers, answers) = (engine.clone(), watchers.clone(), answers.clone());
                 calls.spawn(async move {
-                    if let Err(error) = serve(stream, &engine, &watching, &answers).await {
+                    if let Err(error) = serve(stream, &engine, &watchers, &answers).await {
                         tracing::debug!(%error, "a control connection ended early");
                     }
-                    drop(place);
+                    drop(permit);
                 });
             }
             Err(error) => {
@@ -130,7 +129,7 @@ async fn attend(listener: UnixListener, engine: Engine, answers: TaskTracker) {
 async fn serve(
     mut stream: UnixStream,
     engine: &Engine,
-    watching: &Semaphore,
+    watchers: &Semaphore,
     answers: &TaskTracker,
 ) -> io::Result<()> {
     let caller = &Caller::new(CALLER);
@@ -138,15 +137,15 @@ async fn serve(
     let only_watches = matches!(request, Ok(Request::Events { .. } | Request::ApprovalsWatch));
     let _answer = (!only_watches).then(|| answers.token());
     let answer = match request {
-        Ok(request) => answer(engine, caller, request, &mut stream, watching).await,
+        Ok(request) => answer(engine, caller, request, &mut stream, watchers).await,
         Err(error) => Err(Some(error)),
     };
     let answer = match answer {
-        Ok(shown) => Ok(shown),
+        Ok(rendered) => Ok(rendered),
         Err(Some(refused)) => Err(refused),
         Err(None) => return Err(io::Error::other("the command has hung up")),
     };
-    let line = written(answer);
+    let line = answer_line(answer);
     for piece in line.chunks(PIECE_BYTES) {
         timeout(IDLE, stream.write_all(piece)).await??;
     }
@@ -158,7 +157,7 @@ async fn answer(
     caller: &Caller,
     request: Request,
     stream: &mut UnixStream,
-    watching: &Semaphore,
+    watchers: &Semaphore,
 ) -> Result<Rendered, Unanswered> {
     let (mut from, mut to) = stream.split();
     let (from, to) = (&mut from, &mut to);
@@ -166,29 +165,29 @@ async fn answer(
         Request::SessionExec { call } => sessions::exec(engine, caller, *call, from, to).await,
         Request::SessionCreate { options } => sessions::create(engine, caller, *options, from, to).await,
         Request::Egress { wish } => {
-            unless_left(from, approvals::request_egress(engine, caller, wish, to)).await
+            unless_hung_up(from, approvals::request_egress(engine, caller, wish, to)).await
         }
         Request::Events { follow, output } => {
-            let hears = match output {
+            let filter = match output {
                 true => Hears::Everything,
                 false => Hears::AllButOutput,
             };
-            let told = executions::events(engine, caller, follow.then_some(hears), watching, to);
-            unless_left(from, told).await
+            let events = executions::events(engine, caller, follow.then_some(filter), watchers, to);
+            unless_hung_up(from, events).await
         }
         Request::Logs { execution, follow } => {
-            let told = executions::logs(engine, caller, &execution, follow.then_some(watching), to);
-            unless_left(from, told).await
+            let logs = executions::logs(engine, caller, &execution, follow.then_some(watchers), to);
+            unless_hung_up(from, logs).await
         }
-        Request::ApprovalsWatch => unless_left(from, approvals::watch(engine, caller, watching, to)).await,
+        Request::ApprovalsWatch => unless_hung_up(from, approvals::watch(engine, caller, watchers, to)).await,
         request => perform(engine, caller, request).await.map_err(Some),
     }
 }
 
-/// A request of the same user. What was sent is wiped before anything is done with it.
+/// Reads a request of the same user. The received line is wiped before the request is carried out.
 async fn accept(stream: &mut UnixStream) -> io::Result<Result<Request, RequestError>> {
     let uid = stream.peer_cred()?.uid();
-    // Read also what is refused: a socket that is closed with something unread takes the answer with it.
+    // A request that is refused is read, too: closing a socket with unread data would lose the answer.
     let line = timeout(IDLE, read_line(stream)).await??;
     if uid != own_uid() {
         tracing::warn!(uid, "another user was refused at the control socket");
@@ -206,8 +205,8 @@ async fn accept(stream: &mut UnixStream) -> io::Result<Result<Request, RequestEr
     })
 }
 
-/// Up to the end of the line, the end of what is sent, or the limit. A buffer that is too small is wiped when a larger
-/// one has its contents: one that grows by itself leaves copies behind.
+/// Reads up to the end of the line, the end of the input, or the limit. A buffer that is too small is copied to a
+/// larger one and wiped: one that grows by itself leaves copies behind.
 async fn read_line(stream: &mut UnixStream) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut line = Zeroizing::new(Vec::with_capacity(LINE_BYTES));
     while line.len() < REQUEST_BYTES_MAX && line.last() != Some(&b'\n') {
@@ -224,7 +223,7 @@ async fn read_line(stream: &mut UnixStream) -> io::Result<Zeroizing<Vec<u8>>> {
     Ok(line)
 }
 
-fn written(answer: Result<Rendered, RequestError>) -> Vec<u8> {
+fn answer_line(answer: Result<Rendered, RequestError>) -> Vec<u8> {
     let line = |answer: &Response| serde_json::to_vec(answer).unwrap_or_default();
     let mut bytes = line(&answer.map_or_else(Response::Error, Response::Ok));
     if bytes.is_empty() || bytes.len() >= ANSWER_BYTES_MAX {
@@ -237,7 +236,7 @@ fn written(answer: Result<Rendered, RequestError>) -> Vec<u8> {
     bytes
 }
 
-/// Each question and each change goes on record: changes by the engine itself, questions here.
+/// Performs a request. Each one is recorded: changes by the engine itself, queries that it does not record here.
 pub(crate) async fn perform(
     engine: &Engine,
     caller: &Caller,
@@ -257,9 +256,9 @@ pub(crate) async fn perform(
             .map(|()| limits(engine, &namespace)),
         Request::LimitsSet {
             namespace,
-            limits: wish,
+            limits: given,
         } => {
-            engine.namespace(caller, &namespace).set_limits(&wish).await?;
+            engine.namespace(caller, &namespace).set_limits(&given).await?;
             Ok(limits(engine, &namespace))
         }
         Request::LimitsRestore { namespace } => {
@@ -320,11 +319,11 @@ mod tests {
     use serde_json::json;
 
     #[tokio::test]
-    async fn a_socket_lies_deeper_than_an_address_can_name_and_is_closed_to_others() {
+    async fn socket_path_may_exceed_the_address_limit_and_has_mode_0600() {
         let state = State::new("deep");
         assert!(state.0.as_os_str().len() > 2 * 108);
-        let (place, listener) = listen(&state.0).await.unwrap();
-        let socket = place.socket(std::process::id());
+        let (socket_dir, listener) = listen(&state.0).await.unwrap();
+        let socket = socket_dir.socket(std::process::id());
         assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
         let (connected, accepted) = tokio::join!(UnixStream::connect(&socket), listener.accept());
         assert_eq!(connected.unwrap().peer_cred().unwrap().uid(), own_uid());
@@ -332,29 +331,29 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_sockets_of_dead_servers_go_and_one_that_lives_under_our_number_stays() {
+    async fn dead_sockets_are_removed_and_a_live_one_with_our_pid_is_kept() {
         let state = State::new("dead");
-        let (place, listener) = listen(&state.0).await.unwrap();
+        let (socket_dir, listener) = listen(&state.0).await.unwrap();
         let own = std::process::id();
-        fs::rename(place.socket(own), place.socket(own + 1)).unwrap();
+        fs::rename(socket_dir.socket(own), socket_dir.socket(own + 1)).unwrap();
         let (_, second) = listen(&state.0).await.unwrap();
-        assert_eq!(place.servers().unwrap(), [own, own + 1]);
+        assert_eq!(socket_dir.servers().unwrap(), [own, own + 1]);
         let refused = listen(&state.0).await.unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
         drop(listener);
         drop(second);
         let (_, third) = listen(&state.0).await.unwrap();
-        assert_eq!(place.servers().unwrap(), [own]);
+        assert_eq!(socket_dir.servers().unwrap(), [own]);
         drop(third);
     }
 
     #[test]
-    fn an_answer_that_is_too_long_becomes_a_refusal() {
+    fn overlong_answer_becomes_a_refusal() {
         let long = Rendered {
             text: "x".repeat(ANSWER_BYTES_MAX),
             facts: json!(null),
         };
-        let line = written(Ok(long));
+        let line = answer_line(Ok(long));
         assert!(line.len() < 1000 && line.starts_with(b"{\"error\":") && line.ends_with(b"\n"));
     }
 }

@@ -1,4 +1,4 @@
-//! What the operator's commands do with the sessions of a server. An operator reaches those of every namespace.
+//! The operator's commands on the sessions of a server. An operator reaches those of every namespace.
 
 use super::{
     Unanswered,
@@ -20,7 +20,7 @@ use tokio::{
     net::unix::{ReadHalf, WriteHalf},
 };
 
-/// The largest file that an answer has room for, in base64.
+/// The largest file that fits into an answer, in base64.
 const GET_BYTES_MAX: u64 = 40 << 20;
 
 impl SessionOptions {
@@ -42,11 +42,11 @@ impl SessionOptions {
 
 impl SessionCall {
     fn request(self, engine: &Engine) -> Result<ExecuteRequest, RequestError> {
-        let (namespace, language) = engine.whose(&self.session)?;
+        let (namespace, language) = engine.owner_of_session(&self.session)?;
         if let Some(other) = self.language.filter(|other| *other != language) {
             return Err(RequestError::invalid(
                 format!(
-                    "the script is {other}, and the session {} speaks {language}.",
+                    "the script is {other}, but the session {} is {language}.",
                     self.session
                 ),
                 format!(
@@ -65,16 +65,15 @@ impl SessionCall {
     }
 }
 
-/// What has an answer of one line.
 pub(super) async fn perform(
     engine: &Engine,
     caller: &Caller,
     session: SessionId,
     action: SessionAction,
 ) -> Result<Rendered, RequestError> {
-    let namespace = match (engine.whose(&session), &action) {
+    let namespace = match (engine.owner_of_session(&session), &action) {
         (Ok((namespace, _)), _) => namespace,
-        // One that has ended is as good as killed; one that was never there is an error, as a mistyped name is.
+        // A session that has ended counts as killed; one that never existed, as by a mistyped id, is an error.
         (Err(error), SessionAction::Kill) if error.code == ErrorCode::SessionEnded => {
             return Ok(render::terminated(Some(false)));
         }
@@ -109,7 +108,7 @@ pub(super) async fn perform(
             renamed,
             value,
         } => {
-            let (given, name) = match (from, value) {
+            let (source, name) = match (from, value) {
                 (Some(session), None) => (BridgedValue::Variable { session, name }, renamed),
                 (None, Some(value)) => (BridgedValue::Value(value), Some(renamed.unwrap_or(name))),
                 _ => {
@@ -119,7 +118,7 @@ pub(super) async fn perform(
                     ));
                 }
             };
-            let bridged = access.bridge(given, &session, name, None).await?;
+            let bridged = access.bridge(source, &session, name, None).await?;
             Ok(render::bridged(&session, &bridged))
         }
         SessionAction::Snapshots(action) => snapshots(access, Some(session.clone()), action).await,
@@ -129,7 +128,7 @@ pub(super) async fn perform(
             Ok(Rendered::new(text, json!(put)))
         }
         SessionAction::Get { path } => {
-            let (file, bytes) = workspace().giving(GET_BYTES_MAX).get_file(&path).await?;
+            let (file, bytes) = workspace().with_bytes_max(GET_BYTES_MAX).get_file(&path).await?;
             let facts = json!({"file": file, "base64": STANDARD.encode(bytes)});
             Ok(Rendered::new("", facts))
         }
@@ -137,7 +136,7 @@ pub(super) async fn perform(
     }
 }
 
-/// Of the workspace that is kept for a namespace, or of that of one of its sessions.
+/// Performs an action on snapshots of the workspace that is kept for a namespace, or of that of one of its sessions.
 pub(crate) async fn snapshots(
     access: NamespaceAccess<'_>,
     session: Option<SessionId>,
@@ -171,7 +170,6 @@ pub(crate) async fn snapshots(
     }
 }
 
-/// Without a namespace: of all of them.
 pub(super) async fn list(
     engine: &Engine,
     caller: &Caller,
@@ -184,8 +182,7 @@ pub(super) async fn list(
     Ok(render::sessions(&sessions))
 }
 
-/// A session, after the packages that it is to have. A command that goes away, or asks that what it waits for be
-/// interrupted, stops both.
+/// Installs the session's packages, then creates it. A command that hangs up, or sends an interrupt, stops both.
 pub(super) async fn create(
     engine: &Engine,
     caller: &Caller,
@@ -195,8 +192,8 @@ pub(super) async fn create(
 ) -> Result<Rendered, Unanswered> {
     let request = options.request()?;
     let namespace = request.namespace.clone();
-    let made = unless_left(from, make(engine, caller, request, to)).await?;
-    // One that has gone by now would not know of it.
+    let made = unless_hung_up(from, make(engine, caller, request, to)).await?;
+    // A command that has hung up by now would not learn of the session.
     if from.try_read(&mut [0]).is_ok() {
         let access = engine.namespace(caller, &namespace);
         drop(access.terminate_session(&made.session_id).await);
@@ -223,20 +220,20 @@ async fn make(
     Ok(engine.create_session(caller, request).await?)
 }
 
-/// Does the work, unless the command goes away.
-pub(super) async fn unless_left<T>(
+/// Does the work, unless the command hangs up or sends a byte first.
+pub(super) async fn unless_hung_up<T>(
     from: &mut ReadHalf<'_>,
     work: impl Future<Output = Result<T, Unanswered>>,
 ) -> Result<T, Unanswered> {
-    let mut nothing = [0];
+    let mut byte = [0];
     tokio::select! {
         biased;
         done = work => done,
-        _ = from.read(&mut nothing) => Err(None),
+        _ = from.read(&mut byte) => Err(None),
     }
 }
 
-/// One call. Its output is written as it comes; a byte of the command interrupts it, and so does one that goes away.
+/// Runs one call, and sends its output as it comes. A byte from the command interrupts it, and so does a hang-up.
 pub(super) async fn exec(
     engine: &Engine,
     caller: &Caller,
@@ -250,7 +247,7 @@ pub(super) async fn exec(
         ..Submission::new(caller.clone(), request)
     });
     let canceller = execution.canceller();
-    let mut is_followed = true;
+    let mut awaits_interrupt = true;
     loop {
         let mut byte = [0];
         tokio::select! {
@@ -263,10 +260,10 @@ pub(super) async fn exec(
                     }
                 }
             },
-            read = from.read(&mut byte), if is_followed => {
+            read = from.read(&mut byte), if awaits_interrupt => {
                 canceller.cancel();
-                // What it still has to say is wanted by one who has asked.
-                is_followed = false;
+                // A command that has sent an interrupt still wants the remaining output.
+                awaits_interrupt = false;
                 if !matches!(read, Ok(1)) {
                     break;
                 }

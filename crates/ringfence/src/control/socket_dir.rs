@@ -1,5 +1,5 @@
-//! The directory of the control sockets. It is opened once and everything in it is named from there, by way of
-//! `/proc/self/fd`: an address of a Unix socket has 108 bytes (unix(7)), and a state directory may lie deeper.
+//! The directory of the control sockets. It is opened once, and the files in it are named through `/proc/self/fd`: the
+//! address of a Unix socket has 108 bytes (unix(7)), and the path of a state directory may be longer.
 
 use ringfence_store::make_own_directory;
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -12,11 +12,10 @@ use std::{
 
 const CONTROL: &str = "control";
 const SOCKET: &str = ".sock";
-/// What a socket is called until somebody listens at it.
+/// Suffix of a socket until its server listens on it.
 const UNFINISHED: &str = ".new";
 const SERVERS_MAX: usize = 256;
 
-/// An open directory of this user's alone.
 #[derive(Debug)]
 pub(super) struct SocketDir {
     directory: File,
@@ -28,7 +27,7 @@ impl SocketDir {
         Self::open(state_dir)?.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     }
 
-    /// None: no server has run here.
+    /// Opens the directory; `None` if no server has run here.
     pub(super) fn open(state_dir: &Path) -> io::Result<Option<Self>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = match rustix::fs::open(state_dir.join(CONTROL), flags, Mode::empty()) {
@@ -44,7 +43,6 @@ impl SocketDir {
         Ok(Some(Self { directory }))
     }
 
-    /// A short path to a file in it, for this process.
     fn path(&self, name: &str) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}/{name}", self.directory.as_raw_fd()))
     }
@@ -53,12 +51,11 @@ impl SocketDir {
         self.path(&format!("{pid}{SOCKET}"))
     }
 
-    /// Where a server makes its socket, before anybody looks for it.
     pub(super) fn unfinished(&self, pid: u32) -> PathBuf {
         self.path(&format!("{pid}{UNFINISHED}"))
     }
 
-    /// Takes the name away; a name that is gone is no error.
+    /// Removes a server's socket; a missing one is not an error.
     pub(super) fn remove(&self, pid: u32) {
         self.unlink(&format!("{pid}{SOCKET}"));
     }
@@ -70,7 +67,7 @@ impl SocketDir {
         }
     }
 
-    /// The servers that have a socket here, living or dead, in the order of their numbers.
+    /// Returns the process ids of servers that have a socket here, alive or dead, in ascending order.
     pub(super) fn servers(&self) -> io::Result<Vec<u32>> {
         let mut pids = self.pids(SOCKET)?;
         pids.sort_unstable();
@@ -78,7 +75,7 @@ impl SocketDir {
         Ok(pids)
     }
 
-    /// Removes what servers that died while they made a socket have left.
+    /// Removes the unfinished sockets of servers that died while making them, and one with this process's id.
     pub(super) fn sweep_unfinished(&self) -> io::Result<()> {
         for pid in self.pids(UNFINISHED)? {
             if pid == std::process::id() || !Path::new("/proc").join(pid.to_string()).exists() {

@@ -1,8 +1,8 @@
-//! The two lines of JSON that pass over a control socket. Bytes from either end are an attacker's until they are read.
+//! The lines of JSON that pass over a control socket. Bytes from either end are untrusted until they are parsed.
 //!
-//! A request is `{"method":"...","params":{...}}`, the method first, so that nothing of the rest waits in a buffer that
-//! is not wiped; an answer is `{"ok":...}` or `{"error":{"code","message","hint"}}`. A secret's value is base64: it is
-//! decoded from the line straight into the buffer that is wiped, where a JSON string might be unescaped somewhere else.
+//! A request is `{"method":"...","params":{...}}`, the method first, so that the parser keeps nothing of the rest in a
+//! buffer that is not wiped; an answer is `{"ok":...}` or `{"error":{"code","message","hint"}}`. A secret's value is
+//! base64, decoded from the line directly into a buffer that is wiped; a JSON string might be unescaped elsewhere.
 
 use super::{IDLE, Unanswered};
 use crate::{
@@ -67,28 +67,24 @@ requests! {
     "approvals.watch" => ApprovalsWatch,
     /// The request for approval is sent before the reply, which waits for the decision.
     "egress" => Egress { wish: EgressRequest },
-    /// `follow`: also those to come, until the command hangs up; `output`: also what programs print.
+    /// `follow`: also future events, until the command hangs up; `output`: also what programs print.
     "events" => Events { follow: bool, output: bool },
-    /// Without a namespace: of all of them.
+    /// Without a namespace: those of all namespaces.
     "executions.list" => ExecutionsList { namespace: Option<Namespace>, limit: usize },
     "executions.cancel" => ExecutionsCancel { execution: String },
     /// The output is sent before the reply; `follow`: until the program ends.
     "logs" => Logs { execution: String, follow: bool },
     "session.create" => SessionCreate { options: Box<SessionOptions> },
-    /// Without a namespace: of all of them.
     "session.list" => SessionList { namespace: Option<Namespace> },
-    /// The output is sent before the reply.
     "session.exec" => SessionExec { call: Box<SessionCall> },
     "session" => Session { session: SessionId, action: SessionAction },
 }
 
-/// What is done with one session, with an answer of one line.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum SessionAction {
     Interrupt,
     Kill,
-    /// What it has done to its overlay.
     Diff,
     /// Writes the changes that have this token.
     Commit {
@@ -110,13 +106,12 @@ pub(crate) enum SessionAction {
     Get {
         path: WorkspacePath,
     },
-    /// Without a path: the workspace itself.
     Files {
         path: Option<WorkspacePath>,
     },
 }
 
-/// What is done with the saved states of a workspace: a session's, or the one that is kept for a namespace.
+/// An action on the snapshots of a workspace: a session's, or the one that is kept for a namespace.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum SnapshotAction {
@@ -136,7 +131,7 @@ pub(crate) enum SnapshotAction {
     },
 }
 
-/// A host that the operator asks for.
+/// A request of the operator for a host.
 #[derive(Clone, Debug, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EgressRequest {
@@ -174,7 +169,7 @@ pub(crate) struct SessionOptions {
 pub(crate) struct SessionCall {
     pub(crate) session: SessionId,
     pub(crate) code: String,
-    /// By the script's name or first line.
+    /// Derived from the script's name or first line.
     pub(crate) language: Option<Language>,
     pub(crate) name: Option<ScriptName>,
     pub(crate) args: Vec<Argument>,
@@ -198,7 +193,6 @@ pub(crate) enum News {
 const BEGINNING: &[u8] = b"{\"method\":\"";
 
 impl Request {
-    /// Reads one line, without its end.
     pub(super) fn read(line: &[u8]) -> Result<Self, RequestError> {
         let refused = |what: &str| {
             RequestError::invalid(
@@ -209,11 +203,11 @@ impl Request {
         if !line.starts_with(BEGINNING) {
             return Err(refused("it does not begin with its method"));
         }
-        // The parser's own words may repeat what stands in the line, which may be a secret.
+        // The parser's message may repeat a part of the line, which may be a secret.
         serde_json::from_slice(line).map_err(|_| refused("no such method, or other parameters"))
     }
 
-    /// One line with its end, in a buffer that is large enough from the start: one that grows leaves copies behind.
+    /// Writes one line with its end, in a buffer that is large enough from the start: one that grows leaves copies.
     pub(super) fn write(&self) -> serde_json::Result<Zeroizing<Vec<u8>>> {
         const REST_BYTES: usize = 8 << 10;
         let secret = match self {
@@ -243,7 +237,7 @@ impl Serialize for Value {
 
 impl<'de> Deserialize<'de> for Value {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // Borrowed from the line: a text with escapes would be copied, and is refused.
+        // Borrowed from the line: a string with escapes would be copied, and is refused.
         decode(<&str>::deserialize(deserializer)?).map_err(de::Error::custom)
     }
 }
@@ -255,7 +249,7 @@ fn decode(text: &str) -> Result<Value, String> {
     let mut bytes = Zeroizing::new(vec![0; text.len().div_ceil(4) * 3]);
     let length = STANDARD
         .decode_slice(text, &mut bytes)
-        .map_err(|_| "it is no base64".to_owned())?;
+        .map_err(|_| "it is not base64".to_owned())?;
     bytes.truncate(length);
     let text = String::from_utf8(std::mem::take(&mut *bytes)).map_err(|error| {
         error.into_bytes().zeroize();
@@ -282,7 +276,7 @@ impl<'de> Deserialize<'de> for Bytes {
     }
 }
 
-/// What is asked of the audit record.
+/// A query of the audit record.
 #[derive(Clone, Debug, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AuditQuery {
@@ -311,7 +305,6 @@ pub(crate) struct AuditQuery {
 }
 
 impl AuditQuery {
-    /// The query that it means; the newest records first.
     pub(crate) fn query(self) -> Result<Query, RequestError> {
         let invalid = |reason: String| {
             RequestError::invalid(format!("{reason}."), "See `ringfence audit list --help`.")
@@ -320,7 +313,7 @@ impl AuditQuery {
         let outcome = self.outcome.map(|word| {
             let shown: String = word.chars().take(80).collect();
             let known = Outcome::WORDS.join(", ");
-            let unknown = format!("{shown:?} is no word of the audit record; known are {known}");
+            let unknown = format!("{shown:?} is not a word of the audit record; known are {known}");
             word.parse().map_err(|_| invalid(unknown))
         });
         Ok(Query {
@@ -340,19 +333,19 @@ impl AuditQuery {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Response {
-    /// Not the answer yet: what a program writes, in base64.
+    /// Output of a program before the answer, in base64.
     Output {
         stream: OutputStream,
         bytes: Bytes,
     },
-    /// Nor this: a request for approval has come or gone.
+    /// A request for approval that was added or decided, before the answer.
     News(News),
     Ok(Rendered),
     Error(RequestError),
 }
 
 impl Response {
-    /// Writes it as one line, unless the command takes none of it for a while.
+    /// Writes the response as one line; fails if the command does not take it within `IDLE`.
     pub(super) async fn send(&self, to: &mut (impl AsyncWrite + Unpin)) -> Result<(), Unanswered> {
         let line = serde_json::to_string(self).map_err(|_| None)? + "\n";
         let written = timeout(IDLE, to.write_all(line.as_bytes())).await;
@@ -383,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_comes_out_as_it_went_in_and_its_buffer_never_grew() {
+    fn secret_survives_a_round_trip_and_its_buffer_never_grows() {
         for value in ["x", "a\"\\\n\u{1}é漢", &"s".repeat(SECRET_BYTES_MAX)] {
             let line = put(value).write().unwrap();
             let encoded = value.len().div_ceil(3) * 4;
@@ -398,7 +391,7 @@ mod tests {
         }
     }
 
-    fn of_a_session() -> Vec<Request> {
+    fn session_requests() -> Vec<Request> {
         let session = || "0190b8f0-5c1e-7000-8000-00000000abcd".parse().unwrap();
         let (id, path) = (|| "x".to_owned(), || "a/b".to_owned().try_into().unwrap());
         let actions = [
@@ -430,14 +423,14 @@ mod tests {
             SessionAction::Files { path: None },
         ];
         let list = Request::SessionList { namespace: None };
-        let of_one = actions.into_iter().map(|action| Request::Session {
+        let actions = actions.into_iter().map(|action| Request::Session {
             session: session(),
             action,
         });
-        [list].into_iter().chain(of_one).collect()
+        [list].into_iter().chain(actions).collect()
     }
 
-    fn of_executions() -> Vec<Request> {
+    fn execution_requests() -> Vec<Request> {
         vec![
             Request::ExecutionsList {
                 namespace: None,
@@ -458,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn every_method_is_read_as_it_is_written() {
+    fn every_method_survives_a_round_trip() {
         let namespace = Namespace::default_name;
         let limits = LimitsRequest {
             max_cpu_cores: Some(0.5),
@@ -514,7 +507,11 @@ mod tests {
                 },
             },
         ];
-        for request in requests.into_iter().chain(of_a_session()).chain(of_executions()) {
+        for request in requests
+            .into_iter()
+            .chain(session_requests())
+            .chain(execution_requests())
+        {
             let line = request.write().unwrap();
             let read = Request::read(&line).unwrap();
             assert_eq!(*read.write().unwrap(), *line);
@@ -524,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_exactly_a_request_is_refused_and_not_repeated() {
+    fn invalid_requests_are_refused_and_not_repeated() {
         for line in [
             "",
             "{}",
@@ -551,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_that_cannot_be_meant_say_what_can() {
+    fn refusal_of_an_audit_query_names_the_known_words() {
         let question = |action: Option<&str>, outcome: Option<&str>| AuditQuery {
             namespace: None,
             action: action.map(str::to_owned),

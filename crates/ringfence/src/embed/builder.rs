@@ -1,5 +1,5 @@
-//! What a program may say about its sandboxes before there are any. Every setter fills in a setting of the one table
-//! that files, environment and flags fill in too, and is read by the same code.
+//! Configuration of a [`Sandbox`]: each setter sets an entry of the one table that files, environment and flags set,
+//! too.
 
 use super::{Sandbox, callback::Callback};
 use crate::{
@@ -14,15 +14,15 @@ use std::{
 };
 use tokio::{runtime::Handle, task::spawn_blocking};
 
-/// How long the first sandbox may take.
+/// Time limit for making the first sandbox.
 const PROOF_PATIENCE: Duration = Duration::from_secs(30);
 
-/// A program that does not call `init` runs as itself in the helper's place, which cannot be detected.
-const NO_SANDBOX: &str = "The helper is a `ringfence` of this version, or calls `ringfence::init()` first in `main`; if it is \
-    so, run `ringfence doctor`.";
+/// Hint for a sandbox that could not be made. A program without `init` runs its own `main` as helper, undetected.
+const NO_SANDBOX: &str = "The helper must be a `ringfence` of this version, or call `ringfence::init()` first in `main`; if it \
+    does, run `ringfence doctor`.";
 
-/// Settings of the server and of the command line; nothing in a [`Sandbox`] reads them.
-const NOT_OURS: [&str; 5] = [
+/// Settings of the server and of the command line, which a [`Sandbox`] does not read.
+const SERVER_SETTINGS: [&str; 5] = [
     "toolsets",
     "namespaces.caller_chooses",
     "log",
@@ -30,8 +30,8 @@ const NOT_OURS: [&str; 5] = [
     "telemetry.otlp_endpoint",
 ];
 
-/// Makes a [`Sandbox`]. What a setter says wins over the environment, which wins over the file, which wins over the
-/// defaults. A value that cannot be is told by [`SandboxBuilder::build`].
+/// Builds a [`Sandbox`]. A setter overrides the environment, which overrides the file, which overrides the defaults.
+/// [`SandboxBuilder::build`] reports an invalid value.
 #[derive(Debug)]
 #[must_use = "nothing is made until `build`"]
 pub struct SandboxBuilder {
@@ -57,22 +57,22 @@ impl SandboxBuilder {
         }
     }
 
-    /// Reads what `ringfence serve` reads: variables `RINGFENCE_*` and their aliases, and the usual configuration file.
+    /// Reads the variables `RINGFENCE_*`, their aliases, and the usual configuration file, as `ringfence serve` does.
     pub fn environment(mut self) -> Self {
         self.reads_environment = true;
         self
     }
 
-    /// Reads this configuration file (YAML); one that is not there is an error.
+    /// Reads this configuration file (YAML); a missing file is an error.
     pub fn yaml(mut self, path: impl Into<PathBuf>) -> Self {
         self.file = Some(path.into());
         self
     }
 
-    /// Any setting of `docs/reference.md`, written as its environment variable would be: `set("warm.memory_mb",
+    /// Sets any setting of `docs/reference.md`, with a value as in its environment variable: `set("warm.memory_mb",
     /// "2048")`. Settings of `ringfence serve` alone are refused.
     pub fn set(mut self, name: &str, value: &str) -> Self {
-        let set = match NOT_OURS.contains(&name) {
+        let set = match SERVER_SETTINGS.contains(&name) {
             true => Err("it is a setting of `ringfence serve`, and does nothing here".to_owned()),
             false => self.layer.set(name, value, Origin::Builder),
         };
@@ -90,7 +90,7 @@ impl SandboxBuilder {
         }
     }
 
-    /// The first refusal is the one that is told.
+    /// Keeps the first refusal, which `build` reports.
     fn refuse(&mut self, name: &str, reason: &str) {
         self.refused.get_or_insert_with(|| {
             RequestError::new(
@@ -101,18 +101,18 @@ impl SandboxBuilder {
         });
     }
 
-    /// Where the record, the vault and artifacts are: an absolute path, or one that begins with `~/`. Two sandboxes may
+    /// The directory of the audit record, the vault and artifacts: an absolute path, or one from `~/`. Sandboxes may
     /// share it. Default: `ringfence` below `$XDG_STATE_HOME`, else below `~/.local/state`; for root below `/var/lib`.
     pub fn state_dir(self, path: impl AsRef<Path>) -> Self {
         self.set_path("state_dir", path.as_ref())
     }
 
-    /// The isolation of every run. Default: [`Tier::Full`], and a host that cannot give it is refused.
+    /// The isolation that every run must have. Default: [`Tier::Full`]; a host that cannot provide it is refused.
     pub fn floor(self, tier: Tier) -> Self {
         self.set("floor", tier.as_str())
     }
 
-    /// What makes the sandbox of a run that names no backend. Default: [`Backend::Native`].
+    /// The backend of a run that names none. Default: [`Backend::Native`].
     pub fn backend(self, backend: Backend) -> Self {
         self.set("backend", backend.as_str())
     }
@@ -122,18 +122,18 @@ impl SandboxBuilder {
         self.set_path("containers.socket", path.as_ref())
     }
 
-    /// What a run gets that asks for nothing. What is absent keeps its default.
+    /// Limits of a run that requests none. Absent ones keep their defaults.
     pub fn limits(self, limits: &LimitsRequest) -> Self {
         self.each_limit("limits", limits)
     }
 
-    /// The most that a run gets; one that asks for more is refused.
+    /// Maximum limits of a run; one that requests more is refused.
     pub fn caps(self, caps: &LimitsRequest) -> Self {
         self.each_limit("caps", caps)
     }
 
     fn each_limit(mut self, section: &str, limits: &LimitsRequest) -> Self {
-        // Exact, whatever the number of milliseconds.
+        // Exact for any number of milliseconds.
         let seconds = |ms: u64| format!("{}.{:03}", ms / 1000, ms % 1000);
         let cores = limits.max_cpu_cores.map(|cores| cores.to_string());
         for (name, value) in [
@@ -154,45 +154,45 @@ impl SandboxBuilder {
         self
     }
 
-    /// Programs that run at once. Default: two for each processor.
+    /// Maximum number of programs that run at once. Default: two for each processor.
     pub fn concurrency(self, programs: usize) -> Self {
         self.set("queue.concurrency", &programs.to_string())
     }
 
-    /// Requests that wait at once; one more is refused as [`ErrorCode::Busy`]. Default: 256.
+    /// Maximum number of queued requests; more are refused as [`ErrorCode::Busy`]. Default: 256.
     pub fn waiting(self, requests: usize) -> Self {
         self.set("queue.waiting", &requests.to_string())
     }
 
-    /// Sandboxes that [`Sandbox::warm_up`] keeps ready for each language, and the most under load. Default: 2 and 8.
+    /// Sandboxes that [`Sandbox::warm_up`] keeps ready for each language, and the maximum under load. Default: 2 and 8.
     pub fn warm(self, ready: usize, ready_max: usize) -> Self {
         self.set("warm.ready", &ready.to_string())
             .set("warm.ready_max", &ready_max.to_string())
     }
 
-    /// What Python programs may import that name no profile. Default: [`Profile::Unrestricted`], the kernel is the
+    /// The import profile of Python programs that name none. Default: [`Profile::Unrestricted`]; the kernel is the
     /// wall.
     pub fn profile(self, profile: Profile) -> Self {
         self.set("check.profile", profile.as_str())
     }
 
-    /// Profiles that a request may name. Default: all; where [`profile`](Self::profile) restricts, that one and
+    /// Profiles that a request may name. Default: all; if [`profile`](Self::profile) restricts imports, that one and
     /// [`Profile::Strict`].
     pub fn profiles(self, profiles: &[Profile]) -> Self {
         let words: Vec<&str> = profiles.iter().map(|profile| profile.as_str()).collect();
         self.set("check.profiles", &words.join(","))
     }
 
-    /// Modules that every profile which restricts allows besides its own, each with what lies below it.
+    /// Modules, each with its submodules, that every restricting profile allows besides its own.
     pub fn allowed_imports(self, modules: &[&str]) -> Self {
         self.set("check.allowed_imports", &modules.join(","))
     }
 
-    /// A name whose import may be added where it is missing: `known_import("sleep", "from time import sleep")`.
+    /// A name whose missing import may be added: `known_import("sleep", "from time import sleep")`.
     pub fn known_import(mut self, name: &str, statement: &str) -> Self {
         let known = self.layer.check_known_imports.take().map(|setting| setting.value);
         match known.unwrap_or_default().with(name, statement) {
-            Ok(value) => self.layer.check_known_imports = Some(said(value)),
+            Ok(value) => self.layer.check_known_imports = Some(from_builder(value)),
             Err(reason) => self.refuse("check.known_imports", &reason),
         }
         self
@@ -202,29 +202,29 @@ impl SandboxBuilder {
     pub fn schema(mut self, name: &str, schema: serde_json::Value) -> Self {
         let known = self.layer.check_schemas.take().map(|setting| setting.value);
         match known.unwrap_or_default().with(name, schema) {
-            Ok(value) => self.layer.check_schemas = Some(said(value)),
+            Ok(value) => self.layer.check_schemas = Some(from_builder(value)),
             Err(reason) => self.refuse("check.schemas", &reason),
         }
         self
     }
 
-    /// The audit record is in memory, and gone with the sandbox.
+    /// Keeps the audit record in memory; it is lost with the sandbox.
     pub fn audit_in_memory(self) -> Self {
         self.set("audit.store", "memory")
     }
 
-    /// The audit record is in this file. Default: `record/audit.db` in the state directory.
+    /// Keeps the audit record in this file. Default: `record/audit.db` in the state directory.
     pub fn audit_in_file(self, path: impl AsRef<Path>) -> Self {
         self.set("audit.store", "sqlite")
             .set_path("audit.path", path.as_ref())
     }
 
-    /// Secrets are in memory, and gone with the sandbox. This is the default.
+    /// Keeps secrets in memory; they are lost with the sandbox. This is the default.
     pub fn vault_in_memory(self) -> Self {
         self.set("vault.store", "memory")
     }
 
-    /// Secrets are in this file, encrypted with the key in another, which is made with it (mode 0600).
+    /// Keeps secrets in this file, encrypted with the key in `key_file`, which is created with it (mode 0600).
     pub fn vault_in_file(self, path: impl AsRef<Path>, key_file: impl AsRef<Path>) -> Self {
         self.set("vault.store", "file")
             .set_path("vault.path", path.as_ref())
@@ -232,12 +232,12 @@ impl SandboxBuilder {
             .set_path("vault.key_file", key_file.as_ref())
     }
 
-    /// Secrets are the variables `RINGFENCE_SECRET_{NAMESPACE}_{KEY}` of this process.
+    /// Reads secrets from the variables `RINGFENCE_SECRET_{NAMESPACE}_{KEY}` of this process.
     pub fn vault_in_environment(self) -> Self {
         self.set("vault.store", "env")
     }
 
-    /// Python interpreter, or a virtual environment. Default: the first `python3` on `PATH`.
+    /// The Python interpreter, or a virtual environment. Default: the first `python3` on `PATH`.
     pub fn python(self, path: impl AsRef<Path>) -> Self {
         self.set_path("runtimes.python", path.as_ref())
     }
@@ -253,22 +253,21 @@ impl SandboxBuilder {
     }
 
     /// The binary that is started as the helper: a `ringfence` of this version, or a program that calls
-    /// [`init`](crate::init). Default: this program when it has called `init`, else the `ringfence` on `PATH`.
+    /// [`init`](crate::init). Default: this program if it has called `init`, else the `ringfence` on `PATH`.
     pub fn helper(mut self, binary: impl Into<PathBuf>) -> Self {
         self.helper = Some(binary.into());
         self
     }
 
-    /// Who asks, as it stands in the audit record: at most 128 printable characters. Default: `library`.
+    /// The caller's name in the audit record: at most 128 printable characters. Default: `library`.
     pub fn caller(mut self, name: &str) -> Self {
         self.caller = Caller::new(name);
         self
     }
 
-    /// Who is asked when something needs approval, as [`Sandbox::request_egress`] does. It shows a person all of
-    /// [`lines`](crate::approval::Request::lines), and gives back what they said; one that panics has said no. The
-    /// first answer counts: this, [`Approvals::decide`](crate::Approvals::decide), or the time, which
-    /// is a no.
+    /// The callback for requests for approval, such as those of [`Sandbox::request_egress`]. It must show a person all
+    /// of [`lines`](crate::approval::Request::lines) and return their answer; a panic is a denial. The first answer
+    /// counts: the callback's, that of [`Approvals::decide`](crate::Approvals::decide), or expiry, which is a denial.
     ///
     /// ```
     /// use ringfence::{Sandbox, approval::{Answer, ScopeChoice}};
@@ -288,13 +287,12 @@ impl SandboxBuilder {
         self
     }
 
-    /// Opens the record and the vault, starts the helper, and makes one sandbox with every wall of the floor, to prove
-    /// that this host can. To be awaited in a Tokio runtime whose I/O and time are enabled; the sandbox lives in that
-    /// one.
+    /// Opens the audit record and the vault, starts the helper, and makes one sandbox with every wall of the floor, to
+    /// prove that this host can. Await it in a Tokio runtime with I/O and time enabled, which the sandbox then uses.
     ///
-    /// This process may then open as many files as its hard limit says. In a cgroup (version 2) that is delegated to
-    /// it, it moves to a leaf. From the first secret on it has no core dumps. It has to ignore or catch SIGPIPE, as
-    /// Rust programs do, or a program in a sandbox could end it.
+    /// Raises this process's limit of open files to its hard limit. In a cgroup (version 2) that is delegated to this
+    /// process, moves it to a leaf. From the first secret on, this process makes no core dumps. It must ignore or catch
+    /// SIGPIPE, as Rust programs do, or a program in a sandbox could end it.
     pub async fn build(self) -> Result<Sandbox, RequestError> {
         let runtime = Handle::try_current().map_err(|_| {
             RequestError::fault(
@@ -313,7 +311,7 @@ impl SandboxBuilder {
         let engine =
             opened.map_err(|_| RequestError::fault("opening the engine failed.", "Report this."))??;
         if let Some(callback) = callback {
-            runtime.spawn(callback.attend(engine.watch_approvals(), engine.clone()));
+            runtime.spawn(callback.answer_requests(engine.watch_approvals(), engine.clone()));
         }
         let sandbox = Sandbox::new(engine, caller, runtime);
         let proved = tokio::time::timeout(PROOF_PATIENCE, sandbox.engine().prove()).await;
@@ -332,7 +330,7 @@ impl SandboxBuilder {
         }
         let mut environment = Environment::capture();
         if !self.reads_environment {
-            environment = environment.places_only();
+            environment = environment.paths_only();
         }
         let flags = Flags {
             config: self.file,
@@ -347,7 +345,7 @@ impl SandboxBuilder {
     }
 }
 
-fn said<T>(value: T) -> Setting<T> {
+fn from_builder<T>(value: T) -> Setting<T> {
     Setting {
         value,
         origin: Origin::Builder,
@@ -366,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn every_number_means_the_same_as_in_a_file() {
+    fn numbers_have_the_same_units_as_in_a_file() {
         let limits = LimitsRequest {
             max_ram_mb: Some(100),
             max_cpu_cores: Some(0.5),
@@ -393,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_cannot_be_is_refused_by_name_and_the_first_one_is_told() {
+    fn first_invalid_value_is_refused_by_name() {
         let builder = SandboxBuilder::new().concurrency(0).set("floor", "none");
         assert!(refusal(builder).contains("`queue.concurrency`"));
         assert!(refusal(SandboxBuilder::new().state_dir("here")).contains("relative"));
@@ -406,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn checks_are_told_by_setters() {
+    fn setters_configure_checks() {
         let settings = SandboxBuilder::new()
             .profile(Profile::Basic)
             .profiles(&[Profile::Basic, Profile::DataScience])
@@ -427,8 +425,8 @@ mod tests {
     }
 
     #[test]
-    fn every_setting_is_taken_here_or_refused() {
-        for name in NOT_OURS {
+    fn server_settings_are_refused() {
+        for name in SERVER_SETTINGS {
             assert!(KEYS.iter().any(|key| key.path == name), "{name}");
             assert!(refusal(SandboxBuilder::new().set(name, "x")).contains("ringfence serve"));
         }

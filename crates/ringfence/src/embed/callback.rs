@@ -1,5 +1,4 @@
-//! The callback of a program that embeds us: it is asked of each request for approval, and its answer is one like any
-//! other's.
+//! The callback of an embedding program: it is called with each request for approval; its answer counts like any other.
 
 use ringfence_engine::{Answer, ApprovalRequest, ApprovalWatch, Caller, Engine};
 use ringfence_types::ErrorCode;
@@ -8,10 +7,10 @@ use tokio::task::{AbortHandle, JoinSet};
 
 const CALLER: &str = "library callback";
 
-type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
+type AnswerFuture = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
 #[derive(Clone)]
-pub(crate) struct Callback(Arc<dyn Fn(ApprovalRequest) -> Answering + Send + Sync>);
+pub(crate) struct Callback(Arc<dyn Fn(ApprovalRequest) -> AnswerFuture + Send + Sync>);
 
 impl fmt::Debug for Callback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -28,47 +27,47 @@ impl Callback {
         Self(Arc::new(move |request| Box::pin(answer(request))))
     }
 
-    /// Asks it of each request, as long as there can be any. Of one that is decided elsewhere it is asked no more.
-    pub(crate) async fn attend(self, mut watch: ApprovalWatch, engine: Engine) {
-        let mut asked: HashMap<String, AbortHandle> = HashMap::new();
-        let mut asking = JoinSet::new();
+    /// Calls the callback with each request until no more can come. Aborts a call whose request is decided elsewhere.
+    pub(crate) async fn answer_requests(self, mut watch: ApprovalWatch, engine: Engine) {
+        let mut calls: HashMap<String, AbortHandle> = HashMap::new();
+        let mut tasks = JoinSet::new();
         loop {
             let pending = watch.pending();
-            asked.retain(|id, asking| {
-                let is_there = pending.iter().any(|request| request.id == *id);
-                if !is_there {
-                    asking.abort();
+            calls.retain(|id, call| {
+                let is_pending = pending.iter().any(|request| request.id == *id);
+                if !is_pending {
+                    call.abort();
                 }
-                is_there
+                is_pending
             });
             for request in pending {
-                if !asked.contains_key(&request.id) {
+                if !calls.contains_key(&request.id) {
                     let (id, callback, engine) = (request.id.clone(), self.clone(), engine.clone());
-                    asked.insert(
+                    calls.insert(
                         id,
-                        asking.spawn(async move { callback.ask(&engine, request).await }),
+                        tasks.spawn(async move { callback.call(&engine, request).await }),
                     );
                 }
             }
-            while asking.try_join_next().is_some() {}
+            while tasks.try_join_next().is_some() {}
             if !watch.changed().await {
                 return;
             }
         }
     }
 
-    async fn ask(&self, engine: &Engine, request: ApprovalRequest) {
-        // In a task of its own: one that panics has not said yes.
-        let mut answering = JoinSet::new();
-        let (callback, asked) = (self.0.clone(), request.clone());
-        answering.spawn(async move { callback(asked).await });
-        let answer = answering.join_next().await.and_then(Result::ok);
+    async fn call(&self, engine: &Engine, request: ApprovalRequest) {
+        // In its own task, so that a panic is a denial.
+        let mut task = JoinSet::new();
+        let (callback, argument) = (self.0.clone(), request.clone());
+        task.spawn(async move { callback(argument).await });
+        let answer = task.join_next().await.and_then(Result::ok);
         let caller = Caller::new(CALLER);
         decide(engine, &caller, &request, answer.unwrap_or(Answer::Deny)).await;
     }
 }
 
-/// Carries a person's word to the engine. The first answer counts; an approval that is not possible is a denial.
+/// Passes a person's answer to the engine. The first counts; one refused as invalid or by the policy becomes a denial.
 pub(crate) async fn decide(engine: &Engine, by: &Caller, request: &ApprovalRequest, answer: Answer) {
     let digest = request.digest();
     let decide = async |answer| engine.decide_approval(by, &request.id, &digest, answer).await;

@@ -1,4 +1,4 @@
-//! Code and data that are looked at and not run.
+//! Checks of code and data, which are not run.
 
 use super::Sandbox;
 use ringfence_engine::{CodeRequest, CsvQuestion, SchemaChoice};
@@ -6,14 +6,14 @@ use ringfence_types::{CsvReport, JsonReport, Namespace, RequestError, Validation
 use serde_json::Value;
 
 impl Sandbox {
-    /// What is found of code: syntax, what it reaches for, what a profile forbids, imports that are missing. It is
-    /// parsed behind the same walls as a program runs, and not run. A pass is advice: the walls do not depend on it. To
-    /// have code looked at on its way to a run, see [`ExecuteRequest::validate`](crate::ExecuteRequest::validate).
-    pub async fn validate_code(&self, wish: CodeRequest) -> Result<Validation, RequestError> {
-        self.engine().validate_code(self.caller(), wish).await
+    /// Checks code: syntax, risky calls, what a profile forbids, missing imports. The code is parsed behind the same
+    /// walls as a program, and not run. A pass is advice: the walls do not depend on it. To check code before a run,
+    /// see [`ExecuteRequest::validate`](crate::ExecuteRequest::validate).
+    pub async fn validate_code(&self, request: CodeRequest) -> Result<Validation, RequestError> {
+        self.engine().validate_code(self.caller(), request).await
     }
 
-    /// Is this text JSON, and what a JSON Schema wants. At most 16 MiB.
+    /// Checks that a text is JSON and matches a JSON Schema. At most 16 MiB.
     pub async fn validate_json(
         &self,
         namespace: &Namespace,
@@ -23,18 +23,18 @@ impl Sandbox {
         self.namespace(namespace).validate_json(schema, text).await
     }
 
-    /// Is this text a table of comma-separated values with the columns and types that are wanted. At most 16 MiB.
+    /// Checks that a text is a table of comma-separated values with the expected columns and types. At most 16 MiB.
     pub async fn validate_csv(
         &self,
         namespace: &Namespace,
-        wanted: CsvQuestion,
+        question: CsvQuestion,
         text: &str,
     ) -> Result<CsvReport, RequestError> {
         let access = self.namespace(namespace);
-        access.validate_csv(wanted, text.as_bytes()).await
+        access.validate_csv(question, text.as_bytes()).await
     }
 
-    /// The JSON Schemas that have names: `config`, `user`, `dataset`, and those of the settings.
+    /// Returns the JSON Schemas that have names: `config`, `user`, `dataset`, and those of the settings.
     pub fn schemas(&self) -> Vec<(String, Value)> {
         self.engine().schemas()
     }

@@ -1,4 +1,4 @@
-//! The library's face: a typed, thin way into the engine.
+//! The library's public interface: a typed, thin layer over the engine.
 
 mod approvals;
 mod builder;
@@ -29,20 +29,19 @@ use ringfence_types::{
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{io::AsyncRead, runtime::Handle};
 
-/// Runs untrusted programs. Clones are the same sandbox; each program gets walls of its own.
+/// Runs untrusted programs. Clones are the same sandbox; each program runs behind its own walls.
 ///
-/// When the last clone is dropped, everything that still runs is killed, and no process of it is left; use
-/// [`Sandbox::shutdown`] to wait for that.
+/// Dropping the last clone kills everything that still runs and leaves no process of it; use [`Sandbox::shutdown`] to
+/// wait for that.
 #[derive(Clone)]
 pub struct Sandbox {
     inner: Arc<Inner>,
 }
 
-/// Ends with the last clone.
 struct Inner {
     engine: Engine,
     caller: Caller,
-    /// Its own, not the caller's.
+    /// The runtime that the sandbox was built on, not the caller's.
     runtime: Handle,
 }
 
@@ -59,23 +58,23 @@ impl fmt::Debug for Sandbox {
 }
 
 impl Sandbox {
-    /// With every default. Of the environment only `PATH`, for interpreters, and `HOME` and `XDG_STATE_HOME`, for the
-    /// state directory, are read, and no configuration file.
+    /// Builds a sandbox with the defaults. Reads only `PATH` (for interpreters), `HOME` and `XDG_STATE_HOME` (for the
+    /// state directory) from the environment, and no configuration file.
     pub async fn local() -> Result<Self, RequestError> {
         Self::builder().build().await
     }
 
-    /// As `ringfence serve` would be: with the variables `RINGFENCE_*` and the usual configuration file.
+    /// Builds a sandbox with the variables `RINGFENCE_*` and the usual configuration file, as `ringfence serve` does.
     pub async fn from_env() -> Result<Self, RequestError> {
         Self::builder().environment().build().await
     }
 
-    /// With this configuration file, and no settings from the environment.
+    /// Builds a sandbox with this configuration file, and no settings from the environment.
     pub async fn from_yaml(path: impl Into<PathBuf>) -> Result<Self, RequestError> {
         Self::builder().yaml(path).build().await
     }
 
-    /// With what you say.
+    /// Returns a builder, to choose settings.
     ///
     /// ```standalone_crate
     /// use ringfence::{ExecuteRequest, LimitsRequest, Sandbox};
@@ -120,8 +119,8 @@ impl Sandbox {
         self.engine().namespace(self.caller(), namespace)
     }
 
-    /// Runs a program to its end. A program that fails is a result; an error is a refusal, or a fault of Ringfence's. A
-    /// caller who stops waiting (a timeout, a `select!`) cancels the program.
+    /// Runs a program to its end. A failing program is a result; an error is a refusal, or a fault of Ringfence's.
+    /// Dropping the future (a timeout, a `select!`) cancels the program.
     pub async fn execute(&self, request: ExecuteRequest) -> Result<ExecutionResult, RequestError> {
         let execution = self.submit(self.submission(request));
         // Once there is a result, nothing is left to cancel.
@@ -129,8 +128,8 @@ impl Sandbox {
         execution.finish().await
     }
 
-    /// Starts a program whose output is read as it comes, with [`Execution::next_output`]. The program waits for a slow
-    /// reader. Dropping the [`Execution`] stops nothing: keep its [`canceller`](Execution::canceller) for that.
+    /// Starts a program and streams its output through [`Execution::next_output`]. The program waits for a slow reader.
+    /// Dropping the [`Execution`] stops nothing: keep its [`canceller`](Execution::canceller) for that.
     pub fn start(&self, request: ExecuteRequest) -> Execution {
         self.submit(Submission {
             live: true,
@@ -138,7 +137,7 @@ impl Sandbox {
         })
     }
 
-    /// The same, and its standard input is copied from `stdin` as it comes.
+    /// Starts a program as [`start`](Self::start) does, and copies `stdin` to its standard input as it comes.
     pub fn start_with_stdin(
         &self,
         request: ExecuteRequest,
@@ -160,9 +159,9 @@ impl Sandbox {
         self.engine().submit(submission)
     }
 
-    /// Hears what happens from now on. A subscriber that is too slow loses the oldest events, and is told how many.
-    pub fn events(&self, hears: Hears) -> Subscriber {
-        self.engine().subscribe(hears)
+    /// Subscribes to events from now on. A subscriber that is too slow loses the oldest events, and learns how many.
+    pub fn events(&self, filter: Hears) -> Subscriber {
+        self.engine().subscribe(filter)
     }
 
     /// The secrets of a namespace.
@@ -180,73 +179,73 @@ impl Sandbox {
         }
     }
 
-    /// The Ed25519 key of this state directory: signatures of artifacts are checked by it.
+    /// The Ed25519 public key of this state directory, which verifies the signatures of artifacts.
     pub fn public_key(&self) -> [u8; 32] {
         self.engine().public_key()
     }
 
-    /// A page of the audit record. The question is put on record, too.
+    /// Reads a page of the audit record. The query is recorded, too.
     pub async fn audit(&self, query: Query) -> Result<Page, RequestError> {
         self.engine().audit(self.caller(), query).await
     }
 
-    /// Who runs and waits, what stands ready, what it takes: at this moment.
+    /// The load at this moment: running and queued programs, ready sandboxes, memory.
     pub fn stats(&self) -> Stats {
         self.engine().stats()
     }
 
-    /// What was counted since the start.
+    /// Counters since the start.
     pub fn counts(&self) -> Counts {
         self.engine().counts()
     }
 
-    /// The same and the present state, as OpenMetrics text.
+    /// The counters and the present load, as OpenMetrics text.
     pub fn metrics(&self) -> String {
         self.engine().metrics()
     }
 
-    /// The isolation of a run, and what limits there are.
+    /// The isolation of a run, the default limits and their caps.
     pub fn info(&self) -> Result<SandboxInfo, RequestError> {
         self.engine().info()
     }
 
-    /// Limits of a namespace: for requests that say nothing, and the most that any gets.
+    /// The limits of a namespace: its defaults, and its caps.
     pub fn limits(&self, namespace: &Namespace) -> (Limits, Limits) {
         self.engine().limits_of(namespace)
     }
 
-    /// Sets limits of a namespace's requests that ask for none, within its caps.
+    /// Sets the default limits of a namespace, within its caps.
     pub async fn set_limits(&self, namespace: &Namespace, to: &LimitsRequest) -> Result<(), RequestError> {
         self.namespace(namespace).set_limits(to).await
     }
 
-    /// Narrows the most that a namespace gets from now on; it is never widened.
+    /// Lowers the caps of a namespace from now on. Only the operator's commands raise them again.
     pub async fn narrow_limits(&self, namespace: &Namespace, to: &LimitsRequest) -> Result<(), RequestError> {
         self.namespace(namespace).narrow_limits(to).await
     }
 
-    /// The languages, with versions as the interpreters say them inside a sandbox.
+    /// Lists the languages, with the versions that the interpreters report inside a sandbox.
     pub async fn runtimes(&self) -> Vec<Runtime> {
         self.engine().runtimes().await
     }
 
-    /// The container engine's runtimes: whether they may be asked for, and work.
+    /// Lists the container engine's runtimes: if each may be requested, and if it works.
     pub async fn container_runtimes(&self) -> Vec<ContainerRuntime> {
         self.engine().container_runtimes().await
     }
 
-    /// Begins to keep sandboxes ready, in the background; until they are, runs start cold.
+    /// Starts keeping sandboxes ready, in the background; until they are, runs start cold.
     pub fn warm_up(&self) {
         let _here = self.inner.runtime.enter();
         self.engine().warm_up();
     }
 
-    /// Waits until everything stands ready that can. False: the time was too short.
+    /// Waits until all sandboxes that can be kept ready are ready. Returns false if the time was too short.
     pub async fn warmed_up(&self, patience: Duration) -> bool {
         self.engine().warmed_up(patience).await
     }
 
-    /// Kills what runs, of all clones, and waits until it is gone. Whatever comes after is refused.
+    /// Kills everything that runs, also of other clones, and waits until it is gone. Later requests are refused.
     pub async fn shutdown(self) {
         self.engine().shutdown().await;
     }
@@ -268,16 +267,16 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// The secrets of one namespace. A program names those that it wants in [`ExecuteRequest::secrets`], and has them as
-/// environment variables; they are taken out of everything that leaves. No value comes back out of here.
+/// The secrets of one namespace. A request names the ones that it needs in [`ExecuteRequest::secrets`], and its program
+/// has them as environment variables; they are redacted from everything that leaves. This type returns no value.
 #[derive(Clone, Copy, Debug)]
 pub struct Secrets<'a> {
     access: NamespaceAccess<'a>,
 }
 
 impl Secrets<'_> {
-    /// Keeps a secret, until it is deleted or `ttl` is over. True: it replaced another. The text is wiped after its
-    /// last use. From now on this process has no core dumps, and others of its user may not look into it.
+    /// Stores a secret until it is deleted or `ttl` is over. Returns true if it replaced another. The text is wiped
+    /// after its last use. From now on this process makes no core dumps, and others of its user may not inspect it.
     pub async fn put(&self, key: &str, value: String, ttl: Option<Duration>) -> Result<bool, RequestError> {
         let value = SecretValue::new(value)
             .map_err(|error| RequestError::invalid(format!("{error}."), "Give another value."))?;
@@ -285,12 +284,12 @@ impl Secrets<'_> {
         self.access.put_secret(&key, value, ttl).await
     }
 
-    /// Their names, sizes and times.
+    /// Lists names, sizes and times of the secrets.
     pub async fn list(&self) -> Result<Vec<SecretEntry>, RequestError> {
         self.access.secrets().await
     }
 
-    /// Forgets a secret; false: there was none.
+    /// Deletes a secret. Returns false if there was none.
     pub async fn delete(&self, key: &str) -> Result<bool, RequestError> {
         let key = name(key)?;
         self.access.delete_secret(&key).await
@@ -310,12 +309,12 @@ pub struct Artifacts<'a> {
 }
 
 impl Artifacts<'_> {
-    /// What they are, signed. [`crate::artifact::verify_manifest`] checks it anywhere.
+    /// Reads the signed manifest. [`crate::artifact::verify_manifest`] checks it anywhere.
     pub async fn manifest(&self) -> Result<Manifest, RequestError> {
         self.access.manifest(self.execution_id).await
     }
 
-    /// The content of one, held against its signature first. At most 64 MiB.
+    /// Reads the content of an artifact, after verifying its signature. At most 64 MiB.
     pub async fn read(&self, name: &str) -> Result<Vec<u8>, RequestError> {
         let read = self.access.artifact(self.execution_id, name);
         read.await.map(|(_, content)| content)

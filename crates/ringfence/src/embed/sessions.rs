@@ -1,4 +1,4 @@
-//! Interpreters that stay alive between programs, and packages that are there before them.
+//! Sessions, which are interpreters that stay alive between programs, and installation of packages.
 
 use super::{CancelOnDrop, Sandbox};
 use ringfence_engine::{Bridged, BridgedValue, Installed, NamespaceAccess};
@@ -8,9 +8,9 @@ use ringfence_types::{
 use std::collections::BTreeSet;
 
 impl Sandbox {
-    /// Starts an interpreter that stays alive: what one program defines is there for the next that names the session in
-    /// [`ExecuteRequest::session`](crate::ExecuteRequest::session). It ends when it is terminated, unused for too long
-    /// or too old, and with the sandbox. A caller who stops waiting finds it in [`Sessions::list`].
+    /// Starts an interpreter that stays alive: definitions of one program are available to the next that names the
+    /// session in [`ExecuteRequest::session`](crate::ExecuteRequest::session). It ends when it is terminated, unused
+    /// for too long or too old, and with the sandbox. If this future is dropped, the session is in [`Sessions::list`].
     ///
     /// ```standalone_crate
     /// use ringfence::{ExecuteRequest, Language, Sandbox, SessionRequest};
@@ -34,12 +34,12 @@ impl Sandbox {
     /// ```
     pub async fn create_session(&self, request: SessionRequest) -> Result<Session, RequestError> {
         let sandbox = self.clone();
-        // Its interpreter is served on the sandbox's runtime, not on the caller's.
-        let making = self
+        // The interpreter is served on the sandbox's runtime, not on the caller's.
+        let task = self
             .inner
             .runtime
             .spawn(async move { sandbox.engine().create_session(sandbox.caller(), request).await });
-        making.await.map_err(|_| super::runtime_ended())?
+        task.await.map_err(|_| super::runtime_ended())?
     }
 
     /// The sessions of a namespace.
@@ -49,8 +49,8 @@ impl Sandbox {
         }
     }
 
-    /// Sees to it that programs of this language that name these packages have them at once; `session` has them from
-    /// now on. Packages come from the index that the settings name. A caller who stops waiting cancels it.
+    /// Installs packages: programs of this language that name them have them at once, and `session` has them from now
+    /// on. Packages come from the index that the settings name. Dropping the future cancels the installation.
     pub async fn install(
         &self,
         namespace: &Namespace,
@@ -67,36 +67,36 @@ impl Sandbox {
     }
 }
 
-/// The sessions of one namespace. To any other they are not there.
+/// The sessions of one namespace, invisible to any other.
 #[derive(Clone, Copy, Debug)]
 pub struct Sessions<'a> {
     access: NamespaceAccess<'a>,
 }
 
 impl Sessions<'_> {
-    /// Those that live, the oldest first.
+    /// Lists the live sessions, the oldest first.
     pub async fn list(&self) -> Result<Vec<Session>, RequestError> {
         self.access.sessions().await
     }
 
-    /// Interrupts the program that runs in one, and keeps its state; false: none does.
+    /// Interrupts the program that runs in a session, and keeps its state. Returns false if none runs.
     pub async fn interrupt(&self, id: &SessionId) -> Result<bool, RequestError> {
         self.access.interrupt_session(id).await
     }
 
-    /// Ends one, and waits until nothing of it is left; false: it had ended before.
+    /// Ends a session, and waits until nothing of it is left. Returns false if it had ended before.
     pub async fn terminate(&self, id: &SessionId) -> Result<bool, RequestError> {
         self.access.terminate_session(id).await
     }
 
-    /// Gives one a variable: a value of yours, or a variable of another session, be it of another language. `name`:
-    /// what it is called there; the name that it had, where nothing is said.
+    /// Sets a variable in a session: to a given value, or to a variable of another session, also of another language.
+    /// `name`: the variable's name there; default: the name that it had.
     pub async fn bridge(
         &self,
-        gift: BridgedValue,
+        value: BridgedValue,
         to: &SessionId,
         name: Option<EnvName>,
     ) -> Result<Bridged, RequestError> {
-        self.access.bridge(gift, to, name, None).await
+        self.access.bridge(value, to, name, None).await
     }
 }

@@ -1,4 +1,4 @@
-//! The files of a workspace, and its saved states, without a program.
+//! The files of a workspace, and its snapshots, without running a program.
 
 use super::Sandbox;
 pub use ringfence_engine::WorkspaceAccess as Workspace;
@@ -7,7 +7,7 @@ use ringfence_store::snapshots::Restored;
 use ringfence_types::{Namespace, RequestError, SessionId};
 
 impl Sandbox {
-    /// The workspace that is kept for a namespace; with a session, that session's, whatever directory that is.
+    /// The workspace that is kept for a namespace; with a session, that session's, which may be any directory.
     ///
     /// ```standalone_crate
     /// use ringfence::{Namespace, Sandbox};
@@ -34,7 +34,7 @@ impl Sandbox {
         self.namespace(namespace).workspace(session.cloned())
     }
 
-    /// The saved workspaces of a namespace; [`Workspace::save`] makes them.
+    /// The snapshots of a namespace's workspaces, which [`Workspace::save`] makes.
     pub fn snapshots<'a>(&'a self, namespace: &'a Namespace) -> Snapshots<'a> {
         Snapshots {
             access: self.namespace(namespace),
@@ -42,24 +42,24 @@ impl Sandbox {
     }
 }
 
-/// The saved workspaces of one namespace. To any other they are not there.
+/// The snapshots of one namespace, invisible to any other.
 #[derive(Clone, Copy, Debug)]
 pub struct Snapshots<'a> {
     access: NamespaceAccess<'a>,
 }
 
 impl Snapshots<'_> {
-    /// The oldest first.
+    /// Lists the snapshots, the oldest first.
     pub async fn list(&self) -> Result<Vec<SnapshotFacts>, RequestError> {
         self.access.snapshots().await
     }
 
-    /// Makes the workspace from which it was taken, or a session's, what it was: all of it or nothing.
+    /// Restores the workspace from which the snapshot was taken, or a session's: all of it or nothing.
     pub async fn restore(&self, id: &str, into: Option<SessionId>) -> Result<Restored, RequestError> {
         self.access.restore_snapshot(id, into).await
     }
 
-    /// Forgets one; its room is given back.
+    /// Deletes a snapshot, and frees its space.
     pub async fn delete(&self, id: &str) -> Result<(), RequestError> {
         self.access.delete_snapshot(id).await
     }

@@ -1,5 +1,5 @@
-//! From a request's credentials to its principal. The file of tokens is looked at for every request, so a token that is
-//! revoked is refused from then on; a file that cannot be read means that no token is good.
+//! Authentication: the credentials of a request become its principal. The token file is checked on every request, so a
+//! revoked token is rejected from then on; if the file cannot be read, none of its tokens is valid.
 
 use super::{
     oauth::OAuth,
@@ -23,28 +23,27 @@ use std::{
 const TOKEN_BYTES_MAX: usize = 8 << 10;
 const API_TOKEN_BYTES_MIN: usize = 16;
 
-/// Whose end of a connection it is, where the kernel says so.
+/// The client of a connection, as far as the kernel identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Peer {
     Network,
-    /// A process of this user or of root.
+    /// A process of this user or of root, connected to the Unix socket.
     Socket,
 }
 
 pub(super) struct Authenticator {
     tokens: Tokens,
-    seen: Mutex<Seen>,
+    cached: Mutex<CachedTokens>,
     api_token: Option<([u8; 32], Arc<Principal>)>,
     pub(super) oauth: Option<OAuth>,
-    /// Never false again once it is true: a server whose last token is revoked does not become an open one.
+    /// Never reset to false: revoking the last token does not open the server.
     is_required: AtomicBool,
     unauthenticated: Arc<Principal>,
     socket: Arc<Principal>,
 }
 
-/// The file of tokens as it was read last.
 #[derive(Default)]
-struct Seen {
+struct CachedTokens {
     stamp: Option<FileVersion>,
     tokens: Vec<(TokenEntry, Arc<Principal>)>,
 }
@@ -74,7 +73,7 @@ impl Authenticator {
         let hashed = |token: &SecretValue| (tokens::hash(token.expose()), caller(API_TOKEN));
         let authenticator = Self {
             tokens: Tokens::open(state_dir).map_err(unreadable)?,
-            seen: Mutex::default(),
+            cached: Mutex::default(),
             api_token: api_token.map(hashed),
             oauth,
             is_required,
@@ -84,21 +83,20 @@ impl Authenticator {
         if authenticator.api_token.is_some() || authenticator.oauth.is_some() {
             authenticator.is_required.store(true, Ordering::Relaxed);
         }
-        // A damaged file is told at the start, where somebody looks.
+        // A damaged file is reported at startup, where the operator sees it.
         authenticator.tokens.read().map_err(unreadable)?;
-        drop(authenticator.tokens_now());
+        drop(authenticator.current_tokens());
         Ok(authenticator)
     }
 
-    /// Whether every request from the network must carry a token.
     pub(super) fn is_required(&self) -> bool {
-        drop(self.tokens_now());
+        drop(self.current_tokens());
         self.is_required.load(Ordering::Relaxed)
     }
 
     pub(super) async fn identify(&self, headers: &HeaderMap, peer: Peer) -> Result<Identity, Denied> {
         let principal = match (bearer(headers)?, peer) {
-            (Some(token), _) => match (self.of_token(token), &self.oauth) {
+            (Some(token), _) => match (self.find_principal(token), &self.oauth) {
                 (Err(Denied::Invalid), Some(oauth)) => return oauth.identify(token).await,
                 (known, _) => known?,
             },
@@ -113,12 +111,11 @@ impl Authenticator {
         })
     }
 
-    /// Whether it is still what it was when a request of it was let in.
-    pub(super) fn still_knows(&self, principal: &Principal) -> bool {
+    pub(super) fn is_still_valid(&self, principal: &Principal) -> bool {
         if *principal == *self.unauthenticated {
             return !self.is_required();
         }
-        // A signed token is good until it expires, which each request is judged by, and each stream ends with.
+        // A signed token is valid until it expires; that is checked on each request, and ends each stream.
         if principal.name.starts_with(OAUTH) {
             return true;
         }
@@ -128,18 +125,18 @@ impl Authenticator {
         let mut fixed = others.chain([&self.socket]);
         fixed.any(|known| **known == *principal)
             || self
-                .tokens_now()
+                .current_tokens()
                 .tokens
                 .iter()
                 .any(|(entry, known)| **known == *principal && is_live(entry))
     }
 
-    fn of_token(&self, token: &str) -> Result<Arc<Principal>, Denied> {
+    fn find_principal(&self, token: &str) -> Result<Arc<Principal>, Denied> {
         let presented = tokens::hash(token);
-        let seen = self.tokens_now();
-        let entries = seen.tokens.iter().map(|(entry, _)| entry);
+        let cached = self.current_tokens();
+        let entries = cached.tokens.iter().map(|(entry, _)| entry);
         let found = tokens::find(entries, &presented, time::now_milliseconds());
-        let found = found.and_then(|index| seen.tokens.get(index));
+        let found = found.and_then(|index| cached.tokens.get(index));
         let is_api_token = |(hash, _): &&(_, _)| tokens::is_same(hash, &presented);
         let by_variable = self.api_token.as_ref().filter(is_api_token);
         let by_file = found.map(|(_, principal)| principal);
@@ -147,31 +144,32 @@ impl Authenticator {
         known.cloned().ok_or(Denied::Invalid)
     }
 
-    fn tokens_now(&self) -> std::sync::MutexGuard<'_, Seen> {
-        let mut seen = lock(&self.seen);
+    /// Returns the tokens, read again if the file has changed.
+    fn current_tokens(&self) -> std::sync::MutexGuard<'_, CachedTokens> {
+        let mut cached = lock(&self.cached);
         let stamp = self.tokens.stamp();
-        if stamp.as_ref().is_ok_and(|stamp| *stamp == seen.stamp) {
-            return seen;
+        if stamp.as_ref().is_ok_and(|stamp| *stamp == cached.stamp) {
+            return cached;
         }
-        // Whatever comes of it, there was a file, or there is something where it should be.
+        // Even if reading fails: a file was there, or something is in its place.
         self.is_required.store(true, Ordering::Relaxed);
         let tokens = match &stamp {
             Ok(_) => self.tokens.read().map(Option::unwrap_or_default),
             Err(error) => Err(TokenError::Damaged(error.to_string())),
         };
         let tokens = tokens.unwrap_or_else(|error| {
-            tracing::error!(%error, "no token is accepted: their file cannot be read");
+            tracing::error!(%error, "no token is accepted: the token file cannot be read");
             Vec::new()
         });
-        *seen = Seen {
+        *cached = CachedTokens {
             stamp: stamp.unwrap_or_default(),
             tokens: tokens.into_iter().filter_map(with_principal).collect(),
         };
-        seen
+        cached
     }
 }
 
-/// An entry that means nothing to this version is not good for anything.
+/// Pairs an entry with its principal; an entry that this version does not understand is dropped and logged.
 fn with_principal(entry: TokenEntry) -> Option<(TokenEntry, Arc<Principal>)> {
     match Principal::of_token(&entry) {
         Ok(principal) => Some((entry, principal.into())),
@@ -182,12 +180,12 @@ fn with_principal(entry: TokenEntry) -> Option<(TokenEntry, Arc<Principal>)> {
     }
 }
 
-/// RFC 6750, section 2.1.
+/// `b64token` (RFC 6750, section 2.1).
 fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte)
 }
 
-/// Why this cannot be a token that a client sends.
+/// Returns the reason why a client cannot send this text as a token.
 pub(super) fn token_fault(token: &str) -> Option<String> {
     if token.len() < API_TOKEN_BYTES_MIN {
         return Some(format!("has less than {API_TOKEN_BYTES_MIN} characters"));
@@ -197,11 +195,11 @@ pub(super) fn token_fault(token: &str) -> Option<String> {
     }
     let is_good = token.bytes().all(is_token_byte);
     (!is_good).then(|| {
-        "has characters that no request can bring: letters, digits and `-._~+/=` are good".to_owned()
+        "has characters that a request cannot carry: letters, digits and `-._~+/=` are allowed".to_owned()
     })
 }
 
-/// The token of a request, which has one at most.
+/// Reads the bearer token; more than one `Authorization` header, another scheme or a malformed token is invalid.
 fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Denied> {
     let mut all = headers.get_all(AUTHORIZATION).iter();
     let (Some(value), None) = (all.next(), all.next()) else {
@@ -239,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_one_bearer_token_at_most() {
+    fn request_has_at_most_one_bearer_token() {
         let read = |values: &[&str]| bearer(&headers(values)).map(|token| token.map(str::to_owned));
         assert_eq!(read(&[]), Ok(None));
         assert_eq!(read(&["Bearer abc.-_~+/="]), Ok(Some("abc.-_~+/=".to_owned())));
@@ -289,53 +287,62 @@ mod tests {
     }
 
     #[test]
-    fn the_first_token_closes_the_server_and_the_last_does_not_open_it() {
+    fn first_token_requires_authentication_and_revoking_the_last_does_not_lift_it() {
         let state = state("closes");
-        let made = Authenticator::open(&state.0, None, None, AtomicBool::new(false)).unwrap();
+        let authenticator = Authenticator::open(&state.0, None, None, AtomicBool::new(false)).unwrap();
         let name = |authenticator: &Authenticator, values: &[&str], peer| {
             let found = identify(authenticator, values, peer);
             found.map(|principal| principal.name.to_string())
         };
         assert_eq!(
-            name(&made, &[], Peer::Network).as_deref(),
+            name(&authenticator, &[], Peer::Network).as_deref(),
             Ok("(unauthenticated)")
         );
-        assert_eq!(name(&made, &["Bearer x"], Peer::Network), Err(Denied::Invalid));
-        let open = identify(&made, &[], Peer::Network).unwrap();
+        assert_eq!(
+            name(&authenticator, &["Bearer x"], Peer::Network),
+            Err(Denied::Invalid)
+        );
+        let open = identify(&authenticator, &[], Peer::Network).unwrap();
         let store = Tokens::open(&state.0).unwrap();
         let token = store.create(entry("team", None)).unwrap();
         let bearer = format!("Bearer {}", *token);
-        assert_eq!(name(&made, &[], Peer::Network), Err(Denied::Missing));
-        assert!(!made.still_knows(&open));
-        assert_eq!(name(&made, &[], Peer::Socket).as_deref(), Ok("(socket)"));
+        assert_eq!(name(&authenticator, &[], Peer::Network), Err(Denied::Missing));
+        assert!(!authenticator.is_still_valid(&open));
+        assert_eq!(name(&authenticator, &[], Peer::Socket).as_deref(), Ok("(socket)"));
         for peer in [Peer::Network, Peer::Socket] {
-            assert_eq!(name(&made, &[&bearer], peer).as_deref(), Ok("team"));
+            assert_eq!(name(&authenticator, &[&bearer], peer).as_deref(), Ok("team"));
         }
-        let team = identify(&made, &[&bearer], Peer::Network).unwrap();
-        assert!(made.still_knows(&team));
+        let team = identify(&authenticator, &[&bearer], Peer::Network).unwrap();
+        assert!(authenticator.is_still_valid(&team));
         assert!(store.revoke(&"team".to_owned().try_into().unwrap()).unwrap());
-        assert_eq!(name(&made, &[&bearer], Peer::Network), Err(Denied::Invalid));
-        assert_eq!(name(&made, &[], Peer::Network), Err(Denied::Missing));
-        assert!(!made.still_knows(&team));
+        assert_eq!(
+            name(&authenticator, &[&bearer], Peer::Network),
+            Err(Denied::Invalid)
+        );
+        assert_eq!(name(&authenticator, &[], Peer::Network), Err(Denied::Missing));
+        assert!(!authenticator.is_still_valid(&team));
         store.create(entry("team", None)).unwrap();
-        assert!(!made.still_knows(&team), "another token of the same name");
+        assert!(
+            !authenticator.is_still_valid(&team),
+            "another token of the same name"
+        );
         assert!(store.revoke(&"team".to_owned().try_into().unwrap()).unwrap());
         let again = Authenticator::open(&state.0, None, None, AtomicBool::new(false)).unwrap();
         assert!(again.is_required(), "also after a restart");
         fs::remove_dir_all(state.0.join("access")).unwrap();
         fs::create_dir(state.0.join("access")).unwrap();
-        assert_eq!(name(&made, &[], Peer::Network), Err(Denied::Missing));
+        assert_eq!(name(&authenticator, &[], Peer::Network), Err(Denied::Missing));
     }
 
     #[test]
-    fn an_expired_token_and_a_damaged_file_let_nobody_in() {
+    fn expired_token_and_tokens_of_a_damaged_file_are_rejected() {
         let state = state("expired");
         let store = Tokens::open(&state.0).unwrap();
         let old = store.create(entry("old", Some(2))).unwrap();
-        let made = Authenticator::open(&state.0, None, None, AtomicBool::new(false)).unwrap();
+        let authenticator = Authenticator::open(&state.0, None, None, AtomicBool::new(false)).unwrap();
         let good = store.create(entry("good", None)).unwrap();
         let name = |token: &str| {
-            let found = identify(&made, &[&format!("Bearer {token}")], Peer::Network);
+            let found = identify(&authenticator, &[&format!("Bearer {token}")], Peer::Network);
             found.map(|principal| principal.name.to_string())
         };
         assert_eq!(name(&old), Err(Denied::Invalid));
@@ -346,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn the_variable_is_one_token_more_and_a_short_one_is_refused() {
+    fn api_token_variable_is_accepted_as_a_token_and_an_invalid_one_is_refused() {
         let state = state("variable");
         let open = |text: &str| {
             let token = SecretValue::new(text.to_owned()).unwrap();
@@ -362,12 +369,12 @@ mod tests {
         ] {
             assert!(open(wrong).is_err(), "{wrong}");
         }
-        let made = open("0123456789abcdef").unwrap();
-        assert!(made.is_required());
-        let found = identify(&made, &["Bearer 0123456789abcdef"], Peer::Network).unwrap();
+        let authenticator = open("0123456789abcdef").unwrap();
+        assert!(authenticator.is_required());
+        let found = identify(&authenticator, &["Bearer 0123456789abcdef"], Peer::Network).unwrap();
         assert_eq!(&*found.name, "(SANDBOX_API_TOKEN)");
-        assert!(made.still_knows(&found));
-        let wrong = identify(&made, &["Bearer 0123456789abcdeg"], Peer::Network);
+        assert!(authenticator.is_still_valid(&found));
+        let wrong = identify(&authenticator, &["Bearer 0123456789abcdeg"], Peer::Network);
         assert_eq!(wrong, Err(Denied::Invalid));
     }
 }

@@ -1,4 +1,4 @@
-//! Answers, and what is held until the last byte of one has left.
+//! HTTP responses, and the resources held until the last byte of one has been sent.
 
 use crate::time;
 use http_body_util::{BodyExt as _, Full, combinators::BoxBody};
@@ -20,17 +20,14 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 pub(super) type HttpResponse = Response<BoxBody<Bytes, Infallible>>;
 
-/// What a request holds until its answer has left.
 pub(super) struct Guard {
-    /// Its place among those of its connection.
+    /// Counts the request as open on its connection.
     pub(super) _open: Box<dyn Any + Send + Sync>,
-    /// Its place among those of its principal.
     pub(super) permit: Option<OwnedSemaphorePermit>,
-    /// The memory of its body.
     pub(super) memory: Option<OwnedSemaphorePermit>,
-    /// Its place among the answers that a server that stops waits for.
+    /// Makes a stopping server wait for the response.
     pub(super) answer: Option<TaskTrackerToken>,
-    /// When its credentials are good no longer, where that is known. Of a stream it is the end.
+    /// Expiry of the credentials, if known; a stream ends then.
     pub(super) expires_unix_ms: Option<u64>,
 }
 
@@ -38,9 +35,9 @@ impl Guard {
     pub(super) fn hold(self, answer: HttpResponse) -> HttpResponse {
         let end = self.expires_unix_ms.map(|expires| {
             let left = Duration::from_millis(expires.saturating_sub(time::now_milliseconds()));
-            Box::pin(tokio::time::sleep(left.min(FAR)))
+            Box::pin(tokio::time::sleep(left.min(STREAM_TIME_MAX)))
         });
-        let held = |body| Held {
+        let held = |body| GuardedBody {
             body,
             end,
             _guard: self,
@@ -49,16 +46,16 @@ impl Guard {
     }
 }
 
-/// A client comes back before.
-const FAR: Duration = Duration::from_secs(24 * 60 * 60);
+/// Maximum duration of a response whose credentials expire.
+const STREAM_TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
-struct Held {
+struct GuardedBody {
     body: BoxBody<Bytes, Infallible>,
     end: Option<Pin<Box<Sleep>>>,
     _guard: Guard,
 }
 
-impl Body for Held {
+impl Body for GuardedBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -84,13 +81,13 @@ impl Body for Held {
 }
 
 pub(super) fn text(status: StatusCode, text: impl Into<Bytes>) -> HttpResponse {
-    of(status, "text/plain; charset=utf-8", text.into())
+    response(status, "text/plain; charset=utf-8", text.into())
 }
 
-/// A refusal outside of the protocol, with a code of the same list.
+/// An error response outside the MCP protocol, with an error code of the same list.
 pub(super) fn refused(status: StatusCode, code: &str, message: &str) -> HttpResponse {
     let facts = json!({"error": {"code": code, "message": format!("{message}.")}});
-    of(status, "application/json", facts.to_string().into())
+    response(status, "application/json", facts.to_string().into())
 }
 
 pub(super) fn busy(message: &str) -> HttpResponse {
@@ -105,13 +102,13 @@ pub(super) fn not_found(message: &str) -> HttpResponse {
     refused(StatusCode::NOT_FOUND, "not_found", message)
 }
 
-pub(super) fn of(status: StatusCode, kind: &'static str, bytes: Bytes) -> HttpResponse {
-    let mut answer = Response::new(Full::new(bytes).boxed());
-    *answer.status_mut() = status;
-    answer
+pub(super) fn response(status: StatusCode, content_type: &'static str, bytes: Bytes) -> HttpResponse {
+    let mut response = Response::new(Full::new(bytes).boxed());
+    *response.status_mut() = status;
+    response
         .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    answer
+        .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
 }
 
 #[cfg(test)]
@@ -132,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_ends_when_its_credentials_are_good_no_longer() {
+    async fn stream_ends_when_its_credentials_expire() {
         let open = Arc::new(());
         let hold = |expires_unix_ms| {
             let guard = Guard {
@@ -152,8 +149,8 @@ mod tests {
         assert!(soon.collect().await.is_ok());
         let took = begun.elapsed().as_secs();
         assert!((59..=61).contains(&took), "{took}");
-        assert_eq!(Arc::strong_count(&open), 1, "its place is free");
-        let never = tokio::time::timeout(2 * FAR, hold(None).collect());
+        assert_eq!(Arc::strong_count(&open), 1, "the guards were released");
+        let never = tokio::time::timeout(2 * STREAM_TIME_MAX, hold(None).collect());
         assert!(never.await.is_err());
     }
 }

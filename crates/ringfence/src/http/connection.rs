@@ -1,6 +1,5 @@
-//! One connection from its first byte to its last. A client that sends nothing, stops in the middle of a head or leaves
-//! a connection open and unused loses it; where all places are taken, connections that have not shown a good token yet
-//! and those that have no request open make room, oldest first.
+//! The lifetime of a connection. It is closed if its client sends nothing, stops within a head or leaves it unused; at
+//! the limit, connections that are not authenticated or have no open request are evicted, oldest first.
 
 use super::{HttpServer, authenticator::Peer, body::Guard};
 use crate::lock::lock;
@@ -27,32 +26,32 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::sync::CancellationToken;
 
-/// From the connection to the end of the first head, with the TLS handshake.
-const HEAD_PATIENCE: Duration = Duration::from_secs(10);
-/// What is left after a connection was asked to end.
-const CLOSING_PATIENCE: Duration = Duration::from_secs(5);
-/// The request line and all headers.
+/// From accepting a connection to its first request, and for the TLS handshake.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// From a graceful shutdown to the forced close of a connection.
+const CLOSING_TIMEOUT: Duration = Duration::from_secs(5);
 const HEAD_BYTES_MAX: usize = 32 << 10;
 const HEADERS_MAX: usize = 100;
-/// Of one HTTP/2 connection.
+/// Concurrent streams of one HTTP/2 connection.
 const STREAMS_MAX: u32 = 128;
 const PING: Duration = Duration::from_secs(30);
 
 pub(super) struct ConnectionSlots {
-    places: Arc<Semaphore>,
-    unproven: Arc<Mutex<Unproven>>,
+    permits: Arc<Semaphore>,
+    evictable: Arc<Mutex<Evictable>>,
 }
 
+/// Connections that may be closed to admit another, oldest first.
 #[derive(Default)]
-struct Unproven {
+struct Evictable {
     next: u64,
-    waiting: BTreeMap<u64, CancellationToken>,
+    connections: BTreeMap<u64, CancellationToken>,
 }
 
-impl Unproven {
+impl Evictable {
     fn add(&mut self, evicted: CancellationToken) -> u64 {
         self.next += 1;
-        self.waiting.insert(self.next, evicted);
+        self.connections.insert(self.next, evicted);
         self.next
     }
 }
@@ -61,10 +60,11 @@ pub(super) struct Connection {
     pub(super) peer: Peer,
     number: AtomicU64,
     evicted: CancellationToken,
-    is_proven: AtomicBool,
+    /// False: the connection is evictable.
+    is_protected: AtomicBool,
     requests: watch::Sender<Requests>,
-    unproven: Arc<Mutex<Unproven>>,
-    _place: OwnedSemaphorePermit,
+    evictable: Arc<Mutex<Evictable>>,
+    _permit: OwnedSemaphorePermit,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,7 +73,7 @@ struct Requests {
     open: usize,
 }
 
-/// One of the open ones. With the end of the last, its connection is one that makes room.
+/// An open request; when the last one of a connection ends, the connection becomes evictable.
 struct OpenRequest(Arc<Connection>);
 
 impl OpenRequest {
@@ -89,79 +89,80 @@ impl OpenRequest {
 impl Drop for OpenRequest {
     fn drop(&mut self) {
         self.0.requests.send_modify(|requests| requests.open -= 1);
-        self.0.rest();
+        self.0.unprotect_if_unused();
     }
 }
 
 impl Connection {
-    fn rest(&self) {
-        let mut unproven = lock(&self.unproven);
-        if self.requests.borrow().open > 0 || !self.is_proven.swap(false, Ordering::Relaxed) {
+    fn unprotect_if_unused(&self) {
+        let mut evictable = lock(&self.evictable);
+        if self.requests.borrow().open > 0 || !self.is_protected.swap(false, Ordering::Relaxed) {
             return;
         }
-        let number = unproven.add(self.evicted.clone());
+        let number = evictable.add(self.evicted.clone());
         self.number.store(number, Ordering::Relaxed);
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        lock(&self.unproven).waiting.remove(self.number.get_mut());
+        lock(&self.evictable).connections.remove(self.number.get_mut());
     }
 }
 
 impl ConnectionSlots {
     pub(super) fn new(max: usize) -> Self {
         Self {
-            places: Arc::new(Semaphore::new(max)),
-            unproven: Arc::default(),
+            permits: Arc::new(Semaphore::new(max)),
+            evictable: Arc::default(),
         }
     }
 
-    pub(super) async fn place(&self, peer: Peer) -> Option<Connection> {
-        let place = match self.places.clone().try_acquire_owned() {
-            Ok(place) => place,
+    /// Admits a connection; at the limit, evicts the oldest evictable one and waits for a permit.
+    pub(super) async fn acquire(&self, peer: Peer) -> Option<Connection> {
+        let permit = match self.permits.clone().try_acquire_owned() {
+            Ok(permit) => permit,
             Err(_) => {
-                if let Some((_, oldest)) = lock(&self.unproven).waiting.pop_first() {
+                if let Some((_, oldest)) = lock(&self.evictable).connections.pop_first() {
                     oldest.cancel();
                 }
-                self.places.clone().acquire_owned().await.ok()?
+                self.permits.clone().acquire_owned().await.ok()?
             }
         };
         let evicted = CancellationToken::new();
-        let number = lock(&self.unproven).add(evicted.clone());
+        let number = lock(&self.evictable).add(evicted.clone());
         Some(Connection {
             peer,
             number: number.into(),
             evicted,
-            is_proven: AtomicBool::new(false),
+            is_protected: AtomicBool::new(false),
             requests: watch::channel(Requests::default()).0,
-            unproven: self.unproven.clone(),
-            _place: place,
+            evictable: self.evictable.clone(),
+            _permit: permit,
         })
     }
 
-    /// The connection has shown that it belongs to a principal.
-    pub(super) fn prove(&self, connection: &Connection) {
-        if !connection.is_proven.swap(true, Ordering::Relaxed) {
+    /// Protects an authenticated connection from eviction until its last open request ends.
+    pub(super) fn protect(&self, connection: &Connection) {
+        if !connection.is_protected.swap(true, Ordering::Relaxed) {
             let number = connection.number.load(Ordering::Relaxed);
-            lock(&self.unproven).waiting.remove(&number);
+            lock(&self.evictable).connections.remove(&number);
         }
     }
 }
 
-/// The TLS handshake; none: it failed, took too long, or the connection had to make room.
+/// Performs the TLS handshake. None: it failed, took too long, or the connection was evicted.
 pub(super) async fn handshake(
     tls: TlsAcceptor,
     stream: TcpStream,
     connection: &Connection,
 ) -> Option<TlsStream<TcpStream>> {
-    let shaken = timeout(HEAD_PATIENCE, tls.accept(stream));
-    connection.evicted.run_until_cancelled(shaken).await?.ok()?.ok()
+    let accepted = timeout(HEAD_TIMEOUT, tls.accept(stream));
+    connection.evicted.run_until_cancelled(accepted).await?.ok()?.ok()
 }
 
-/// Answers requests until the client leaves, is silent for too long, or the server stops.
-pub(super) async fn converse<S>(server: Arc<HttpServer>, stream: S, connection: Arc<Connection>)
+/// Serves requests until the client disconnects, the connection is idle for too long or evicted, or the server stops.
+pub(super) async fn serve_connection<S>(server: Arc<HttpServer>, stream: S, connection: Arc<Connection>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -174,28 +175,28 @@ where
             answer: Some(server.answers.token()),
             expires_unix_ms: None,
         };
-        // On the heap while it lasts: the library keeps room for one with every connection.
+        // Boxed, because hyper reserves the size of one such future in every connection.
         Box::pin(async move { Ok::<_, Infallible>(server.answer(request, &connection, guard).await) })
     });
     let builder = builder(server.settings.idle);
-    let mut conversation = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
-    let mut silence = std::pin::pin!(silence(connection.requests.subscribe(), server.settings.idle));
-    let mut last = None;
+    let mut serving = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let mut idle = std::pin::pin!(until_idle(connection.requests.subscribe(), server.settings.idle));
+    let mut deadline = None;
     loop {
         tokio::select! {
-            done = conversation.as_mut() => {
+            done = serving.as_mut() => {
                 if let Err(error) = done {
                     tracing::debug!(%error, "a connection broke off");
                 }
                 break;
             }
             () = connection.evicted.cancelled() => break,
-            () = sleep_until(last.unwrap_or_else(Instant::now)), if last.is_some() => break,
-            () = silence.as_mut(), if last.is_none() => {}
-            () = server.leaving.cancelled(), if last.is_none() => {}
+            () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => break,
+            () = idle.as_mut(), if deadline.is_none() => {}
+            () = server.leaving.cancelled(), if deadline.is_none() => {}
         }
-        conversation.as_mut().graceful_shutdown();
-        last = Some(Instant::now() + CLOSING_PATIENCE);
+        serving.as_mut().graceful_shutdown();
+        deadline = Some(Instant::now() + CLOSING_TIMEOUT);
     }
 }
 
@@ -204,7 +205,7 @@ fn builder(idle: Duration) -> Builder<TokioExecutor> {
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(idle.max(HEAD_PATIENCE))
+        .header_read_timeout(idle.max(HEAD_TIMEOUT))
         .max_buf_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX);
     builder
@@ -217,10 +218,10 @@ fn builder(idle: Duration) -> Builder<TokioExecutor> {
     builder
 }
 
-/// Until no request came for too long: the first must come soon, and then none may be open for the idle time.
-async fn silence(mut requests: watch::Receiver<Requests>, idle: Duration) {
+/// Completes when no first request came within [`HEAD_TIMEOUT`], or later none was open for the idle time.
+async fn until_idle(mut requests: watch::Receiver<Requests>, idle: Duration) {
     let first = requests.wait_for(|requests| requests.begun > 0);
-    if timeout(HEAD_PATIENCE, first).await.is_err() {
+    if timeout(HEAD_TIMEOUT, first).await.is_err() {
         return;
     }
     loop {
@@ -243,12 +244,12 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_is_silent_when_no_request_comes_or_none_is_open() {
+    async fn connection_is_idle_without_a_first_or_an_open_request() {
         const IDLE: Duration = Duration::from_secs(60);
         let (count, requests) = watch::channel(Requests::default());
         let began = Instant::now();
-        silence(requests.clone(), IDLE).await;
-        assert_eq!(began.elapsed(), HEAD_PATIENCE, "nothing was ever sent");
+        until_idle(requests.clone(), IDLE).await;
+        assert_eq!(began.elapsed(), HEAD_TIMEOUT, "nothing was ever sent");
         let begin = || {
             count.send_modify(|requests| {
                 requests.begun += 1;
@@ -257,9 +258,9 @@ mod tests {
         };
         let end = || count.send_modify(|requests| requests.open -= 1);
         begin();
-        let waiting = tokio::spawn(silence(requests, IDLE));
+        let waiting = tokio::spawn(until_idle(requests, IDLE));
         tokio::time::sleep(10 * IDLE).await;
-        assert!(!waiting.is_finished(), "an answer that takes long is not silence");
+        assert!(!waiting.is_finished(), "an open request is not idleness");
         end();
         begin();
         end();
@@ -269,46 +270,46 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_oldest_connection_without_a_token_makes_room_and_a_proven_one_does_not() {
+    async fn oldest_unauthenticated_connection_is_evicted_and_an_authenticated_one_is_not() {
         let connections = ConnectionSlots::new(2);
-        let proven = connections.place(Peer::Network).await.unwrap();
-        connections.prove(&proven);
-        let silent = connections.place(Peer::Network).await.unwrap();
+        let authenticated = connections.acquire(Peer::Network).await.unwrap();
+        connections.protect(&authenticated);
+        let silent = connections.acquire(Peer::Network).await.unwrap();
         let evicted = silent.evicted.clone();
         let ending = tokio::spawn(async move {
             evicted.cancelled().await;
             drop(silent);
         });
-        let third = connections.place(Peer::Network).await.unwrap();
+        let third = connections.acquire(Peer::Network).await.unwrap();
         ending.await.unwrap();
-        assert!(!proven.evicted.is_cancelled() && !third.evicted.is_cancelled());
+        assert!(!authenticated.evicted.is_cancelled() && !third.evicted.is_cancelled());
     }
 
     #[tokio::test]
-    async fn a_proven_connection_makes_room_when_it_has_no_request_open() {
+    async fn authenticated_connection_without_an_open_request_is_evicted() {
         let connections = ConnectionSlots::new(1);
-        let proven = Arc::new(connections.place(Peer::Network).await.unwrap());
-        connections.prove(&proven);
-        let request = OpenRequest::begin(&proven);
-        proven.rest();
+        let authenticated = Arc::new(connections.acquire(Peer::Network).await.unwrap());
+        connections.protect(&authenticated);
+        let request = OpenRequest::begin(&authenticated);
+        authenticated.unprotect_if_unused();
         assert!(
-            lock(&connections.unproven).waiting.is_empty(),
+            lock(&connections.evictable).connections.is_empty(),
             "a request is open"
         );
         drop(request);
-        let evicted = proven.evicted.clone();
+        let evicted = authenticated.evicted.clone();
         let ending = tokio::spawn(async move {
             evicted.cancelled().await;
-            drop(proven);
+            drop(authenticated);
         });
-        connections.place(Peer::Network).await.unwrap();
+        connections.acquire(Peer::Network).await.unwrap();
         ending.await.unwrap();
     }
 
     #[tokio::test]
-    async fn a_connection_that_ends_before_it_is_proven_leaves_nothing() {
+    async fn closed_unauthenticated_connection_leaves_no_entry() {
         let connections = ConnectionSlots::new(1);
-        drop(connections.place(Peer::Network).await.unwrap());
-        assert!(lock(&connections.unproven).waiting.is_empty());
+        drop(connections.acquire(Peer::Network).await.unwrap());
+        assert!(lock(&connections.evictable).connections.is_empty());
     }
 }

@@ -1,5 +1,5 @@
-//! What one principal is served by: the protocol with its sessions, and what bounds the principal. The session of
-//! another principal is as unknown here as one that never was.
+//! The endpoint of one principal: the MCP protocol with its sessions, and the principal's limits. Sessions of other
+//! principals are unknown here, like sessions that never existed.
 
 use super::{
     body::{Guard, HttpResponse, busy, invalid, not_found, refused, text},
@@ -25,32 +25,31 @@ use std::{pin::Pin, sync::Arc, time::Duration};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// From the head of a request to the end of its body, with the wait for other bodies of the principal.
-const BODY_PATIENCE: Duration = Duration::from_secs(60);
-/// Bodies of one principal that are read at once, which bounds what they take of the memory.
+/// From the head of a request to the end of its body, including the wait for other bodies of the principal.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Bodies of one principal that are read at once, which bounds their memory.
 const BODIES_MAX: usize = 4;
-/// Requests of one principal that are on their way, with its open streams.
+/// Concurrent requests of one principal, open streams included.
 const REQUESTS_MAX: usize = 512;
 const VALUES_MAX: usize = 100_000;
-/// The memory that bodies of one principal take until their answers have left, in bodies of the largest size.
+/// Memory of the bodies of one principal until their responses have been sent, in bodies of the largest size.
 const BODIES_HELD_MAX: usize = 4;
 const KIB: usize = 1 << 10;
 const SESSION_ID: &str = "mcp-session-id";
-/// The method of a request of revision 2026-07-28, which its body must repeat.
+/// Header with the method of a request of revision 2026-07-28, which its body must repeat.
 const METHOD: &str = "mcp-method";
-/// Its answer is a stream of notifications.
+/// The method whose response is a stream of notifications.
 const LISTEN: &str = "subscriptions/listen";
 
-/// Answers a request by the protocol, whatever stands behind it.
-type Speak = dyn Fn(Request<Full<Bytes>>) -> Pin<Box<dyn Future<Output = HttpResponse> + Send>> + Send + Sync;
-/// Speaks the protocol with one client of revision 2024-11-05.
+/// Handles a request by the protocol, independent of the type of the server.
+type Serve = dyn Fn(Request<Full<Bytes>>) -> Pin<Box<dyn Future<Output = HttpResponse> + Send>> + Send + Sync;
+/// Serves one client of revision 2024-11-05.
 type ServeSse = dyn Fn(SseTransport, CancellationToken) + Send + Sync;
-/// The refusal of a body that is not for its client.
-type Judge<'a> = dyn Fn(&[u8]) -> Option<HttpResponse> + Sync + 'a;
+type BodyCheck<'a> = dyn Fn(&[u8]) -> Option<HttpResponse> + Sync + 'a;
 
 pub(super) struct McpEndpoint {
     pub(super) principal: Arc<Principal>,
-    protocol: Box<Speak>,
+    protocol: Box<Serve>,
     sessions: Arc<ProtocolSessions>,
     sse: SseSessions,
     serve_sse: Box<ServeSse>,
@@ -58,15 +57,15 @@ pub(super) struct McpEndpoint {
     bodies: Semaphore,
     body_bytes_max: usize,
     requests: Arc<Semaphore>,
-    /// What its bodies take, in KiB.
+    /// Memory of the request bodies, in KiB.
     memory: Arc<Semaphore>,
-    /// Ends its calls, sessions and streams when this is dropped, or before.
+    /// Ends the calls, sessions and streams; cancelled by `end`, or when the endpoint is dropped.
     gone: CancellationToken,
     _end: DropGuard,
 }
 
 impl McpEndpoint {
-    /// `make`: what answers, once for each session of the handshake revisions and for each other request.
+    /// `make` creates a server for each session of the handshake revisions and for each other request.
     pub(super) fn new<H: ServerHandler>(
         principal: Arc<Principal>,
         make: impl Fn() -> H + Send + Sync + 'static,
@@ -91,7 +90,7 @@ impl McpEndpoint {
             tokio::spawn(async move {
                 match serving.await {
                     Ok(running) => drop(running.waiting().await),
-                    Err(error) => tracing::debug!(%error, "a session did not begin"),
+                    Err(error) => tracing::debug!(%error, "an MCP session did not begin"),
                 }
             });
         };
@@ -118,7 +117,7 @@ impl McpEndpoint {
         }
     }
 
-    /// Whether it has no request on its way: what it has begun beside requests goes on without it.
+    /// True if no request is in progress; work begun outside requests continues without the endpoint.
     pub(super) fn is_unused(&self) -> bool {
         self.requests.available_permits() == REQUESTS_MAX
     }
@@ -132,7 +131,6 @@ impl McpEndpoint {
         self.gone.is_cancelled()
     }
 
-    /// The place of one request; none: there are too many.
     pub(super) fn begin_request(&self) -> Option<OwnedSemaphorePermit> {
         self.requests.clone().try_acquire_owned().ok()
     }
@@ -141,19 +139,19 @@ impl McpEndpoint {
         &self,
         request: Request<Incoming>,
         mut guard: Guard,
-        judge: &Judge<'_>,
+        check_body: &BodyCheck<'_>,
     ) -> HttpResponse {
         if guard.permit.is_none() {
-            return busy("this principal has too many requests on their way");
+            return busy("this principal has too many concurrent requests");
         }
         let (mut parts, body) = request.into_parts();
-        // A call was let in to its end, which comes; a stream has none of its own.
+        // An accepted call may run to its end although its credentials expire; a stream has no end of its own.
         let is_stream =
             parts.method == Method::GET || parts.headers.get(METHOD).is_some_and(|method| method == LISTEN);
         if !is_stream {
             guard.expires_unix_ms = None;
         }
-        // What comes after this is shown to no one who could use it.
+        // Code after this never sees the credentials.
         parts.headers.remove(AUTHORIZATION);
         parts.headers.remove(COOKIE);
         if self.principal.role == PrincipalRole::Caller {
@@ -161,7 +159,7 @@ impl McpEndpoint {
         }
         let mut bytes = Bytes::new();
         if parts.method == Method::POST {
-            match self.read(body, judge).await {
+            match self.read(body, check_body).await {
                 Ok((body, memory)) => (bytes, guard.memory) = (body, Some(memory)),
                 Err(answer) => return answer,
             }
@@ -170,16 +168,16 @@ impl McpEndpoint {
         }
         let answer = match parts.uri.path() {
             SSE => self.begin_sse(&parts.method),
-            MESSAGES => self.take_message(parts, &bytes, &mut guard),
-            _ => self.speak(parts, bytes).await,
+            MESSAGES => self.accept_message(parts, &bytes, &mut guard),
+            _ => self.handle(parts, bytes).await,
         };
         guard.hold(answer)
     }
 
-    async fn speak(&self, parts: Parts, body: Bytes) -> HttpResponse {
+    async fn handle(&self, parts: Parts, body: Bytes) -> HttpResponse {
         let begins_session = !parts.headers.contains_key(SESSION_ID) && mentions_initialize(&body);
         if begins_session && !self.sessions.make_room().await {
-            return busy("every protocol session of this principal has calls on their way");
+            return busy("every protocol session of this principal has calls in progress");
         }
         let is_end = parts.method == Method::DELETE;
         if is_end && !self.sessions.knows(parts.headers.get(SESSION_ID)) {
@@ -188,7 +186,7 @@ impl McpEndpoint {
         let request = Request::from_parts(parts, Full::new(body));
         let mut answer = (self.protocol)(request).await;
         if is_end && answer.status() == StatusCode::ACCEPTED {
-            // It has ended; official clients warn about an answer that says less.
+            // The session has ended; official clients warn if the status is 202.
             *answer.status_mut() = StatusCode::NO_CONTENT;
         }
         answer
@@ -204,29 +202,27 @@ impl McpEndpoint {
                 (self.serve_sse)(transport, end);
                 answer
             }
-            None => busy("this principal has as many streams as it may have (`http.sessions`)"),
+            None => busy("this principal has reached its limit of streams (`http.sessions`)"),
         }
     }
 
-    fn take_message(&self, parts: Parts, body: &[u8], guard: &mut Guard) -> HttpResponse {
+    fn accept_message(&self, parts: Parts, body: &[u8], guard: &mut Guard) -> HttpResponse {
         if parts.method != Method::POST {
             return text(StatusCode::METHOD_NOT_ALLOWED, "Use POST.\n");
         }
-        // The answer to the request says only that there will be one.
+        // The HTTP response only confirms receipt, so the permits are held until the message is answered.
         let held = (guard.permit.take(), guard.memory.take(), guard.answer.take());
-        match self.sse.take(parts, body, Arc::new(held)) {
+        match self.sse.accept(parts, body, Arc::new(held)) {
             Ok(()) => text(StatusCode::ACCEPTED, "Accepted\n"),
             Err(SseRefused::Unknown) => not_found("there is no such session"),
             Err(SseRefused::Malformed) => {
-                invalid("the body is no message, or has the id of a request that is open")
+                invalid("the body is not a message, or has the id of an open request")
             }
-            Err(SseRefused::Busy) => {
-                busy("this session has too many requests that are open, or messages that wait")
-            }
+            Err(SseRefused::Busy) => busy("this session has too many open requests or queued messages"),
         }
     }
 
-    fn over_rate(&self) -> Option<HttpResponse> {
+    fn check_rate(&self) -> Option<HttpResponse> {
         let rate = self.rate.as_ref()?;
         let until = rate.check().err()?;
         let wait = until.wait_time_from(governor::clock::DefaultClock::default().now());
@@ -237,21 +233,19 @@ impl McpEndpoint {
         Some(answer)
     }
 
-    /// A body that may be answered, with the memory that it takes.
     async fn read(
         &self,
         body: Incoming,
-        judge: &Judge<'_>,
+        check_body: &BodyCheck<'_>,
     ) -> Result<(Bytes, OwnedSemaphorePermit), HttpResponse> {
-        if let Some(answer) = self.over_rate() {
+        if let Some(answer) = self.check_rate() {
             return Err(answer);
         }
         let bytes = self.collect(body).await?;
-        // Every request of revision 2026-07-28 is complete in itself; those of a session name it.
-        if !is_simple(&bytes) {
+        if !is_within_values_max(&bytes) {
             return Err(too_large("the body has too many values"));
         }
-        if let Some(answer) = judge(&bytes) {
+        if let Some(answer) = check_body(&bytes) {
             return Err(answer);
         }
         let kib = u32::try_from(bytes.len().div_ceil(KIB)).ok();
@@ -269,10 +263,10 @@ impl McpEndpoint {
             let _slot = self.bodies.acquire().await;
             Limited::new(body, self.body_bytes_max).collect().await
         };
-        match tokio::time::timeout(BODY_PATIENCE, reading).await {
+        match tokio::time::timeout(BODY_TIMEOUT, reading).await {
             Ok(Ok(body)) => Ok(body.to_bytes()),
             Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-            Ok(Err(_)) => Err(invalid("the body broke off")),
+            Ok(Err(_)) => Err(invalid("the body is incomplete")),
             Err(_) => Err(refused(
                 StatusCode::REQUEST_TIMEOUT,
                 "timeout",
@@ -289,29 +283,29 @@ fn too_large(message: &str) -> HttpResponse {
 fn config(settings: &HttpSettings, gone: &CancellationToken) -> StreamableHttpServerConfig {
     StreamableHttpServerConfig::default()
         .with_json_response(true)
-        // Both are looked at before the body is read.
+        // Host and Origin are checked before the body is read.
         .disable_allowed_hosts()
         .disable_allowed_origins()
         .with_max_request_body_bytes(settings.body_bytes_max)
         .with_cancellation_token(gone.child_token())
 }
 
-/// Whether a text of JSON becomes a tree of at most [`VALUES_MAX`] values, which take far more memory than the text.
-fn is_simple(body: &[u8]) -> bool {
-    let (mut in_text, mut escaped, mut values) = (false, false, 0_usize);
+/// True if a JSON text has at most [`VALUES_MAX`] values; parsed values take far more memory than the text.
+fn is_within_values_max(body: &[u8]) -> bool {
+    let (mut in_string, mut escaped, mut values) = (false, false, 0_usize);
     for byte in body {
         match byte {
             _ if escaped => escaped = false,
-            b'\\' if in_text => escaped = true,
-            b'"' => in_text = !in_text,
-            b',' | b'{' | b'[' if !in_text => values += 1,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b',' | b'{' | b'[' if !in_string => values += 1,
             _ => {}
         }
     }
     values <= VALUES_MAX
 }
 
-/// A guess, so that a principal without room is told why; the sessions count for themselves.
+/// A guess, so that a principal at its session limit gets a reason; [`ProtocolSessions`] enforces the limit itself.
 fn mentions_initialize(body: &[u8]) -> bool {
     const WORD: &[u8] = b"\"initialize\"";
     body.windows(WORD.len()).any(|window| window == WORD)
@@ -321,12 +315,18 @@ fn mentions_initialize(body: &[u8]) -> bool {
 mod tests {
     use super::*;
     #[test]
-    fn a_body_of_many_small_values_is_not_simple() {
-        assert!(is_simple(b"{}") && is_simple(b""));
+    fn body_with_too_many_json_values_is_detected() {
+        assert!(is_within_values_max(b"{}") && is_within_values_max(b""));
         let text = format!(r#"{{"code": "{}"}}"#, r#"\",{[\\"#.repeat(VALUES_MAX));
-        assert!(is_simple(text.as_bytes()), "they are in a text");
+        assert!(
+            is_within_values_max(text.as_bytes()),
+            "the brackets are in a string"
+        );
         for small in ["[],", r#"{"":0},"#, "0,"] {
-            assert!(!is_simple(small.repeat(VALUES_MAX + 1).as_bytes()), "{small}");
+            assert!(
+                !is_within_values_max(small.repeat(VALUES_MAX + 1).as_bytes()),
+                "{small}"
+            );
         }
     }
 }

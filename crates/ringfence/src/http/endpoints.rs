@@ -1,5 +1,5 @@
-//! The endpoints of all principals. An issuer of access tokens may name any number of principals, so those that are
-//! used by no request make room.
+//! The endpoints of all principals. An issuer of access tokens may name any number of principals, so endpoints without
+//! an open request are evicted at the limit.
 
 use super::{endpoint::McpEndpoint, principal::Principal};
 use crate::lock::lock;
@@ -11,7 +11,7 @@ use std::{
 };
 use tokio::sync::OwnedSemaphorePermit;
 
-/// By the name and the role of the principal: an issuer may give one name both.
+/// Endpoints by the name and role of the principal: an issuer may give one name both roles.
 type Known = HashMap<(Arc<str>, PrincipalRole), Arc<McpEndpoint>>;
 
 pub(super) struct Endpoints {
@@ -27,8 +27,8 @@ impl Endpoints {
         }
     }
 
-    /// The principal's endpoint as it is now, and a permit for one request, or none at the limit. A change of what a
-    /// principal may do ends what it has.
+    /// Returns the principal's current endpoint and a permit for one request, or no permit at the limit. If what the
+    /// principal may do has changed, its previous endpoint ends.
     pub(super) fn begin_request(
         &self,
         principal: &Arc<Principal>,
@@ -40,14 +40,14 @@ impl Endpoints {
         if let Some(endpoint) = before
             && *endpoint.principal == **principal
         {
-            let place = endpoint.begin_request();
-            return Ok((endpoint.clone(), place));
+            let permit = endpoint.begin_request();
+            return Ok((endpoint.clone(), permit));
         }
         if before.is_none() && known.len() >= self.max {
             let mut all = known.iter();
             let unused = all.find(|(_, endpoint)| endpoint.is_unused());
             let unused = unused.map(|(key, _)| key.clone()).ok_or_else(|| {
-                let message = format!("{} principals have requests on their way.", self.max);
+                let message = format!("{} principals have requests in progress.", self.max);
                 let hint = "Call again later, or use another server.";
                 RequestError::new(ErrorCode::Busy, message, hint)
             })?;
@@ -59,11 +59,10 @@ impl Endpoints {
         if let Some(before) = known.insert(key, endpoint.clone()) {
             before.end();
         }
-        let place = endpoint.begin_request();
-        Ok((endpoint, place))
+        let permit = endpoint.begin_request();
+        Ok((endpoint, permit))
     }
 
-    /// Ends those of principals that are known no more.
     pub(super) fn retain(&self, is_known: impl Fn(&Principal) -> bool) {
         lock(&self.known).retain(|_, endpoint| {
             let stays = is_known(&endpoint.principal);
@@ -101,12 +100,12 @@ mod tests {
             principal.clone(),
             move || factory.make(),
             gone,
-            &settings::usual()?.http,
+            &settings::default_config()?.http,
         ))
     }
 
     #[tokio::test]
-    async fn a_name_with_two_roles_has_two_endpoints_and_a_changed_principal_another() {
+    async fn endpoints_differ_by_role_and_a_changed_principal_gets_a_new_one() {
         let endpoints = Endpoints::new(8);
         let of = |principal: &Arc<Principal>| endpoints.begin_request(principal, make).unwrap().0;
         let (caller, operator) = (
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_endpoint_that_no_request_uses_makes_room_and_one_that_is_used_does_not() {
+    async fn unused_endpoint_is_evicted_and_a_used_one_is_not() {
         let endpoints = Endpoints::new(2);
         let begin = |name: &str| endpoints.begin_request(&principal(name, PrincipalRole::Caller), make);
         let (first, used) = begin("a").unwrap();
@@ -140,7 +139,10 @@ mod tests {
         assert!(second.has_ended() && !first.has_ended());
         let refused = begin("b").err().unwrap();
         assert_eq!(refused.code, ErrorCode::Busy);
-        assert!(Arc::ptr_eq(&first, &begin("a").unwrap().0), "who is there stays");
+        assert!(
+            Arc::ptr_eq(&first, &begin("a").unwrap().0),
+            "a principal that is served keeps its endpoint"
+        );
         drop(used);
         begin("b").unwrap();
         assert!(first.has_ended() && !third.has_ended());

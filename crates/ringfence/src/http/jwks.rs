@@ -1,7 +1,7 @@
-//! The keys of the issuer of access tokens. They are fetched when a token names one that is not known, and not more
-//! often than once in ten seconds; those that are known stay good while the issuer cannot be reached.
+//! The keys of the issuer of access tokens (JWKS). They are fetched when a token names an unknown key or its signature
+//! does not match, at most once in ten seconds; known keys stay valid while the issuer cannot be reached.
 
-use crate::outgoing::{Destination, said};
+use crate::outgoing::{Destination, error_text};
 use http_body_util::Full;
 use hyper::{Request, Uri, header::ACCEPT};
 use jsonwebtoken::{
@@ -20,8 +20,8 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// From the name of the host to the end of the keys.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Maximum time of a fetch, name resolution included.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 const BETWEEN_FETCHES: Duration = Duration::from_secs(10);
 const BYTES_MAX: usize = 256 << 10;
 const KEYS_MAX: usize = 100;
@@ -30,13 +30,13 @@ pub(super) struct Jwks {
     issuer: Destination,
     uri: Uri,
     keys: RwLock<HashMap<String, Arc<IssuerKey>>>,
-    /// When they were asked for last; held while they are.
-    asked: Mutex<Option<Instant>>,
+    /// Start of the last fetch; locked during a fetch.
+    last_fetch: Mutex<Option<Instant>>,
 }
 
 pub(super) struct IssuerKey {
     pub(super) key: DecodingKey,
-    /// The one that it is for, where the issuer says so.
+    /// The algorithm that the key is for, if the issuer names one.
     algorithm: Option<String>,
 }
 
@@ -54,7 +54,7 @@ impl Jwks {
             issuer: Destination::host(&uri)?,
             uri,
             keys: RwLock::default(),
-            asked: Mutex::default(),
+            last_fetch: Mutex::default(),
         })
     }
 
@@ -63,37 +63,36 @@ impl Jwks {
         keys.get(id).cloned()
     }
 
-    /// The key with this id, which may have to be fetched.
     pub(super) async fn key(&self, id: &str) -> Option<Arc<IssuerKey>> {
         match self.known(id) {
-            None => self.key_now(id).await,
+            None => self.refreshed_key(id).await,
             known => known,
         }
     }
 
-    /// The same as the issuer has it now, where it has not been asked just before: an issuer may give an id twice.
-    pub(super) async fn key_now(&self, id: &str) -> Option<Arc<IssuerKey>> {
-        let mut asked = self.asked.lock().await;
-        if asked.is_none_or(|asked| asked.elapsed() >= BETWEEN_FETCHES) {
-            *asked = Some(Instant::now());
-            match timeout(PATIENCE, self.fetch()).await {
+    /// Fetches the keys first, unless they were fetched less than ten seconds ago: an issuer may reuse an id.
+    pub(super) async fn refreshed_key(&self, id: &str) -> Option<Arc<IssuerKey>> {
+        let mut last_fetch = self.last_fetch.lock().await;
+        if last_fetch.is_none_or(|begun| begun.elapsed() >= BETWEEN_FETCHES) {
+            *last_fetch = Some(Instant::now());
+            match timeout(FETCH_TIMEOUT, self.fetch()).await {
                 Ok(Ok(keys)) => *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys,
                 Ok(Err(reason)) => tracing::warn!(
                     reason,
-                    "the issuer's keys were not fetched; those known stay good"
+                    "the issuer's keys were not fetched; known keys stay valid"
                 ),
-                Err(_) => tracing::warn!("the issuer's keys did not come in time; those known stay good"),
+                Err(_) => tracing::warn!("the issuer's keys did not come in time; known keys stay valid"),
             }
         }
-        drop(asked);
+        drop(last_fetch);
         self.known(id)
     }
 
-    /// A redirection is no answer: the keys are where the operator says.
+    /// Does not follow redirects: the keys are where the operator says.
     async fn fetch(&self) -> Result<HashMap<String, Arc<IssuerKey>>, String> {
         let path = self.uri.path_and_query().map_or("/", |path| path.as_str());
         let request = Request::get(path).header(ACCEPT, "application/json");
-        let request = request.body(Full::default()).map_err(said)?;
+        let request = request.body(Full::default()).map_err(error_text)?;
         let exchange = self.issuer.send(request).await?;
         read(&exchange.success(BYTES_MAX).await?)
     }
@@ -104,9 +103,9 @@ struct KeySet {
     keys: Vec<Value>,
 }
 
-/// Keys of other kinds, and those that are not for signatures, are passed over.
+/// Parses a key set; keys without an id, of unsupported kinds or not for signatures are skipped.
 fn read(bytes: &[u8]) -> Result<HashMap<String, Arc<IssuerKey>>, String> {
-    let set: KeySet = serde_json::from_slice(bytes).map_err(|_| "it is no set of keys")?;
+    let set: KeySet = serde_json::from_slice(bytes).map_err(|_| "it is not a key set")?;
     let key = |value: Value| {
         let jwk: Jwk = serde_json::from_value(value).ok()?;
         let is_for_signatures = matches!(jwk.common.public_key_use, None | Some(PublicKeyUse::Signature));

@@ -1,5 +1,5 @@
-//! Sockets that clients connect to. A socket in the file system is for processes of this user and of root: its mode
-//! says so, and the kernel tells of each who it is.
+//! Sockets that clients connect to. A Unix socket accepts only processes of this user and of root: its mode is 0600,
+//! and the kernel reports the uid of each peer (`SO_PEERCRED`).
 
 use super::authenticator::Peer;
 use crate::settings::HttpListen;
@@ -20,26 +20,26 @@ use std::{
 };
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-/// What was sent to a client that takes none of it is not kept longer.
-const UNREAD: Duration = Duration::from_secs(60);
-/// A client that is silent for so long is asked whether it is still there.
+/// Maximum time that sent data may stay unacknowledged (`TCP_USER_TIMEOUT`, tcp(7)).
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(60);
+/// Idle time before keepalive probes are sent (`TCP_KEEPIDLE`, tcp(7)).
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
 pub(super) enum HttpListener {
     Tcp(TcpListener),
     Unix {
         socket: UnixListener,
-        /// Its name, where that is ours to remove.
-        _name: Option<Remove>,
+        /// Removes the socket file, if this process made it.
+        _file: Option<RemoveOnDrop>,
     },
 }
 
-pub(super) struct Remove(PathBuf);
+pub(super) struct RemoveOnDrop(PathBuf);
 
-impl Drop for Remove {
+impl Drop for RemoveOnDrop {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_file(&self.0) {
-            tracing::debug!(%error, "the socket's name stays");
+            tracing::debug!(%error, "the socket file was not removed");
         }
     }
 }
@@ -50,7 +50,7 @@ pub(super) enum Stream {
 }
 
 impl HttpListener {
-    /// Sockets of a service manager (sd_listen_fds(3)).
+    /// Takes over the sockets of a service manager (sd_listen_fds(3)).
     pub(super) fn activated(count: u32) -> Result<Vec<Self>, RequestError> {
         const FIRST: u32 = 3;
         let taken = (FIRST..FIRST + count).map(|number| {
@@ -60,7 +60,7 @@ impl HttpListener {
         taken.collect::<io::Result<_>>().map_err(|error| {
             RequestError::new(
                 ErrorCode::InvalidConfiguration,
-                format!("a socket of the service manager cannot be listened to: {error}."),
+                format!("cannot listen on a socket of the service manager: {error}."),
                 "Give stream sockets that listen (`ListenStream=`).",
             )
         })
@@ -68,13 +68,13 @@ impl HttpListener {
 
     fn of(socket: OwnedFd) -> io::Result<Self> {
         if !sockopt::socket_acceptconn(&socket)? {
-            return Err(io::Error::other("it does not listen"));
+            return Err(io::Error::other("it is not a listening socket"));
         }
         match sockopt::socket_domain(&socket)? {
             AddressFamily::UNIX => {
                 let socket = StdUnixListener::from(socket);
                 socket.set_nonblocking(true)?;
-                UnixListener::from_std(socket).map(|socket| Self::Unix { socket, _name: None })
+                UnixListener::from_std(socket).map(|socket| Self::Unix { socket, _file: None })
             }
             AddressFamily::INET | AddressFamily::INET6 => {
                 let socket = StdTcpListener::from(socket);
@@ -99,8 +99,7 @@ impl HttpListener {
         })
     }
 
-    /// Where it is, with the port that the kernel chose.
-    pub(super) fn place(&self) -> String {
+    pub(super) fn address(&self) -> String {
         match self {
             Self::Tcp(socket) => socket
                 .local_addr()
@@ -122,7 +121,7 @@ impl HttpListener {
         }
     }
 
-    /// The next connection; none: it was not from anybody who may connect.
+    /// Accepts the next connection. None: the peer is of another user.
     pub(super) async fn accept(&self) -> io::Result<Option<(Stream, Peer)>> {
         match self {
             Self::Tcp(socket) => {
@@ -136,7 +135,7 @@ impl HttpListener {
                 if uid == rustix::process::geteuid().as_raw() || uid == 0 {
                     return Ok(Some((Stream::Unix(stream), Peer::Socket)));
                 }
-                tracing::warn!(uid, "another user is not served at the socket");
+                tracing::warn!(uid, "a connection of another user was refused");
                 Ok(None)
             }
         }
@@ -145,14 +144,14 @@ impl HttpListener {
 
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    let unread_ms = u32::try_from(UNREAD.as_millis()).unwrap_or(u32::MAX);
-    sockopt::set_tcp_user_timeout(stream, unread_ms)?;
+    let timeout_ms = u32::try_from(UNACKNOWLEDGED_MAX.as_millis()).unwrap_or(u32::MAX);
+    sockopt::set_tcp_user_timeout(stream, timeout_ms)?;
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, KEEPALIVE)?;
     Ok(())
 }
 
-/// A name that a server left behind is taken over, and that of one which answers is not.
+/// Replaces the socket file of a server that has ended; fails if a server still accepts connections at it.
 fn bind_unix(path: &Path) -> io::Result<HttpListener> {
     let bound = match UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => match StdUnixStream::connect(path) {
@@ -167,7 +166,7 @@ fn bind_unix(path: &Path) -> io::Result<HttpListener> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     Ok(HttpListener::Unix {
         socket: bound,
-        _name: Some(Remove(path.to_owned())),
+        _file: Some(RemoveOnDrop(path.to_owned())),
     })
 }
 
@@ -176,7 +175,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_socket_that_was_left_behind_is_taken_over_and_a_live_one_is_not() {
+    async fn stale_unix_socket_is_replaced_and_a_live_one_is_not() {
         let path = std::env::temp_dir().join(format!("ringfence-http-{}.sock", std::process::id()));
         let listen = HttpListen::Unix(path.clone());
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());

@@ -1,6 +1,6 @@
-//! MCP over streamable HTTP, for many clients. `rmcp` speaks the protocol; here is everything around it: sockets,
-//! connections and what bounds them, and who a request is from. A principal has an endpoint of its own, with a server
-//! that is offered what the principal may have, so that nothing below this module ever compares one with another.
+//! MCP over streamable HTTP, for many clients. `rmcp` implements the protocol; this module adds sockets, connections
+//! and their limits, and authentication. Each principal has an endpoint of its own, whose server offers only what the
+//! principal may use, so that no code below this module compares principals.
 
 mod authenticator;
 mod body;
@@ -22,14 +22,14 @@ use crate::{
     mcp::{
         Offer,
         service::ServerFactory,
-        startup::{Starting, Startup, told_to_stop},
+        startup::{Starting, Startup, stop_signal},
         toolsets_of,
     },
     settings::{self, HttpAuthentication, HttpListen, HttpSettings, token_line},
 };
 use authenticator::{Authenticator, token_fault};
-use body::{Guard, HttpResponse, invalid, refused, text};
-use connection::{Connection, ConnectionSlots, converse, handshake};
+use body::{Guard, HttpResponse, invalid, refused, response, text};
+use connection::{Connection, ConnectionSlots, handshake, serve_connection};
 use endpoint::McpEndpoint;
 use endpoints::Endpoints;
 use hyper::{
@@ -60,19 +60,19 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// After a connection could not be accepted, which is when descriptors have run out.
-const RECOVERY: Duration = Duration::from_secs(1);
-/// How soon the streams and calls of a principal end that is known no more. Its requests are refused at once.
-const REVOCATION: Duration = Duration::from_secs(1);
+/// Delay after a failed accept, which happens when file descriptors have run out.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Interval at which streams and calls of revoked principals are ended. Their requests are refused at once.
+const REVOCATION_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Bits of the mode of a file of a token.
+/// Forbidden mode bits of `http.token_file`.
 const WRITTEN_BY_OTHERS: u32 = 0o022;
 
-/// Principals that are served at once; a rule for access tokens may make any number of them.
+/// Principals served at once; a rule for access tokens may make any number of them.
 const PRINCIPALS_MAX: usize = 2000;
 
 pub(crate) const MCP: &str = "/mcp";
-/// Names of parameters in which clients have sent tokens (RFC 6750, section 2.3, and what is common).
+/// Query parameters in which clients send tokens (RFC 6750, section 2.3, and common names).
 const TOKEN_PARAMETERS: [&str; 6] = [
     "access_token",
     "token",
@@ -92,16 +92,15 @@ struct HttpServer {
     endpoints: Endpoints,
     make: Box<MakeEndpoint>,
     connections: ConnectionSlots,
-    /// Answers on their way.
     answers: TaskTracker,
-    /// From its cancellation on new calls are refused.
+    /// Once cancelled, new calls are refused.
     closing: CancellationToken,
-    /// From its cancellation on connections end.
+    /// Once cancelled, connections end.
     leaving: CancellationToken,
 }
 
-/// Serves until the server is told to stop, or there is nothing to serve. `attend` is given the engine before the first
-/// request.
+/// Serves until a signal stops the server, or the engine fails to start (a host below the floor does not end it).
+/// `attend` gets the engine before the first request.
 pub(crate) async fn serve(
     engine: EngineSettings,
     offer: Offer,
@@ -138,18 +137,18 @@ pub(crate) async fn serve(
     let (serving, open) = begin(&server, listeners, tls);
     let outcome = tokio::select! {
         error = startup.failure() => Err(error),
-        () = told_to_stop() => { server.drain().await; Ok(()) }
+        () = stop_signal() => { server.drain().await; Ok(()) }
     };
     server.closing.cancel();
     server.leaving.cancel();
     drop(serving);
     server.endpoints.end();
     open.close();
-    startup.farewell(async move { open.wait().await }).await;
+    startup.finish(async move { open.wait().await }).await;
     outcome
 }
 
-/// Serves another handler of the protocol by the same transport, at `address` of this host, to anyone there: the
+/// Serves another protocol handler over the same transport, at `address` of this host, without authentication: the
 /// official conformance suite needs tools that no product has.
 pub async fn serve_fixtures<H: ServerHandler + Clone + Sync>(
     address: SocketAddr,
@@ -160,7 +159,7 @@ pub async fn serve_fixtures<H: ServerHandler + Clone + Sync>(
         listen: HttpListen::Tcp(address),
         drain: Duration::from_secs(1),
         has_sse: true,
-        ..settings::usual()?.http
+        ..settings::default_config()?.http
     };
     let authenticator = Authenticator::open(state_dir, None, None, AtomicBool::new(false))?;
     let listener = HttpListener::bind(&settings.listen).await?;
@@ -174,11 +173,11 @@ pub async fn serve_fixtures<H: ServerHandler + Clone + Sync>(
     let engine = watch::channel(None).1;
     let server = Arc::new(HttpServer::new(settings, authenticator, engine, Box::new(make)));
     let _serving = begin(&server, vec![listener], None);
-    told_to_stop().await;
+    stop_signal().await;
     Ok(())
 }
 
-/// Serves as long as the tasks are kept; the connections are tracked.
+/// Starts serving. Dropping the tasks stops accepting; the tracker counts the open connections.
 fn begin(
     server: &Arc<HttpServer>,
     listeners: Vec<HttpListener>,
@@ -186,18 +185,17 @@ fn begin(
 ) -> (JoinSet<()>, TaskTracker) {
     let (mut serving, open) = (JoinSet::new(), TaskTracker::new());
     if let Some(tls) = tls.clone() {
-        serving.spawn(tls.follow());
+        serving.spawn(tls.reload_on_sighup());
     }
     for listener in listeners {
-        let (place, authentication) = (listener.place(), server.authenticator.is_required());
-        tracing::info!(place, path = MCP, authentication, "MCP over HTTP is answered");
+        let (place, authentication) = (listener.address(), server.authenticator.is_required());
+        tracing::info!(place, path = MCP, authentication, "serving MCP over HTTP");
         serving.spawn(accept(server.clone(), listener, tls.clone(), open.clone()));
     }
     serving.spawn(server.clone().watch_principals());
     (serving, open)
 }
 
-/// Of the environment, or of a file as container engines give secrets in.
 fn api_token(settings: &HttpSettings) -> Result<Option<Arc<SecretValue>>, RequestError> {
     let refused = |reason: String| {
         RequestError::new(
@@ -211,8 +209,8 @@ fn api_token(settings: &HttpSettings) -> Result<Option<Arc<SecretValue>>, Reques
         (None, token) => Ok(token.clone()),
         (Some(_), Some(_)) => Err(refused("SANDBOX_API_TOKEN is set, too".to_owned())),
         (Some(path), None) => {
-            // Container engines let everyone in the container read their secrets.
-            let line = token_line(path, WRITTEN_BY_OTHERS, "others than its owner may write it");
+            // Container engines make secrets readable to every user in the container.
+            let line = token_line(path, WRITTEN_BY_OTHERS, "other users may write to it");
             let text = line.map_err(|error| refused(error.to_string()))?;
             if let Some(reason) = token_fault(&text) {
                 return Err(refused(format!("its token {reason}")));
@@ -223,7 +221,7 @@ fn api_token(settings: &HttpSettings) -> Result<Option<Arc<SecretValue>>, Reques
     }
 }
 
-/// Everyone who reaches a server without authentication can run programs: that is for this host alone.
+/// Refuses to listen beyond this host without authentication: every host that reaches the server could run programs.
 fn check_exposure(
     listener: &HttpListener,
     authenticator: &Authenticator,
@@ -242,7 +240,7 @@ fn check_exposure(
         ErrorCode::InvalidConfiguration,
         format!(
             "listening at {} without authentication is refused: every host that reaches it could run programs.",
-            listener.place()
+            listener.address()
         ),
         "Make a token with `ringfence token create NAME`, or listen at 127.0.0.1 or unix:PATH.",
     ))
@@ -255,11 +253,11 @@ async fn accept(server: Arc<HttpServer>, listener: HttpListener, tls: Option<Arc
             Ok(None) => continue,
             Err(error) => {
                 tracing::warn!(%error, "a connection was not accepted");
-                tokio::time::sleep(RECOVERY).await;
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 continue;
             }
         };
-        let Some(connection) = server.connections.place(peer).await else {
+        let Some(connection) = server.connections.acquire(peer).await else {
             return;
         };
         let (server, connection) = (server.clone(), Arc::new(connection));
@@ -268,11 +266,11 @@ async fn accept(server: Arc<HttpServer>, listener: HttpListener, tls: Option<Arc
             match (stream, acceptor) {
                 (Stream::Tcp(stream), Some(tls)) => {
                     if let Some(stream) = handshake(tls, stream, &connection).await {
-                        converse(server, stream, connection).await;
+                        serve_connection(server, stream, connection).await;
                     }
                 }
-                (Stream::Tcp(stream), None) => converse(server, stream, connection).await,
-                (Stream::Unix(stream), _) => converse(server, stream, connection).await,
+                (Stream::Tcp(stream), None) => serve_connection(server, stream, connection).await,
+                (Stream::Unix(stream), _) => serve_connection(server, stream, connection).await,
             }
         });
     }
@@ -299,30 +297,29 @@ impl HttpServer {
         }
     }
 
-    /// New calls are refused, and those on their way may end in time. A second signal ends the wait.
+    /// Refuses new calls and waits up to `http.drain_seconds` for those in progress; a second signal ends the wait.
     async fn drain(&self) {
         self.closing.cancel();
         self.answers.close();
         tracing::info!(
             answers = self.answers.len(),
-            "stopping, when the calls on their way have ended"
+            "stopping as soon as the calls in progress have ended"
         );
         tokio::select! {
             done = timeout(self.settings.drain, self.answers.wait()) => if done.is_err() {
                 tracing::warn!(answers = self.answers.len(), "calls are cut off: they took longer than `http.drain_seconds`");
             },
-            () = told_to_stop() => tracing::warn!("calls are cut off"),
+            () = stop_signal() => tracing::warn!("calls are cut off"),
         }
     }
 
-    /// Ends the streams and calls of principals that are known no more.
     async fn watch_principals(self: Arc<Self>) {
-        let mut ticks = interval(REVOCATION);
+        let mut ticks = interval(REVOCATION_CHECK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
             self.endpoints
-                .retain(|principal| self.authenticator.still_knows(principal));
+                .retain(|principal| self.authenticator.is_still_valid(principal));
         }
     }
 
@@ -352,7 +349,7 @@ impl HttpServer {
                 .as_ref()
                 .and_then(|oauth| oauth.metadata(path))
             {
-                Some(metadata) if is_read => body::of(StatusCode::OK, "application/json", metadata.into()),
+                Some(metadata) if is_read => response(StatusCode::OK, "application/json", metadata.into()),
                 _ => text(StatusCode::NOT_FOUND, "There is /mcp.\n"),
             },
         }
@@ -369,11 +366,11 @@ impl HttpServer {
         mut guard: Guard,
     ) -> HttpResponse {
         if let Err(refused) = self.names.check(request.uri(), request.headers()) {
-            return unnamed(refused);
+            return name_refusal(refused);
         }
         if request.uri().query().is_some_and(has_token) {
             return invalid(
-                "a token does not belong in an address, which is logged on its way: send it as `Authorization: Bearer TOKEN`",
+                "a token does not belong in a URL, which may be logged: send it as `Authorization: Bearer TOKEN`",
             );
         }
         let identified = self.authenticator.identify(request.headers(), connection.peer);
@@ -385,13 +382,13 @@ impl HttpServer {
             Ok(identity) => identity,
             Err(denied) => return self.denied(&denied),
         };
-        self.connections.prove(connection);
+        self.connections.protect(connection);
         guard.expires_unix_ms = expires_unix_ms;
-        let judge = |body: &[u8]| self.beyond(scope.as_ref()?, body);
+        let check_body = |body: &[u8]| self.check_scope(scope.as_ref()?, body);
         match self.endpoints.begin_request(&principal, &*self.make) {
-            Ok((endpoint, place)) => {
-                guard.permit = place;
-                endpoint.answer(request, guard, &judge).await
+            Ok((endpoint, permit)) => {
+                guard.permit = permit;
+                endpoint.answer(request, guard, &check_body).await
             }
             Err(error) => {
                 tracing::error!(%error, "a principal cannot be served");
@@ -404,10 +401,9 @@ impl HttpServer {
         }
     }
 
-    /// The refusal of a message that the scopes of a token are not enough for.
-    fn beyond(&self, scope: &PartialScope, body: &[u8]) -> Option<HttpResponse> {
+    fn check_scope(&self, scope: &PartialScope, body: &[u8]) -> Option<HttpResponse> {
         let Some(needed) = toolsets_of(body) else {
-            return Some(invalid("the body is no single message, or says something twice"));
+            return Some(invalid("the body is not one message, or has a duplicate member"));
         };
         let wanted = scope_of(*needed.first()?);
         let is_enough = needed.iter().any(|one| scope.toolsets.contains(one));
@@ -415,22 +411,22 @@ impl HttpServer {
         (!is_enough).then(|| self.denied(&Denied::Scope { held, wanted }))
     }
 
-    /// RFC 6750, section 3: a request without a token is told nothing but that it needs one, and where to get it.
+    /// The challenge (RFC 6750, section 3): a request without a token learns that it needs one and where to get it.
     fn denied(&self, denied: &Denied) -> HttpResponse {
         const REALM: &str = r#"Bearer realm="ringfence""#;
         let oauth = self.authenticator.oauth.as_ref();
-        let where_to = oauth.map(OAuth::challenge).unwrap_or_default();
+        let metadata = oauth.map(OAuth::challenge).unwrap_or_default();
         let (status, message, challenge) = match denied {
             Denied::Missing => (
                 StatusCode::UNAUTHORIZED,
                 "a token is needed: send `Authorization: Bearer TOKEN`",
-                format!("{REALM}{where_to}"),
+                format!("{REALM}{metadata}"),
             ),
             Denied::Invalid => (
                 StatusCode::UNAUTHORIZED,
                 "the token is not accepted",
                 format!(
-                    r#"{REALM}, error="invalid_token", error_description="The token is unknown, expired or revoked"{where_to}"#
+                    r#"{REALM}, error="invalid_token", error_description="The token is unknown, expired or revoked"{metadata}"#
                 ),
             ),
             Denied::Scope { held, wanted } => (
@@ -440,7 +436,7 @@ impl HttpServer {
             ),
             Denied::Unknown => (
                 StatusCode::FORBIDDEN,
-                "the token is good, and `http.oauth_principals` does not know its bearer",
+                "the token is valid, but no rule of `http.oauth_principals` matches it",
                 REALM.to_owned(),
             ),
         };
@@ -452,12 +448,12 @@ impl HttpServer {
     }
 }
 
-/// Says no more than that: a page gets nothing out of it.
-fn unnamed(refused_for: NameRefused) -> HttpResponse {
+/// Gives no details, so that a hostile page learns nothing.
+fn name_refusal(refused_for: NameRefused) -> HttpResponse {
     let message = match refused_for {
-        NameRefused::Malformed => return invalid("the request does not say by which name it calls"),
-        NameRefused::Host => "this server is not called by that name: see `http.allowed_hosts`",
-        NameRefused::Origin => "pages of that host may not call: see `http.allowed_hosts`",
+        NameRefused::Malformed => return invalid("the request has no valid Host"),
+        NameRefused::Host => "this host name is not allowed: see `http.allowed_hosts`",
+        NameRefused::Origin => "pages of this origin may not call the server: see `http.allowed_hosts`",
     };
     refused(StatusCode::FORBIDDEN, ErrorCode::PolicyDenied.as_str(), message)
 }
@@ -478,7 +474,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_in_addresses_are_seen() {
+    fn token_in_query_string_is_detected() {
         for (query, is_there) in [
             ("access_token=x", true),
             ("a=1&Token=x", true),

@@ -1,5 +1,5 @@
-//! Names by which this server is called, and pages that may call it. A name that a page has made point here (DNS
-//! rebinding) is refused before anything else of the request is looked at, its body included.
+//! Allowed `Host` and `Origin` values. A host name that a web page has made resolve to this server (DNS rebinding) is
+//! refused before anything else of the request is examined, its body included.
 
 use hyper::{
     HeaderMap, Uri,
@@ -7,28 +7,25 @@ use hyper::{
     http::uri::Authority,
 };
 
-/// At any port.
 const LOCAL: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
-/// Hosts by which clients may call, and whose pages may.
+/// Hosts that clients may use as `Host`, and whose pages may call (`Origin`).
 pub(super) struct AllowedNames(Vec<AllowedName>);
 
 struct AllowedName {
     host: String,
-    /// None: any.
     port: Option<u16>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameRefused {
-    /// It does not say by which name it calls, or not in one way.
+    /// The request has no valid host, or more than one `Host` header.
     Malformed,
     Host,
     Origin,
 }
 
 impl AllowedNames {
-    /// This host, and those that the operator names.
     pub(super) fn new(own: &[String]) -> Self {
         let read = |text: &str| Authority::try_from(text).ok();
         let all = LOCAL.into_iter().chain(own.iter().map(String::as_str));
@@ -39,7 +36,7 @@ impl AllowedNames {
         Self(all.filter_map(read).map(allowed).collect())
     }
 
-    /// HTTP/2 names the host in its address, where HTTP/1.1 may name one, too: each that is there must be allowed.
+    /// Checks `Host`, the host in the request target (HTTP/2, HTTP/1.1) and each `Origin`: all present must be allowed.
     pub(super) fn check(&self, address: &Uri, headers: &HeaderMap) -> Result<(), NameRefused> {
         let hosts = headers.get_all(HOST).iter().map(authority);
         let hosts: Option<Vec<Authority>> = hosts.chain(address.authority().cloned().map(plain)).collect();
@@ -58,16 +55,16 @@ impl AllowedNames {
         }
     }
 
-    /// RFC 6454: scheme, host, and the port of the scheme where none is written.
+    /// An origin is a scheme, a host and a port, which defaults to that of the scheme (RFC 6454).
     fn allows_origin(&self, origin: &HeaderValue) -> Option<bool> {
         let (scheme, host) = origin.to_str().ok()?.split_once("://")?;
-        let usual = match scheme {
+        let default_port = match scheme {
             "http" => 80,
             "https" => 443,
             _ => return None,
         };
         let host = plain(Authority::try_from(host).ok()?)?;
-        Some(self.allows(&host, host.port_u16().or(Some(usual))))
+        Some(self.allows(&host, host.port_u16().or(Some(default_port))))
     }
 
     fn allows(&self, named: &Authority, port: Option<u16>) -> bool {
@@ -79,7 +76,7 @@ impl AllowedNames {
     }
 }
 
-/// A browser says so also where it sends no Origin, as for a picture (Fetch Metadata Request Headers, W3C).
+/// True for a request from another site: browsers say so also without `Origin`, as for images (Fetch Metadata, W3C).
 fn is_of_another_site(headers: &HeaderMap) -> bool {
     let is_own = |site: &HeaderValue| site == "same-origin" || site == "none";
     !headers.get_all("sec-fetch-site").iter().all(is_own)
@@ -89,7 +86,7 @@ fn authority(value: &HeaderValue) -> Option<Authority> {
     plain(Authority::try_from(value.as_bytes()).ok()?)
 }
 
-/// Without a user, and with a port that is one.
+/// Rejects an authority with user information or an invalid port.
 fn plain(authority: Authority) -> Option<Authority> {
     let has_more = authority.as_str().len() > authority.host().len();
     let is_good = has_more == authority.port_u16().is_some() && !authority.as_str().contains('@');
@@ -110,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_allowed_by_name_and_port_and_said_in_one_way() {
+    fn host_is_allowed_by_name_and_port_and_must_be_unambiguous() {
         let names = AllowedNames::new(&["box.example:8443".to_owned(), "mcp.example".to_owned()]);
         let check = |address: &str, pairs: &[(&str, &str)], expect: Result<(), NameRefused>| {
             let found = names.check(&address.parse().unwrap(), &headers(pairs));
@@ -160,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_allowed_by_the_host_that_it_came_from() {
+    fn origin_is_allowed_by_its_host_and_port() {
         let names = AllowedNames::new(&["box.example:8443".to_owned(), "tls.example:443".to_owned()]);
         let check = |origins: &[&str], expect: Result<(), NameRefused>| {
             let mut pairs = vec![("host", "localhost")];
@@ -196,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_browser_that_names_no_origin_must_be_on_a_page_of_this_server() {
+    fn cross_site_request_without_an_origin_is_refused() {
         let names = AllowedNames::new(&[]);
         let check = |pairs: &[(&str, &str)]| {
             let pairs = [&[("host", "localhost")], pairs].concat();

@@ -1,13 +1,12 @@
-//! This server as a resource of OAuth: which access tokens it accepts (RFC 7519, RFC 9068), which principal they make
-//! of their bearer, and what a client without one is told (RFC 9728, RFC 6750). Nothing here is ever taken from a
-//! request's Host.
+//! An OAuth resource server: validates access tokens (RFC 7519, RFC 9068), maps them to principals, and gives metadata
+//! and challenges to clients without one (RFC 9728, RFC 6750). Nothing here is taken from a request's `Host`.
 
 use super::{
     jwks::{IssuerKey, Jwks},
     principal::{Denied, Identity, OAUTH, PartialScope, Principal},
     signature,
 };
-use crate::settings::{CLAIMED, ClaimRule, OAuthSettings, SettingValue as _, Toolset};
+use crate::settings::{CLAIM_PLACEHOLDER, ClaimRule, OAuthSettings, SettingValue as _, Toolset};
 use jsonwebtoken::{Algorithm, Validation, decode, decode_header, errors::ErrorKind};
 use ringfence_store::tokens::PrincipalRole;
 use ringfence_types::{ErrorCode, Namespace, RequestError};
@@ -15,15 +14,14 @@ use serde_json::{Map, Value, json};
 use std::{sync::Arc, time::Duration};
 
 const CALL: &str = "ringfence:call";
-/// Before the name of a toolset: the scope for that alone, which the others include.
+/// Prefix of the scope of a single toolset; `ringfence:call` and `ringfence:operate` include all of them.
 const TOOLSET: &str = "ringfence:";
-/// It includes the other.
+/// Includes `ringfence:call`.
 const OPERATE: &str = "ringfence:operate";
-/// Clocks differ.
 const LEEWAY_SECONDS: u64 = 10;
 const METADATA: &str = "/.well-known/oauth-protected-resource";
-/// What only an ID token has.
-const OF_ID_TOKENS: [&str; 3] = ["nonce", "at_hash", "c_hash"];
+/// Claims that only an ID token has.
+const ID_TOKEN_CLAIMS: [&str; 3] = ["nonce", "at_hash", "c_hash"];
 const SCOPES_SHOWN_MAX: usize = 10;
 
 pub(super) struct OAuth {
@@ -72,7 +70,7 @@ impl OAuth {
             }
             (false, false) => (PrincipalRole::Caller, true),
         };
-        let found = self.rules.iter().find_map(|rule| of_rule(rule, &claims, role));
+        let found = self.rules.iter().find_map(|rule| match_rule(rule, &claims, role));
         let principal = found.unwrap_or(Err(Denied::Unknown))?;
         let expires = claims.get("exp").and_then(Value::as_f64).unwrap_or_default();
         let expires = Duration::try_from_secs_f64(expires).unwrap_or_default();
@@ -87,7 +85,7 @@ impl OAuth {
         })
     }
 
-    /// Those of an access token of this issuer for this resource that is good now.
+    /// Returns the claims of a currently valid access token of this issuer for this resource.
     async fn claims(&self, token: &str) -> Option<Map<String, Value>> {
         let header = decode_header(token).ok()?;
         let is_access_token = header.typ.as_deref().is_none_or(|kind| {
@@ -100,20 +98,20 @@ impl OAuth {
         }
         let id = header.kid.as_deref()?;
         let known = self.jwks.key(id).await?;
-        let claims = match self.verified(token, header.alg, &known) {
+        let claims = match self.verify(token, header.alg, &known) {
             Ok(claims) => claims,
             Err(ErrorKind::InvalidSignature) => {
-                let now = self.jwks.key_now(id).await?;
-                self.verified(token, header.alg, &now).ok()?
+                let now = self.jwks.refreshed_key(id).await?;
+                self.verify(token, header.alg, &now).ok()?
             }
             Err(_) => return None,
         };
-        let is_id_token = OF_ID_TOKENS.iter().any(|claim| claims.contains_key(*claim))
+        let is_id_token = ID_TOKEN_CLAIMS.iter().any(|claim| claims.contains_key(*claim))
             || claims.get("token_use").is_some_and(|kind| kind == "id");
         (!is_id_token).then_some(claims)
     }
 
-    fn verified(
+    fn verify(
         &self,
         token: &str,
         algorithm: Algorithm,
@@ -134,10 +132,10 @@ impl OAuth {
             .map_err(|error| error.into_kind())
     }
 
-    /// RFC 9728, for the paths at which clients look.
+    /// Returns the protected resource metadata (RFC 9728), for the well-known paths.
     pub(super) fn metadata(&self, path: &str) -> Option<String> {
-        let is_here = path == METADATA || path.strip_prefix(METADATA) == Some("/mcp");
-        is_here.then(|| {
+        let is_metadata = path == METADATA || path.strip_prefix(METADATA) == Some("/mcp");
+        is_metadata.then(|| {
             let facts = json!({
                 "resource": self.resource,
                 "authorization_servers": [self.issuer],
@@ -149,7 +147,6 @@ impl OAuth {
         })
     }
 
-    /// For a client without a good token.
     pub(super) fn challenge(&self) -> String {
         format!(
             r#", resource_metadata="{}{METADATA}/mcp", scope="{CALL}""#,
@@ -157,7 +154,7 @@ impl OAuth {
         )
     }
 
-    /// For one whose token is not good for this: what it needs, with what it has, because clients ask for exactly that.
+    /// For insufficient scopes: lists the token's and the one that it needs, because clients request exactly these.
     pub(super) fn scope_challenge(&self, held: &[String], wanted: &str) -> String {
         let is_scope = |scope: &&String| {
             let is_part = |byte: u8| matches!(byte, 0x21 | 0x23..=0x5b | 0x5d..=0x7e);
@@ -184,7 +181,7 @@ pub(super) fn scope_of(toolset: Toolset) -> String {
     format!("{TOOLSET}{}", toolset.json().as_str().unwrap_or_default())
 }
 
-/// `scope` as RFC 8693 has it, or `scp` as others do.
+/// Reads the scopes from `scope` (RFC 8693), or from `scp`, which other issuers use.
 fn scopes(claims: &Map<String, Value>) -> Vec<String> {
     let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     match claims.get("scope").or_else(|| claims.get("scp")) {
@@ -194,7 +191,7 @@ fn scopes(claims: &Map<String, Value>) -> Vec<String> {
     }
 }
 
-/// A claim's values as text; None: there is one without a text of its own, such as an object.
+/// Returns a claim's values as text. None: a value has no text form, such as an object or a nested array.
 fn texts(claim: &Value) -> Option<Vec<String>> {
     match claim {
         Value::Null => Some(Vec::new()),
@@ -210,9 +207,9 @@ fn texts(claim: &Value) -> Option<Vec<String>> {
     }
 }
 
-/// None: another rule may match. An error: this rule is about the bearer, but what it claims is no name; a later
-/// rule, which may give more, is not asked.
-fn of_rule(
+/// Applies a rule to the claims. None: the rule does not match. An error: the rule is about a claim of the token, but
+/// the claim's value cannot be used; later rules, which may grant more, are not tried.
+fn match_rule(
     rule: &ClaimRule,
     claims: &Map<String, Value>,
     role: PrincipalRole,
@@ -222,15 +219,15 @@ fn of_rule(
     };
     let value = match &rule.value {
         Some(value) => values.contains(value).then_some(value)?,
-        None if values.len() > 1 && rule.is_about_value() => return Some(Err(Denied::Unknown)),
+        None if values.len() > 1 && rule.uses_claim_value() => return Some(Err(Denied::Unknown)),
         None => values.first()?,
     };
     Some(principal(rule, value, role).ok_or(Denied::Unknown))
 }
 
-/// None: a name that the rule makes of the claim's value is not good.
+/// Builds the principal of a rule. None: a name made from the claim's value is invalid.
 fn principal(rule: &ClaimRule, claimed: &str, role: PrincipalRole) -> Option<Principal> {
-    let named = |text: &String| Namespace::try_from(text.replace(CLAIMED, claimed)).ok();
+    let named = |text: &String| Namespace::try_from(text.replace(CLAIM_PLACEHOLDER, claimed)).ok();
     let namespaces: Option<Vec<Namespace>> = match &rule.namespaces {
         Some(names) => Some(names.iter().map(named).collect::<Option<_>>()?),
         None => None,

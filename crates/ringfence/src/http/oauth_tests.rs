@@ -1,4 +1,4 @@
-//! Access tokens of an issuer that the tests are: good ones, and every kind that is not.
+//! Access tokens of a test issuer: valid ones, and every kind of invalid one.
 
 use super::*;
 
@@ -65,11 +65,11 @@ fn message(header: &Value, claims: &Value) -> String {
     format!("{}.{}", part(header), part(claims))
 }
 
-/// An issuer that gives out what it is told to, and counts how often it is asked.
+/// An issuer that serves a given response and counts its requests.
 struct Issuer {
     url: String,
     answer: Arc<Mutex<Option<String>>>,
-    asked: Arc<AtomicUsize>,
+    requests: Arc<AtomicUsize>,
 }
 
 impl Issuer {
@@ -77,8 +77,8 @@ impl Issuer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/jwks", listener.local_addr().unwrap());
         let body = json!({"keys": keys.iter().map(|key| key.jwk()).collect::<Vec<_>>()}).to_string();
-        let (answer, asked) = (Arc::new(Mutex::new(Some(body))), Arc::new(AtomicUsize::new(0)));
-        let (given, count) = (answer.clone(), asked.clone());
+        let (answer, requests) = (Arc::new(Mutex::new(Some(body))), Arc::new(AtomicUsize::new(0)));
+        let (given, count) = (answer.clone(), requests.clone());
         tokio::spawn(async move {
             loop {
                 let (mut stream, _) = listener.accept().await.unwrap();
@@ -86,7 +86,7 @@ impl Issuer {
                 let body = given.lock().unwrap().clone();
                 let mut head = [0; 1024];
                 drop(stream.read(&mut head).await);
-                // None: it never answers.
+                // None: no response.
                 match body {
                     Some(body) => {
                         let text = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
@@ -99,10 +99,14 @@ impl Issuer {
                 }
             }
         });
-        Self { url, answer, asked }
+        Self {
+            url,
+            answer,
+            requests,
+        }
     }
 
-    fn says(&self, answer: Option<String>) {
+    fn set_answer(&self, answer: Option<String>) {
         *self.answer.lock().unwrap() = answer;
     }
 
@@ -118,7 +122,7 @@ impl Issuer {
 }
 
 #[tokio::test]
-async fn a_good_token_makes_the_principal_that_the_rules_say() {
+async fn valid_token_yields_the_principal_of_the_matching_rule() {
     let key = Signer::new("k1");
     let issuer = Issuer::of(&[&key]).await;
     let oauth = issuer.oauth(&["client_id=ci: ci * execute", "tenant=*: {} {},shared"]);
@@ -143,7 +147,7 @@ async fn a_good_token_makes_the_principal_that_the_rules_say() {
     let made = oauth.identify(&token).await.unwrap().principal;
     assert_eq!((&*made.name, made.role), ("oauth:ci", PrincipalRole::Operator));
     assert!(made.namespaces.is_none() && made.toolsets.as_ref().unwrap().len() == 1);
-    assert_eq!(issuer.asked.load(Ordering::Relaxed), 1);
+    assert_eq!(issuer.requests.load(Ordering::Relaxed), 1);
     for tenant in [json!("../x"), json!("a b"), json!("")] {
         let token = key.token(|_, claims| claims["tenant"] = tenant.clone());
         assert_eq!(oauth.identify(&token).await, Err(Denied::Unknown), "{tenant}");
@@ -152,7 +156,7 @@ async fn a_good_token_makes_the_principal_that_the_rules_say() {
 
 /// claim: [HTTP-9]
 #[tokio::test]
-async fn a_claim_of_any_form_is_matched_by_its_text_or_makes_nobody() {
+async fn claim_of_any_json_type_is_matched_by_its_text_or_rejected() {
     let key = Signer::new("k1");
     let issuer = Issuer::of(&[&key]).await;
     let rules = [
@@ -194,7 +198,7 @@ async fn a_claim_of_any_form_is_matched_by_its_text_or_makes_nobody() {
     }
 }
 
-/// Tokens with good claims that the issuer has not signed, or not as access tokens.
+/// Tokens with valid claims that the issuer has not signed, or not as access tokens.
 fn wrongly_signed(key: &Signer, foreign: &Signer) -> Vec<(&'static str, String)> {
     let header = |name: &str, value: Value| key.token(|header, _| header[name] = value);
     let claims = |token: &str| token.split('.').nth(1).unwrap().to_owned();
@@ -227,7 +231,7 @@ fn wrongly_signed(key: &Signer, foreign: &Signer) -> Vec<(&'static str, String)>
     ]
 }
 
-/// Tokens that the issuer has signed, and that are not for this resource now.
+/// Tokens that the issuer has signed, but that are not valid for this resource now.
 fn wrongly_claimed(key: &Signer) -> Vec<(&'static str, String)> {
     let now = jsonwebtoken::get_current_timestamp();
     let claim = |name: &str, value: Value| key.token(|_, claims| claims[name] = value);
@@ -266,7 +270,7 @@ fn wrongly_claimed(key: &Signer) -> Vec<(&'static str, String)> {
 
 /// claim: [HTTP-9]
 #[tokio::test]
-async fn every_other_token_is_refused() {
+async fn invalid_tokens_and_insufficient_scopes_are_rejected() {
     let (key, foreign) = (Signer::new("k1"), Signer::new("k1"));
     let issuer = Issuer::of(&[&key]).await;
     let oauth = issuer.oauth(&["tenant=*: {} {}"]);
@@ -289,7 +293,7 @@ async fn every_other_token_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rotated_key_is_fetched_and_unknown_ones_ask_once_in_ten_seconds() {
+async fn rotated_key_is_fetched_and_unknown_keys_are_fetched_once_in_ten_seconds() {
     let (old, new) = (Signer::new("k1"), Signer::new("k2"));
     let issuer = Issuer::of(&[&old]).await;
     let oauth = issuer.oauth(&["tenant=*: {} {}"]);
@@ -299,38 +303,38 @@ async fn a_rotated_key_is_fetched_and_unknown_ones_ask_once_in_ten_seconds() {
         assert_eq!(oauth.identify(&token).await, Err(Denied::Invalid));
     }
     assert_eq!(
-        issuer.asked.load(Ordering::Relaxed),
+        issuer.requests.load(Ordering::Relaxed),
         1,
-        "a thousand keys in no time"
+        "a thousand unknown keys within ten seconds"
     );
-    issuer.says(Some(
+    issuer.set_answer(Some(
         json!({"keys": [new.jwk(), {"kty": "strange"}, old.jwk()]}).to_string(),
     ));
     tokio::time::advance(Duration::from_secs(11)).await;
     assert!(oauth.identify(&new.token(|_, _| {})).await.is_ok());
-    assert_eq!(issuer.asked.load(Ordering::Relaxed), 2);
+    assert_eq!(issuer.requests.load(Ordering::Relaxed), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_has_changed_under_its_id_is_fetched_again() {
+async fn changed_key_with_the_same_id_is_fetched_again() {
     let (old, new) = (Signer::new("k1"), Signer::new("k1"));
     let issuer = Issuer::of(&[&old]).await;
     let oauth = issuer.oauth(&["tenant=*: {} {}"]);
     assert!(oauth.identify(&old.token(|_, _| {})).await.is_ok());
-    issuer.says(Some(json!({"keys": [new.jwk()]}).to_string()));
+    issuer.set_answer(Some(json!({"keys": [new.jwk()]}).to_string()));
     assert_eq!(
         oauth.identify(&new.token(|_, _| {})).await,
         Err(Denied::Invalid),
-        "asked just before"
+        "fetched less than ten seconds ago"
     );
     tokio::time::advance(Duration::from_secs(11)).await;
     assert!(oauth.identify(&new.token(|_, _| {})).await.is_ok());
     assert_eq!(oauth.identify(&old.token(|_, _| {})).await, Err(Denied::Invalid));
-    assert_eq!(issuer.asked.load(Ordering::Relaxed), 2);
+    assert_eq!(issuer.requests.load(Ordering::Relaxed), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn known_keys_stay_good_while_the_issuer_says_nothing_useful() {
+async fn known_keys_stay_valid_while_the_issuer_fails() {
     let key = Signer::new("k1");
     let issuer = Issuer::of(&[&key]).await;
     let oauth = issuer.oauth(&["tenant=*: {} {}"]);
@@ -338,7 +342,7 @@ async fn known_keys_stay_good_while_the_issuer_says_nothing_useful() {
     let unknown = key.token(|header, _| header["kid"] = json!("k9"));
     let huge = format!(r#"{{"keys":[],"x":"{}"}}"#, "x".repeat(1 << 20));
     for answer in [None, Some(String::new()), Some("<html>".to_owned()), Some(huge)] {
-        issuer.says(answer.clone());
+        issuer.set_answer(answer.clone());
         tokio::time::advance(Duration::from_secs(11)).await;
         let begun = tokio::time::Instant::now();
         assert_eq!(oauth.identify(&unknown).await, Err(Denied::Invalid));
@@ -351,7 +355,7 @@ async fn known_keys_stay_good_while_the_issuer_says_nothing_useful() {
 }
 
 #[tokio::test]
-async fn clients_are_told_where_to_get_a_token_by_the_configuration_alone() {
+async fn metadata_and_challenges_come_from_the_configuration_alone() {
     let issuer = Issuer::of(&[]).await;
     let oauth = issuer.oauth(&["tenant=*: {} {}"]);
     for path in [

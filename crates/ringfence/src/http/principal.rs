@@ -1,5 +1,4 @@
-//! Who is at the other end of a request, as far as this server is concerned. The tools and the engine see this and
-//! never a header.
+//! The principal of a request: the authenticated caller. The tools and the engine see it, and never a header.
 
 use crate::{
     mcp::Offer,
@@ -9,25 +8,24 @@ use ringfence_store::tokens::{PrincipalRole, TokenEntry};
 use ringfence_types::{LimitsRequest, Namespace};
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
-/// Names of principals without a token of `ringfence token`: no such token can have one of them.
+/// Names of principals without a token of `ringfence token`; such a token cannot have one of these names.
 pub(super) const UNAUTHENTICATED: &str = "(unauthenticated)";
 pub(super) const API_TOKEN: &str = "(SANDBOX_API_TOKEN)";
-/// A process of this user, or of root, by the word of the kernel.
+/// A process of this user or of root, as the kernel reports.
 pub(super) const SOCKET: &str = "(socket)";
-/// Before the name that a rule gives to the bearer of an access token: no such token has a name with a colon.
+/// Prefix of the name that a rule gives to the bearer of an access token; names of `ringfence token` have no colon.
 pub(super) const OAUTH: &str = "oauth:";
 
-/// Who a request is from, and until when its credentials are good for that.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Identity {
     pub(super) principal: Arc<Principal>,
-    /// None: until they are revoked, or expire by the file of tokens, which is watched.
+    /// None: until they are revoked or expire by the token file, which is checked regularly.
     pub(super) expires_unix_ms: Option<u64>,
-    /// None: for all that the principal may.
+    /// None: everything that the principal may use.
     pub(super) scope: Option<PartialScope>,
 }
 
-/// Toolsets that a token is good for, of those that its principal may use.
+/// Toolsets of a token's scopes, of those that its principal may use.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PartialScope {
     pub(super) toolsets: Vec<Toolset>,
@@ -37,32 +35,30 @@ pub(super) struct PartialScope {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Denied {
     Missing,
-    /// It brings one that is not good here, or not one token.
+    /// The token is not valid here, or there is more than one.
     Invalid,
-    /// Its token is good, and not for this: the scopes that it has, and the one that is wanted.
+    /// The token is valid, but lacks a scope: the scopes that it has, and the one needed.
     Scope {
         held: Vec<String>,
         wanted: String,
     },
-    /// Its token is good, and its bearer is unknown here.
+    /// The token is valid, but no rule gives its bearer a principal.
     Unknown,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Principal {
-    /// As the record names it.
     pub(super) name: Arc<str>,
-    /// None: as the server lets its callers choose.
+    /// None: the server's rule applies (`namespaces.caller_chooses`).
     pub(super) namespaces: Option<Arc<[Namespace]>>,
-    /// None: those of the server.
+    /// None: the server's, except `host` for all but the socket.
     pub(super) toolsets: Option<Vec<Toolset>>,
     pub(super) rate_per_minute: Option<NonZeroU32>,
-    /// After how long its calls are detached, 0: never. None: as the server says.
+    /// Time after which calls are detached; 0: never. None: the server's.
     pub(super) detach_after_ms: Option<u64>,
-    /// The largest of its programs, where they are below the server's.
     pub(super) limits: LimitsRequest,
     pub(super) role: PrincipalRole,
-    /// The digest of its token: one that is made anew is another principal.
+    /// SHA-256 of its token: a new token of the same name is another principal.
     pub(super) token: Option<String>,
 }
 
@@ -96,10 +92,9 @@ impl Principal {
         })
     }
 
-    /// What it is offered of what the server offers.
     pub(super) fn offer(&self, of_server: &Offer) -> Offer {
         let mut offer = of_server.clone();
-        // A connection that breaks off leaves the calls of its session; what ends them is a token that is revoked.
+        // Over HTTP a lost connection does not end the calls of its session; a revoked token does.
         offer.calls.on_disconnect = OnHangUp::Cancel;
         offer.limits = self.limits.clone();
         if let (Some(after_ms), true) = (self.detach_after_ms, offer.calls.keep_results) {
@@ -108,7 +103,7 @@ impl Principal {
         if let Some(toolsets) = &self.toolsets {
             offer.toolsets.retain(|toolset| toolsets.contains(toolset));
         } else if *self.name != *SOCKET {
-            // The host is for principals whose token or rule names it, whatever their role.
+            // The toolset `host` is only for principals whose token or rule names it, independent of their role.
             offer.toolsets.retain(|toolset| *toolset != Toolset::Host);
         }
         if let Some(namespaces) = &self.namespaces {

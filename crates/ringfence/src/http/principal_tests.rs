@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A token of a namespace of its own name.
+/// A token whose only namespace has the token's name.
 pub(in crate::http) fn entry(name: &str, role: PrincipalRole, expires_unix_ms: Option<u64>) -> TokenEntry {
     let name = Namespace::try_from(name.to_owned()).unwrap();
     TokenEntry {

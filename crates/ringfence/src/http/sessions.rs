@@ -1,6 +1,6 @@
-//! Protocol sessions of one principal (handshake revisions). The library's own limit of idle time ends a session with a
-//! call in flight, and it has no limit of their number; both are kept here. An open answer keeps a session, an open
-//! stream of notifications keeps it from the limit of time only: gateways open a session for each call and leave it.
+//! Protocol sessions of one principal (handshake revisions), with limits of number and idle time: `rmcp` has no limit
+//! of number, and its idle limit also ends a session with a call in flight. An open response protects from both, an
+//! open stream of notifications only from the idle limit: gateways open and abandon a session for each call.
 
 use crate::{lock::lock, mcp::service::SessionEnd};
 use futures_core::Stream;
@@ -25,24 +25,25 @@ use std::{
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// How often idle sessions are looked for, of the time that makes them idle.
-const LOOKS_PER_IDLE_TIME: u32 = 4;
+/// Checks for idle sessions in each idle time.
+const CHECKS_PER_IDLE_TIME: u32 = 4;
 
 pub(super) struct ProtocolSessions {
     local: LocalSessionManager,
-    known: Arc<Mutex<HashMap<SessionId, Use>>>,
-    /// Held while one more is made, so that many at once are not too many.
+    known: Arc<Mutex<HashMap<SessionId, SessionUse>>>,
+    /// Locked while a session is made, so that concurrent requests do not exceed the limit.
     making: tokio::sync::Mutex<()>,
     max: usize,
     idle: Duration,
 }
 
-struct Use {
+struct SessionUse {
     last: Instant,
-    /// Each answer on its way has a clone of it, and each stream of the other.
+    /// Cloned by each response in progress.
     answers: Arc<()>,
+    /// Cloned by each open stream of notifications.
     streams: Arc<()>,
-    /// Tells its calls of its end, which the library does only seconds after.
+    /// Cancels the calls when the session ends; the library does so only seconds later.
     ended: DropGuard,
 }
 
@@ -63,14 +64,12 @@ impl ProtocolSessions {
         }
     }
 
-    /// By its name in a header.
-    pub(super) fn knows(&self, name: Option<&HeaderValue>) -> bool {
-        let id = name.and_then(|name| name.to_str().ok());
+    pub(super) fn knows(&self, header: Option<&HeaderValue>) -> bool {
+        let id = header.and_then(|id| id.to_str().ok());
         id.is_some_and(|id| lock(&self.known).contains_key(id))
     }
 
-    /// Ends the session without a call that was unused for longest, if there are too many for another. False: all
-    /// have calls on their way.
+    /// At the limit, ends the least recently used session without a call in progress. False: all have one.
     pub(super) async fn make_room(&self) -> bool {
         let oldest = {
             let known = lock(&self.known);
@@ -89,13 +88,12 @@ impl ProtocolSessions {
         }
     }
 
-    /// Ends sessions that are idle, until it is dropped.
     pub(super) async fn watch(self: Arc<Self>) {
-        let mut ticks = interval((self.idle / LOOKS_PER_IDLE_TIME).max(Duration::from_millis(100)));
+        let mut ticks = interval((self.idle / CHECKS_PER_IDLE_TIME).max(Duration::from_millis(100)));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let is_idle = |used: &Use| {
+            let is_idle = |used: &SessionUse| {
                 is_unused(&used.answers) && is_unused(&used.streams) && used.last.elapsed() >= self.idle
             };
             let idle: Vec<SessionId> = {
@@ -115,12 +113,12 @@ impl ProtocolSessions {
         }
     }
 
-    fn begin(&self, id: &SessionId, count: fn(&Use) -> &Arc<()>) -> InUse {
+    fn begin(&self, id: &SessionId, count: fn(&SessionUse) -> &Arc<()>) -> UsageGuard {
         let held = lock(&self.known).get_mut(id).map(|used| {
             used.last = Instant::now();
             count(used).clone()
         });
-        InUse {
+        UsageGuard {
             known: self.known.clone(),
             id: id.clone(),
             held,
@@ -128,17 +126,16 @@ impl ProtocolSessions {
     }
 }
 
-/// An answer or a stream of a session, while it is open.
-pub(super) struct InUse {
-    known: Arc<Mutex<HashMap<SessionId, Use>>>,
+pub(super) struct UsageGuard {
+    known: Arc<Mutex<HashMap<SessionId, SessionUse>>>,
     id: SessionId,
     held: Option<Arc<()>>,
 }
 
-impl Drop for InUse {
+impl Drop for UsageGuard {
     fn drop(&mut self) {
         let mut known = lock(&self.known);
-        // Before anybody else looks: what is not held may be ended to make room.
+        // Released under the lock, together with `last`: an unused session may be ended to make room.
         self.held = None;
         if let Some(used) = known.get_mut(&self.id) {
             used.last = Instant::now();
@@ -146,21 +143,21 @@ impl Drop for InUse {
     }
 }
 
-pub(super) struct Used<S> {
+pub(super) struct Guarded<S> {
     stream: Pin<Box<S>>,
-    _use: InUse,
+    _guard: UsageGuard,
 }
 
-impl<S> Used<S> {
-    fn new(stream: S, in_use: InUse) -> Self {
+impl<S> Guarded<S> {
+    fn new(stream: S, guard: UsageGuard) -> Self {
         Self {
             stream: Box::pin(stream),
-            _use: in_use,
+            _guard: guard,
         }
     }
 }
 
-impl<S: Stream> Stream for Used<S> {
+impl<S: Stream> Stream for Guarded<S> {
     type Item = S::Item;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<S::Item>> {
@@ -178,7 +175,7 @@ impl SessionManager for ProtocolSessions {
             return Err(SessionError::SessionServiceTerminated.into());
         }
         let (id, transport) = self.local.create_session().await?;
-        let used = Use {
+        let used = SessionUse {
             last: Instant::now(),
             answers: Arc::default(),
             streams: Arc::default(),
@@ -217,19 +214,20 @@ impl SessionManager for ProtocolSessions {
         id: &SessionId,
         mut message: ClientJsonRpcMessage,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
-        let in_use = self.begin(id, |used| &used.answers);
+        let guard = self.begin(id, |used| &used.answers);
         if let Some(used) = lock(&self.known).get(id) {
             message.insert_extension(SessionEnd(used.ended.token().clone()));
         }
-        Ok(Used::new(self.local.create_stream(id, message).await?, in_use))
+        Ok(Guarded::new(self.local.create_stream(id, message).await?, guard))
     }
 
     async fn create_standalone_stream(
         &self,
         id: &SessionId,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
-        let in_use = self.begin(id, |used| &used.streams);
-        Ok(Used::new(self.local.create_standalone_stream(id).await?, in_use))
+        let guard = self.begin(id, |used| &used.streams);
+        let stream = self.local.create_standalone_stream(id).await?;
+        Ok(Guarded::new(stream, guard))
     }
 
     async fn resume(
@@ -237,12 +235,12 @@ impl SessionManager for ProtocolSessions {
         id: &SessionId,
         last_event_id: String,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
-        let in_use = self.begin(id, |used| &used.streams);
-        Ok(Used::new(self.local.resume(id, last_event_id).await?, in_use))
+        let guard = self.begin(id, |used| &used.streams);
+        Ok(Guarded::new(self.local.resume(id, last_event_id).await?, guard))
     }
 
     async fn accept_message(&self, id: &SessionId, message: ClientJsonRpcMessage) -> Result<(), Self::Error> {
-        let _use = self.begin(id, |used| &used.answers);
+        let _guard = self.begin(id, |used| &used.answers);
         self.local.accept_message(id, message).await
     }
 }

@@ -1,5 +1,5 @@
-//! Signatures of access tokens, checked with the cryptography that TLS has already. Only algorithms with a public key
-//! are here: a token that is "signed" with a public key as a shared secret, or not at all, finds no verifier.
+//! Verification of access token signatures with `ring`, which TLS uses already. Only public key algorithms are
+//! supported: a token "signed" with a public key as a shared secret, or not at all, finds no verifier.
 
 use jsonwebtoken::{
     Algorithm, DecodingKey, DecodingKeyKind,
@@ -33,10 +33,10 @@ static PROVIDER: CryptoProvider = CryptoProvider {
     key_utils: KeyUtils::new_unimplemented(),
 };
 
-/// For the whole process; it may be called more than once.
+/// Installs the verifiers for the whole process; may be called more than once.
 pub(super) fn install() {
     if PROVIDER.install_default().is_err() {
-        // The one that is there already is this one: no other code of this program checks tokens.
+        // This provider is installed already: no other code of this program checks tokens.
     }
 }
 

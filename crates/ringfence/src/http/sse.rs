@@ -1,6 +1,6 @@
-//! The transport of revision 2024-11-05: a stream that a client opens with GET tells it where to POST its messages, and
-//! has all that the server says. The session is as old as the stream, and ends with it. A request is answered at once,
-//! and what it was let in with is held until the answer to its message is on the stream, or its call has ended.
+//! The HTTP+SSE transport of revision 2024-11-05: a stream that a client opens with GET names the address for its
+//! POSTed messages, and carries the server's. A session lasts as long as its stream. A POST is confirmed at once; its
+//! permits are held until its call has ended and, unless cancelled, the response was sent on the stream.
 
 use super::body::HttpResponse;
 use crate::{
@@ -41,14 +41,12 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Messages that wait, in either direction.
+/// Queued messages, in either direction.
 const MESSAGES_MAX: usize = 64;
-/// Requests of one session whose answers are not on its stream yet.
+/// Requests of one session whose responses have not been sent on its stream.
 const OPEN_MAX: usize = 32;
-/// A comment that says that the server is there.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const KEEPALIVE_TEXT: &[u8] = b": here\n\n";
-/// Where clients listen, and where they post.
 pub(super) const SSE: &str = "/sse";
 pub(super) const MESSAGES: &str = "/messages";
 const SESSION: &str = "sessionId";
@@ -61,24 +59,22 @@ pub(super) struct SseSessions {
 
 struct SseSession {
     messages: mpsc::Sender<ClientJsonRpcMessage>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     requests: OpenRequests,
     end: CancellationToken,
 }
 
-/// Those that an answer is expected to.
 type OpenRequests = Arc<Mutex<HashMap<RequestId, Arc<OpenRequest>>>>;
 
-/// Held by the call, and by the answer until it is on the stream.
+/// Held by the call, and by the response until it has been sent on the stream.
 struct OpenRequest {
-    _place: OwnedSemaphorePermit,
-    _held: Held,
+    _permit: OwnedSemaphorePermit,
+    _held: HeldPermits,
 }
 
-/// What a request was let in with.
-pub(super) type Held = Arc<dyn Any + Send + Sync>;
+pub(super) type HeldPermits = Arc<dyn Any + Send + Sync>;
 
-/// What the stream says, with what it holds until then.
+/// An event of the stream, with the request that it answers.
 struct SseEvent {
     text: Bytes,
     request: Option<Arc<OpenRequest>>,
@@ -95,7 +91,7 @@ pub(super) struct SseTransport {
     messages: mpsc::Receiver<ClientJsonRpcMessage>,
     events: mpsc::Sender<SseEvent>,
     requests: OpenRequests,
-    /// What is no answer and waits for room among the events.
+    /// Bounds the messages other than responses that wait for room among the events.
     waiting: Arc<Semaphore>,
     end: CancellationToken,
 }
@@ -108,8 +104,7 @@ impl SseSessions {
         }
     }
 
-    /// A new session: the answer that its client reads, and what its server speaks by until `end`. None: there are too
-    /// many, or no randomness.
+    /// Returns the response with the stream, and its server's transport until `end`. None: too many, or no randomness.
     pub(super) fn begin(&self, end: CancellationToken) -> Option<(HttpResponse, SseTransport)> {
         let random = generate::<[u8; ID_BYTES]>(&SystemRandom::new());
         let id = to_hex(&random.ok()?.expose());
@@ -122,7 +117,7 @@ impl SseSessions {
         let requests = OpenRequests::default();
         let session = SseSession {
             messages: message,
-            places: Arc::new(Semaphore::new(OPEN_MAX)),
+            permits: Arc::new(Semaphore::new(OPEN_MAX)),
             requests: requests.clone(),
             end: end.clone(),
         };
@@ -131,9 +126,9 @@ impl SseSessions {
         let mut keepalive = interval(KEEPALIVE);
         keepalive.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let stream = EventStream {
-            first: Some(written("endpoint", &format!("{MESSAGES}?{SESSION}={id}"))),
+            first: Some(encode_event("endpoint", &format!("{MESSAGES}?{SESSION}={id}"))),
             events,
-            said: None,
+            sent: None,
             keepalive,
             _open: OpenSession {
                 open: self.open.clone(),
@@ -155,9 +150,7 @@ impl SseSessions {
         Some((answer, transport))
     }
 
-    /// A message of the session that its address names, with what is known of its request and what that was let in
-    /// with.
-    pub(super) fn take(&self, parts: Parts, body: &[u8], held: Held) -> Result<(), SseRefused> {
+    pub(super) fn accept(&self, parts: Parts, body: &[u8], held: HeldPermits) -> Result<(), SseRefused> {
         let query = parts.uri.query().unwrap_or_default();
         let id = query
             .split('&')
@@ -168,33 +161,33 @@ impl SseSessions {
         let session = id.and_then(|id| open.get(id)).ok_or(SseRefused::Unknown)?;
         message.insert_extension(SessionEnd(session.end.clone()));
         message.insert_extension(parts);
-        session.take(message, held)
+        session.accept(message, held)
     }
 }
 
 impl SseSession {
-    fn take(&self, mut message: ClientJsonRpcMessage, held: Held) -> Result<(), SseRefused> {
+    fn accept(&self, mut message: ClientJsonRpcMessage, held: HeldPermits) -> Result<(), SseRefused> {
         let ClientJsonRpcMessage::Request(request) = &message else {
             message.insert_extension(held);
-            return self.hand_over(message);
+            return self.enqueue(message);
         };
         let id = request.id.clone();
         let mut requests = lock(&self.requests);
         let Entry::Vacant(expected) = requests.entry(id) else {
             return Err(SseRefused::Malformed);
         };
-        let place = self.places.clone().try_acquire_owned();
+        let permit = self.permits.clone().try_acquire_owned();
         let request = Arc::new(OpenRequest {
-            _place: place.map_err(|_| SseRefused::Busy)?,
+            _permit: permit.map_err(|_| SseRefused::Busy)?,
             _held: held,
         });
         message.insert_extension(request.clone());
-        self.hand_over(message)?;
+        self.enqueue(message)?;
         expected.insert(request);
         Ok(())
     }
 
-    fn hand_over(&self, message: ClientJsonRpcMessage) -> Result<(), SseRefused> {
+    fn enqueue(&self, message: ClientJsonRpcMessage) -> Result<(), SseRefused> {
         self.messages.try_send(message).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => SseRefused::Busy,
             mpsc::error::TrySendError::Closed(_) => SseRefused::Unknown,
@@ -202,7 +195,7 @@ impl SseSession {
     }
 }
 
-fn written(event: &str, data: &str) -> Bytes {
+fn encode_event(event: &str, data: &str) -> Bytes {
     format!("event: {event}\ndata: {data}\n\n").into()
 }
 
@@ -220,8 +213,8 @@ impl Drop for OpenSession {
 struct EventStream {
     first: Option<Bytes>,
     events: mpsc::Receiver<SseEvent>,
-    /// Of what has been said last, until the connection asks for more.
-    said: Option<Arc<OpenRequest>>,
+    /// The request answered by the last event; released when the connection polls for the next one.
+    sent: Option<Arc<OpenRequest>>,
     keepalive: Interval,
     _open: OpenSession,
     _end: DropGuard,
@@ -231,13 +224,13 @@ impl futures_core::Stream for EventStream {
     type Item = Result<Frame<Bytes>, Infallible>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.said = None;
+        self.sent = None;
         if let Some(first) = self.first.take() {
             return Poll::Ready(Some(Ok(Frame::data(first))));
         }
         if let Poll::Ready(event) = self.events.poll_recv(context) {
             return Poll::Ready(event.map(|event| {
-                self.said = event.request;
+                self.sent = event.request;
                 Ok(Frame::data(event.text))
             }));
         }
@@ -256,24 +249,23 @@ impl Transport<RoleServer> for SseTransport {
         message: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
         let answered = answered(&message).map(|id| lock(&self.requests).remove(id));
-        // What is no answer waits for room among the events.
         let waiting = match &answered {
             Some(_) => Ok(None),
             None => self.waiting.clone().try_acquire_owned().map(Some),
         };
         if waiting.is_err() {
-            // Its client does not read.
+            // The client does not read.
             self.end.cancel();
         }
         let (events, text) = (self.events.clone(), serde_json::to_string(&message));
         async move {
             let waiting = waiting.map_err(|_| io::Error::other("too many messages wait"))?;
             let request = match answered {
-                // The request was cancelled: its answer is not said.
+                // The request was cancelled: no response is sent.
                 Some(None) => return Ok(()),
                 request => request.flatten(),
             };
-            let text = written("message", &text.map_err(io::Error::other)?);
+            let text = encode_event("message", &text.map_err(io::Error::other)?);
             let sent = events.send(SseEvent { text, request }).await;
             drop(waiting);
             sent.map_err(|_| io::Error::other("the stream has ended"))
@@ -283,7 +275,7 @@ impl Transport<RoleServer> for SseTransport {
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         let message = self.messages.recv().await?;
         if let Some(id) = cancelled(&message) {
-            // It has no answer; the call holds its place until it has ended.
+            // A cancelled request gets no response; its call holds the permit until it has ended.
             lock(&self.requests).remove(id);
         }
         Some(message)
@@ -311,103 +303,107 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_session_is_as_old_as_its_stream_and_named_by_nothing_else() {
+    async fn session_ends_with_its_stream_and_is_found_only_by_its_id() {
         let sessions = SseSessions::new(1);
         let end = CancellationToken::new();
         let (mut answer, mut transport) = sessions.begin(end.clone()).unwrap();
-        assert!(sessions.begin(CancellationToken::new()).is_none(), "one is all");
-        let told = next(&mut answer).await;
-        let address = told.strip_prefix("event: endpoint\ndata: ").unwrap().trim();
+        assert!(
+            sessions.begin(CancellationToken::new()).is_none(),
+            "the limit is 1"
+        );
+        let event = next(&mut answer).await;
+        let address = event.strip_prefix("event: endpoint\ndata: ").unwrap().trim();
         assert!(address.starts_with("/messages?sessionId=") && address.len() == 20 + 2 * ID_BYTES);
         let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"}).to_string();
-        let take = |address: &str, body: &str| sessions.take(parts(address), body.as_bytes(), Arc::new(()));
-        assert_eq!(take(address, "{"), Err(SseRefused::Malformed));
+        let accept =
+            |address: &str, body: &str| sessions.accept(parts(address), body.as_bytes(), Arc::new(()));
+        assert_eq!(accept(address, "{"), Err(SseRefused::Malformed));
         for other in [
             "/messages",
             "/messages?sessionId=",
             "/messages?sessionId=0",
             "/messages?x=1",
         ] {
-            assert_eq!(take(other, &ping), Err(SseRefused::Unknown), "{other}");
+            assert_eq!(accept(other, &ping), Err(SseRefused::Unknown), "{other}");
         }
-        assert_eq!(take(address, &ping), Ok(()));
+        assert_eq!(accept(address, &ping), Ok(()));
         assert!(matches!(
             transport.receive().await,
             Some(ClientJsonRpcMessage::Request(_))
         ));
-        let told = json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string();
+        let notification = json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string();
         for _ in 0..MESSAGES_MAX {
-            take(address, &told).unwrap();
+            accept(address, &notification).unwrap();
         }
-        assert_eq!(take(address, &told), Err(SseRefused::Busy));
+        assert_eq!(accept(address, &notification), Err(SseRefused::Busy));
         drop(answer);
         assert!(end.is_cancelled());
-        assert_eq!(take(address, &ping), Err(SseRefused::Unknown));
+        assert_eq!(accept(address, &ping), Err(SseRefused::Unknown));
         assert!(
             sessions.begin(CancellationToken::new()).is_some(),
-            "its place is free"
+            "the session has ended"
         );
     }
 
     #[tokio::test]
-    async fn a_session_has_so_many_open_requests_and_holds_what_they_were_let_in_with() {
+    async fn session_limits_open_requests_and_keeps_their_permits_until_answered() {
         let sessions = SseSessions::new(1);
         let end = CancellationToken::new();
         let (mut answer, mut transport) = sessions.begin(end.clone()).unwrap();
-        let told = next(&mut answer).await;
-        let address = told.strip_prefix("event: endpoint\ndata: ").unwrap().trim();
-        let held: Held = Arc::new(());
-        let take = |body: &serde_json::Value| {
-            sessions.take(parts(address), body.to_string().as_bytes(), held.clone())
+        let event = next(&mut answer).await;
+        let address = event.strip_prefix("event: endpoint\ndata: ").unwrap().trim();
+        let held: HeldPermits = Arc::new(());
+        let accept = |body: &serde_json::Value| {
+            sessions.accept(parts(address), body.to_string().as_bytes(), held.clone())
         };
         let ping = |id: usize| json!({"jsonrpc": "2.0", "id": id, "method": "ping"});
         let mut calls = Vec::new();
         for id in 0..OPEN_MAX {
-            take(&ping(id)).unwrap();
+            accept(&ping(id)).unwrap();
             calls.push(transport.receive().await.unwrap());
         }
-        assert_eq!(take(&ping(OPEN_MAX)), Err(SseRefused::Busy));
-        assert_eq!(take(&ping(0)), Err(SseRefused::Malformed), "it is open");
+        assert_eq!(accept(&ping(OPEN_MAX)), Err(SseRefused::Busy));
+        assert_eq!(accept(&ping(0)), Err(SseRefused::Malformed), "it is open");
         assert_eq!(Arc::strong_count(&held), 1 + OPEN_MAX);
-        // The call has ended, and its answer waits for a client that does not read.
+        // The call has ended, and its response waits for a client that does not read.
         let pong = |id: i64| {
             let pong = json!({"jsonrpc": "2.0", "id": id, "result": {}});
             serde_json::from_value::<TxJsonRpcMessage<RoleServer>>(pong).unwrap()
         };
         drop(calls.remove(0));
         transport.send(pong(0)).await.unwrap();
-        assert_eq!(take(&ping(OPEN_MAX)), Err(SseRefused::Busy));
+        assert_eq!(accept(&ping(OPEN_MAX)), Err(SseRefused::Busy));
         assert!(next(&mut answer).await.contains(r#""id":0"#));
-        // A connection that asks for more has what was said before.
+        // Polling for the next event means that the previous one has been sent.
         let more = tokio::time::timeout(Duration::from_millis(1), next(&mut answer));
         drop(more.await);
-        assert_eq!(take(&ping(OPEN_MAX)), Ok(()));
+        assert_eq!(accept(&ping(OPEN_MAX)), Ok(()));
         drop(transport.receive().await);
-        // A cancelled one is not answered, and has its place until its call has ended.
+        // A cancelled request gets no response, and keeps its permit until its call has ended.
         let cancelled =
             json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
-        take(&cancelled).unwrap();
+        accept(&cancelled).unwrap();
         drop(transport.receive().await);
         transport.send(pong(1)).await.unwrap();
-        assert!(transport.events.capacity() == MESSAGES_MAX, "nothing is said");
-        assert_eq!(take(&ping(OPEN_MAX + 1)), Err(SseRefused::Busy));
+        assert!(transport.events.capacity() == MESSAGES_MAX, "nothing is sent");
+        assert_eq!(accept(&ping(OPEN_MAX + 1)), Err(SseRefused::Busy));
         drop(calls.remove(0));
-        assert_eq!(take(&ping(OPEN_MAX + 1)), Ok(()));
+        assert_eq!(accept(&ping(OPEN_MAX + 1)), Ok(()));
         assert_eq!(Arc::strong_count(&held), 1 + OPEN_MAX);
         drop((calls, transport, answer));
-        assert_eq!(Arc::strong_count(&held), 1, "all is given back");
+        assert_eq!(Arc::strong_count(&held), 1, "all permits are released");
     }
 
     #[tokio::test]
-    async fn a_client_that_does_not_read_loses_its_session() {
+    async fn session_of_a_client_that_does_not_read_is_ended() {
         let sessions = SseSessions::new(1);
         let end = CancellationToken::new();
         let (_answer, mut transport) = sessions.begin(end.clone()).unwrap();
         let mut wait = Vec::new();
         for _ in 0..2 * MESSAGES_MAX + 1 {
-            let told = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
+            let notification = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
             assert!(!end.is_cancelled());
-            let mut sending = Box::pin(transport.send(serde_json::from_value(told).unwrap()));
+            let mut sending = Box::pin(transport.send(serde_json::from_value(notification).unwrap()));
             if ready_now(&mut sending).await.is_none() {
                 wait.push(sending);
             }
@@ -416,7 +412,7 @@ mod tests {
         assert!(end.is_cancelled());
     }
 
-    /// What is ready without a wait.
+    /// Returns the output if the future is ready without waiting.
     async fn ready_now<F: Future + Unpin>(sending: &mut F) -> Option<F::Output> {
         tokio::select! {
             biased;

@@ -1,5 +1,4 @@
-//! TLS by certificate and key, which are files: SIGHUP has them read again. Files that cannot be read then leave what
-//! is in force.
+//! TLS with a certificate and a key from files, which SIGHUP reloads; if that fails, the previous ones stay in use.
 
 use crate::settings::TlsFiles;
 use ringfence_types::{ErrorCode, RequestError};
@@ -17,7 +16,7 @@ use tokio_rustls::{
     },
 };
 
-/// What is offered, the best first.
+/// ALPN protocols in order of preference.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 const OTHERS: u32 = 0o007;
 
@@ -31,7 +30,7 @@ impl Tls {
         let config = load(&files).map_err(|reason| {
             RequestError::new(
                 ErrorCode::InvalidConfiguration,
-                format!("TLS cannot be spoken: {reason}."),
+                format!("TLS cannot be set up: {reason}."),
                 "Name a certificate chain and its key in PEM (`http.tls_cert`, `http.tls_key`).",
             )
         })?;
@@ -46,8 +45,7 @@ impl Tls {
         TlsAcceptor::from(config.clone())
     }
 
-    /// Reads the files again for each SIGHUP, until it is dropped.
-    pub(super) async fn follow(self: Arc<Self>) {
+    pub(super) async fn reload_on_sighup(self: Arc<Self>) {
         let Ok(mut hangups) = signal(SignalKind::hangup()) else {
             tracing::error!("cannot listen for signals: certificate and key stay");
             return;

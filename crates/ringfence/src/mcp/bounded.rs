@@ -1,17 +1,14 @@
-//! A structured answer within its bytes. Some clients give a model that, so what a program or a stranger's data can
-//! make long is cut, and `truncated` names each field that was.
+//! Bounds structured answers, since some clients give them to a model: long fields are cut and named in `truncated`.
 
 use serde_json::{Map, Value, json};
 
-/// Of an artifact: the resource that its `uri` names has it, too.
+/// The inline content of an artifact, which the resource at its `uri` has, too.
 const INLINE: &str = "content_b64";
 
-/// Brings these fields within `room` bytes of JSON, but for those that are `kept` as they are. Lists lose their end and
-/// texts their middle; a `result`, which is the program's own, is whole or left out.
+/// Cuts these fields to `room` bytes of JSON, except for those in `kept`. Lists lose their end and strings their
+/// middle; a `result`, which is the program's own value, is kept whole or left out.
 pub(super) fn fit(answer: &mut Value, kept: &[&str], room: usize) {
-    let Value::Object(fields) = answer else {
-        return;
-    };
+    let Value::Object(fields) = answer else { return };
     let is_kept = |name: &str| kept.contains(&name);
     let cut = fit_fields(fields, is_kept, room);
     if cut.is_empty() {
@@ -23,7 +20,6 @@ pub(super) fn fit(answer: &mut Value, kept: &[&str], room: usize) {
     }
 }
 
-/// The names of those that were cut.
 fn fit_fields(fields: &mut Map<String, Value>, is_kept: impl Fn(&str) -> bool, room: usize) -> Vec<String> {
     let wants: Vec<usize> = fields
         .iter()
@@ -52,7 +48,7 @@ fn shorten(value: &mut Value, room: usize) {
         Value::String(text) => {
             let (whole, mut kept) = (std::mem::take(text), room);
             *value = json!(cut(&whole, kept));
-            // What is escaped is longer as JSON.
+            // Escapes make a string longer as JSON.
             while kept > 0 && size(value) > room {
                 kept /= 2;
                 *value = json!(cut(&whole, kept));
@@ -78,7 +74,7 @@ fn shorten(value: &mut Value, room: usize) {
     }
 }
 
-/// What each of them gets of the room: those that want little leave their share to the others.
+/// Divides the room: parts that want little leave the rest of their share to the others.
 pub(super) fn shares<W: AsMut<[usize]>>(mut wants: W, room: usize) -> W {
     let shares = wants.as_mut();
     let mut order: Vec<usize> = (0..shares.len()).collect();
@@ -91,7 +87,7 @@ pub(super) fn shares<W: AsMut<[usize]>>(mut wants: W, room: usize) -> W {
     wants
 }
 
-/// Half of the room each, at the ends of lines where there are some near; none: all of it has room.
+/// Returns both ends of a text, at most half of the room each, cut at line ends if near; `None` if all of it has room.
 pub(super) fn ends(text: &str, room: usize) -> Option<(&str, &str)> {
     if text.len() <= room {
         return None;
@@ -119,7 +115,7 @@ pub(super) fn cut(text: &str, room: usize) -> String {
     }
 }
 
-/// At most so many bytes, cut between characters.
+/// Returns at most this many bytes, cut between characters.
 pub(super) fn beginning(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }

@@ -1,4 +1,4 @@
-//! One call of a tool, as the tools' handlers see it.
+//! One call of a tool, as its handler sees it.
 
 use super::{Offer, Server, progress::Reporter, service::SessionEnd};
 use crate::settings::OnHangUp;
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 pub(super) struct Call<'a> {
     pub(super) server: &'a Server,
     pub(super) context: &'a RequestContext<RoleServer>,
-    /// Without its arguments, which have been read.
+    /// The request without its arguments, which have been read.
     pub(super) request: &'a CallToolRequestParams,
     engine: &'a Engine,
     caller: Caller,
@@ -46,18 +46,17 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The engine, which puts on record what it is asked for: from here on a refusal is its own to note.
+    /// Returns the engine, which records the requests that it receives: from here on it also records their refusal.
     pub(super) fn engine(&self) -> &'a Engine {
         self.mark_noted();
         self.engine
     }
 
-    /// The engine, for questions whose refusal it does not note.
+    /// Returns the engine, for requests whose refusal it does not record.
     pub(super) fn unrecorded(&self) -> &'a Engine {
         self.engine
     }
 
-    /// A namespace, for this caller.
     pub(super) fn namespace<'b>(&'b self, namespace: &'b Namespace) -> NamespaceAccess<'b> {
         self.engine().namespace(self.caller(), namespace)
     }
@@ -74,7 +73,7 @@ impl<'a> Call<'a> {
         self.server.offer()
     }
 
-    /// Puts a call on record that reads what the engine keeps no record of.
+    /// Records a call that reads something of which the engine keeps no record.
     pub(super) async fn note(&self, namespace: &Namespace) -> Result<(), RequestError> {
         let engine = self.engine();
         engine
@@ -82,22 +81,22 @@ impl<'a> Call<'a> {
             .await
     }
 
-    /// Puts a refusal on record that the engine was never asked for. Where that cannot be, this is the refusal.
+    /// Records a refusal unless the engine has. If it cannot be recorded, returns that error instead.
     pub(super) async fn refused(&self, error: RequestError) -> RequestError {
         if self.is_noted.swap(true, Ordering::Relaxed) {
             return error;
         }
-        super::on_record(self.engine, &self.caller, self.tool, error).await
+        super::record_refusal(self.engine, &self.caller, self.tool, error).await
     }
 
-    /// Cancels what the caller no longer waits for; its end is still to come.
+    /// Cancels the work once the caller no longer waits for it. Never completes, since the work's end is still to come.
     pub(super) async fn cancel(&self, canceller: Canceller) -> Infallible {
         self.hung_up().await;
         canceller.cancel();
         pending().await
     }
 
-    /// Does the work, unless the caller no longer waits for it: then this is the refusal, and why.
+    /// Does the work, unless the caller stops waiting for it: then the refusal has this message and hint.
     pub(super) async fn until_left<T>(
         &self,
         work: impl Future<Output = Result<T, RequestError>>,
@@ -109,8 +108,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Until the caller no longer waits for this answer, and what becomes of its program then. That the client
-    /// cancelled this call or ended its protocol session, or that its time for it was up: nothing tells them apart.
+    /// Completes when the caller no longer waits for this answer, and returns what becomes of its program. The client
+    /// may have cancelled the call, ended its protocol session, or run out of time: they cannot be told apart.
     pub(super) async fn hung_up(&self) -> OnHangUp {
         let (call, connection) = (&self.context.ct, &self.server.gone);
         let session = async {

@@ -1,6 +1,6 @@
-//! Calls of one session take their turns in the order in which the client has sent them. The protocol's library answers
-//! each message in a task of its own, and tasks begin in any order; so a call gets its place here, where messages are
-//! read one after the other, and its handler waits for that place before it asks the engine.
+//! The order of calls of one session: they reach the engine in the order in which the client has sent them. The
+//! protocol library answers each message in its own task, and tasks begin in any order; so a call gets a ticket here,
+//! where messages are read one after the other, and its handler waits for its turn before it calls the engine.
 
 use crate::{
     api::{ExecuteCode, Operation as _},
@@ -20,45 +20,40 @@ use std::{
 };
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-/// The lines of sessions whose calls are all under way are forgotten when there are more than this.
-const LINES_MAX: usize = 256;
+/// With this many queues, those of sessions without waiting calls are dropped.
+const QUEUES_MAX: usize = 256;
 
-/// Gives each call of a session its place in line.
 #[derive(Default)]
 pub(super) struct CallOrder {
-    /// By session. Whether there is such a session is for others to say; a name that none can have is not kept.
-    lines: HashMap<SessionId, Weak<Mutex<()>>>,
+    /// Queues by session. The session need not exist; an id that no session can have is not kept.
+    queues: HashMap<SessionId, Weak<Mutex<()>>>,
 }
 
 type Waiting = Pin<Box<dyn Future<Output = OwnedMutexGuard<()>> + Send>>;
 
-/// The place of one call; given up when dropped.
+/// The place of one call in its session's queue; given up when dropped.
 #[derive(Clone)]
-pub(super) struct Arrival(Arc<Plain<Option<Waiting>>>);
+pub(super) struct Ticket(Arc<Plain<Option<Waiting>>>);
 
-impl Arrival {
-    /// The last of a line.
-    fn behind(line: &Arc<Mutex<()>>) -> Self {
-        let mut waiting: Waiting = Box::pin(line.clone().lock_owned());
-        // Asked once, it has its place; its handler polls again.
+impl Ticket {
+    fn last_in(queue: &Arc<Mutex<()>>) -> Self {
+        let mut waiting: Waiting = Box::pin(queue.clone().lock_owned());
+        // The first poll takes the place; the handler polls again.
         if let Poll::Ready(first) = waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             waiting = Box::pin(std::future::ready(first));
         }
         Self(Arc::new(Plain::new(Some(waiting))))
     }
 
-    /// Waits until all that came before have asked the engine, and keeps those behind waiting until it is dropped.
+    /// Waits until all earlier calls have reached the engine. Later ones wait until the guard is dropped.
     pub(super) async fn turn(&self) -> Option<OwnedMutexGuard<()>> {
-        let waiting = lock(&self.0).take();
-        match waiting {
-            Some(waiting) => Some(waiting.await),
-            None => None,
-        }
+        let waiting = lock(&self.0).take()?;
+        Some(waiting.await)
     }
 }
 
 impl CallOrder {
-    pub(super) fn line_up(&mut self, message: &mut RxJsonRpcMessage<RoleServer>) {
+    pub(super) fn enqueue(&mut self, message: &mut RxJsonRpcMessage<RoleServer>) {
         let JsonRpcMessage::Request(request) = message else {
             return;
         };
@@ -70,16 +65,16 @@ impl CallOrder {
         let Some(session) = session.filter(|_| call.params.name == ExecuteCode::NAME) else {
             return;
         };
-        if self.lines.len() >= LINES_MAX {
-            self.lines.retain(|_, line| line.strong_count() > 0);
+        if self.queues.len() >= QUEUES_MAX {
+            self.queues.retain(|_, queue| queue.strong_count() > 0);
         }
-        let known = self.lines.get(&session).and_then(Weak::upgrade);
-        let line = known.unwrap_or_else(|| {
-            let line = Arc::new(Mutex::new(()));
-            self.lines.insert(session, Arc::downgrade(&line));
-            line
+        let known = self.queues.get(&session).and_then(Weak::upgrade);
+        let queue = known.unwrap_or_else(|| {
+            let queue = Arc::new(Mutex::new(()));
+            self.queues.insert(session, Arc::downgrade(&queue));
+            queue
         });
-        call.extensions.insert(Arrival::behind(&line));
+        call.extensions.insert(Ticket::last_in(&queue));
     }
 }
 
@@ -89,36 +84,36 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn only_a_call_of_what_may_be_a_session_stands_in_line() {
+    fn only_execute_code_with_a_possible_session_id_is_queued() {
         let mut order = CallOrder::default();
-        let mut stands = |tool: &str, session: &str| {
+        let mut enqueue_call = |tool: &str, session: &str| {
             let params = json!({"name": tool, "arguments": {"session_id": session, "code": "1"}});
             let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
             let mut message = serde_json::from_value(message).unwrap();
-            order.line_up(&mut message);
+            order.enqueue(&mut message);
             let JsonRpcMessage::Request(request) = message else {
                 panic!("a request")
             };
             let ClientRequest::CallToolRequest(call) = request.request else {
                 panic!("a call")
             };
-            (call.extensions.get::<Arrival>().is_some(), order.lines.len())
+            (call.extensions.get::<Ticket>().is_some(), order.queues.len())
         };
         let session = "01a20080-6a8c-73bf-a9e9-0b9a29a0b8f0";
-        assert_eq!(stands("execute_code", &"x".repeat(1 << 20)), (false, 0));
-        assert_eq!(stands("interrupt_session", session), (false, 0));
-        assert_eq!(stands("execute_code", session), (true, 1));
-        assert_eq!(stands("execute_code", session), (true, 1));
-        for number in 0..2 * LINES_MAX {
+        assert_eq!(enqueue_call("execute_code", &"x".repeat(1 << 20)), (false, 0));
+        assert_eq!(enqueue_call("interrupt_session", session), (false, 0));
+        assert_eq!(enqueue_call("execute_code", session), (true, 1));
+        assert_eq!(enqueue_call("execute_code", session), (true, 1));
+        for number in 0..2 * QUEUES_MAX {
             let session = format!("01a20080-6a8c-73bf-a9e9-{number:012x}");
-            assert!(stands("execute_code", &session).1 <= LINES_MAX);
+            assert!(enqueue_call("execute_code", &session).1 <= QUEUES_MAX);
         }
     }
 
     #[tokio::test]
-    async fn whoever_came_first_is_first_whoever_asks_first() {
-        let line = Arc::new(Mutex::new(()));
-        let [first, given_up, second] = [0; 3].map(|_| Arrival::behind(&line));
+    async fn turns_follow_the_order_of_tickets() {
+        let queue = Arc::new(Mutex::new(()));
+        let [first, given_up, second] = [0; 3].map(|_| Ticket::last_in(&queue));
         let later = tokio::spawn(async move { second.turn().await.is_some() });
         drop(given_up);
         tokio::task::yield_now().await;

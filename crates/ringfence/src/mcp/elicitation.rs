@@ -1,9 +1,9 @@
-//! What a program asks for while it runs, put to the user of the client whose call runs it: in the handshake revisions,
-//! where the server may ask while a call is on its way. In revision 2026-07-28 a question is a result, which ends the
-//! call; there the operator is asked. The first answer counts, from whichever channel.
+//! Elicitation: requests of a running program are shown to the user of the client whose call runs it. This works in the
+//! handshake revisions, where the server may ask during a call. In revision 2026-07-28 a question is a result, which
+//! ends the call; there the operator is asked. The first answer counts, from any channel.
 
 use crate::embed;
-use ringfence_engine::{Answer as Said, ApprovalRequest, ApprovalWatch, Caller, Engine, Scope, ScopeChoice};
+use ringfence_engine::{Answer, ApprovalRequest, ApprovalWatch, Caller, Engine, Scope, ScopeChoice};
 use rmcp::{
     Peer, RoleServer,
     model::{
@@ -22,15 +22,14 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 const DECISION: &str = "decision";
 const DENY: &str = "deny";
-/// How long the result of a call waits for its dialogues to be taken back; after that it goes ahead of them.
-const TAKING_BACK: Duration = Duration::from_millis(500);
+/// Time limit for withdrawing the dialogues of a call before its result is sent.
+const WITHDRAWAL_LIMIT: Duration = Duration::from_millis(500);
 
-/// What the client's user can be asked through it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialogue {
-    /// In the handshake revisions: a request of ours.
+    /// In the handshake revisions: a request of the server.
     Request,
-    /// In revision 2026-07-28: a result that wants input.
+    /// In revision 2026-07-28: a result that requires input.
     Result,
     None,
 }
@@ -43,7 +42,7 @@ impl Dialogue {
         let Some(dialogue) = capabilities.and_then(|capabilities| capabilities.elicitation) else {
             return Self::None;
         };
-        // One that says nothing of its forms has them.
+        // A client that declares neither mode supports forms.
         if dialogue.form.is_none() && dialogue.url.is_some() {
             return Self::None;
         }
@@ -59,7 +58,7 @@ pub(super) struct Elicitor {
     engine: Engine,
     caller: Caller,
     peer: Peer<RoleServer>,
-    /// The call that asks: over HTTP its answer's stream carries the question, too.
+    /// The call that causes the question: over HTTP, the stream of its answer carries the question, too.
     call: RequestId,
 }
 
@@ -77,50 +76,50 @@ impl Elicitor {
         ElicitRequest::new(form(request, self.engine.approval_lasts_max().as_secs() / 60))
     }
 
-    /// Puts a request to the user and decides it by the answer, unless `over` comes first. A client that cannot ask,
-    /// though it said that it could, decides nothing: others may answer.
+    /// Shows a request to the user and decides it by the answer, unless `over` completes first. If the client cannot
+    /// ask, though it declared that it could, nothing is decided: others may answer.
     pub(super) async fn ask(&self, request: &ApprovalRequest, over: impl Future) {
-        let mut asked = ServerRequest::ElicitRequest(self.form(request));
-        asked
+        let mut question = ServerRequest::ElicitRequest(self.form(request));
+        question
             .extensions_mut()
             .insert(OriginatingRequestId(self.call.clone()));
         let options = PeerRequestOptions::no_options();
-        let Ok(mut handle) = self.peer.send_cancellable_request(asked, options).await else {
+        let Ok(mut handle) = self.peer.send_cancellable_request(question, options).await else {
             return;
         };
         let answered = tokio::select! {
             _ = over => {
-                let why = Some("it was decided elsewhere, or is wanted no more".to_owned());
+                let why = Some("it was decided elsewhere, or is no longer wanted".to_owned());
                 if let Err(error) = handle.cancel(why).await {
-                    tracing::debug!(%error, "a dialogue could not be taken back");
+                    tracing::debug!(%error, "a dialogue could not be withdrawn");
                 }
                 return;
             }
             answered = &mut handle.rx => answered,
         };
         let answer = match answered {
-            Ok(Ok(ClientResult::ElicitResult(said))) => understood(&said, request),
+            Ok(Ok(ClientResult::ElicitResult(result))) => answer_of(&result, request),
             Ok(Err(ServiceError::McpError(_))) => return,
-            _ => Said::Deny,
+            _ => Answer::Deny,
         };
         self.decide(request, answer).await;
     }
 
-    /// Carries the user's word to the engine. The first answer counts, and every waiting call gets it.
-    pub(super) async fn decide(&self, request: &ApprovalRequest, answer: Said) {
+    /// Passes the user's answer to the engine. The first answer counts, and every waiting call gets it.
+    pub(super) async fn decide(&self, request: &ApprovalRequest, answer: Answer) {
         let by = Caller::new(&format!("a person, asked by {}", self.caller.as_str()));
         embed::decide(&self.engine, &by, request, answer).await;
     }
 }
 
-/// The dialogues of one call. Dropped, no more are opened.
+/// The dialogues of one call. After a drop no more are opened.
 pub(super) struct Dialogues {
     over: DropGuard,
-    attending: JoinHandle<()>,
+    task: JoinHandle<()>,
 }
 
 impl Dialogues {
-    /// None: this client's user cannot be asked while the call runs.
+    /// Returns `None` if this client's user cannot be asked while the call runs.
     pub(super) fn begin(
         engine: &Engine,
         caller: &Caller,
@@ -133,31 +132,30 @@ impl Dialogues {
         let over = CancellationToken::new();
         let elicitor = Elicitor::new(engine, caller, context);
         Some(Self {
-            attending: tokio::spawn(attend(elicitor, execution.to_owned(), over.clone())),
+            task: tokio::spawn(ask_user(elicitor, execution.to_owned(), over.clone())),
             over: over.drop_guard(),
         })
     }
 
-    /// The call has ended, and what it asked is asked no more. Its task goes on until every dialogue is taken back, or
-    /// the client is gone: a dialogue that stays open would be answered in vain.
+    /// Ends the dialogues of a call that has ended. The task goes on until every dialogue is withdrawn, or the client
+    /// is gone: a dialogue that stays open would be answered in vain.
     pub(super) async fn end(self) {
         drop(self.over);
-        if tokio::time::timeout(TAKING_BACK, self.attending).await.is_err() {
-            tracing::debug!("the dialogues of a call are taken back after its result");
+        if tokio::time::timeout(WITHDRAWAL_LIMIT, self.task).await.is_err() {
+            tracing::debug!("the dialogues of a call are withdrawn after its result");
         }
     }
 }
 
-/// Asks what the execution asks for, until it is over.
-async fn attend(elicitor: Elicitor, execution: String, over: CancellationToken) {
+async fn ask_user(elicitor: Elicitor, execution: String, over: CancellationToken) {
     let mut watch = elicitor.engine.watch_approvals();
-    let (mut known, mut asking) = (BTreeSet::new(), JoinSet::new());
+    let (mut known, mut dialogues) = (BTreeSet::new(), JoinSet::new());
     loop {
         for request in watch.pending() {
-            let is_ours = request.execution_id.as_ref() == Some(&execution);
-            if is_ours && known.insert(request.id.clone()) {
+            let is_own = request.execution_id.as_ref() == Some(&execution);
+            if is_own && known.insert(request.id.clone()) {
                 let elicitor = elicitor.clone();
-                asking.spawn(async move {
+                dialogues.spawn(async move {
                     let gone = gone(elicitor.engine.watch_approvals(), &request.id);
                     elicitor.ask(&request, gone).await;
                 });
@@ -165,12 +163,12 @@ async fn attend(elicitor: Elicitor, execution: String, over: CancellationToken) 
         }
         tokio::select! {
             more = watch.changed() => if !more { break },
-            Some(_) = asking.join_next() => {}
+            Some(_) = dialogues.join_next() => {}
             () = over.cancelled() => break,
         }
     }
-    // The run's questions end with it, and their dialogues see that.
-    while asking.join_next().await.is_some() {}
+    // The run's requests end with it, and so do their dialogues.
+    while dialogues.join_next().await.is_some() {}
 }
 
 async fn gone(mut watch: ApprovalWatch, id: &str) {
@@ -181,7 +179,7 @@ async fn gone(mut watch: ApprovalWatch, id: &str) {
     }
 }
 
-/// The request as it is shown everywhere, and a choice whose first word is no.
+/// Builds a form: the request as it is shown everywhere, and a choice that begins with `deny`.
 fn form(request: &ApprovalRequest, minutes: u64) -> ElicitRequestParams {
     let words = [DENY]
         .into_iter()
@@ -209,18 +207,18 @@ fn form(request: &ApprovalRequest, minutes: u64) -> ElicitRequestParams {
     }
 }
 
-/// Whatever is not clearly a yes is a no.
-pub(super) fn understood(said: &ElicitResult, request: &ApprovalRequest) -> Said {
-    let word = match (&said.action, &said.content) {
+/// Returns the user's answer. Anything but a clear approval is a denial.
+pub(super) fn answer_of(result: &ElicitResult, request: &ApprovalRequest) -> Answer {
+    let word = match (&result.action, &result.content) {
         (ElicitationAction::Accept, Some(content)) => content.get(DECISION).and_then(Value::as_str),
         _ => None,
     };
     let scope = word.and_then(|word| word.parse::<Scope>().ok());
     match scope.filter(|scope| request.scopes.contains(scope)) {
-        Some(Scope::Once) => Said::Approve(ScopeChoice::Once),
-        Some(Scope::Session) => Said::Approve(ScopeChoice::Session),
-        Some(Scope::Namespace) => Said::Approve(ScopeChoice::Namespace(None)),
-        None => Said::Deny,
+        Some(Scope::Once) => Answer::Approve(ScopeChoice::Once),
+        Some(Scope::Session) => Answer::Approve(ScopeChoice::Session),
+        Some(Scope::Namespace) => Answer::Approve(ScopeChoice::Namespace(None)),
+        None => Answer::Deny,
     }
 }
 
@@ -247,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_form_says_what_is_shown_and_offers_what_can_be_chosen() {
+    fn form_shows_the_request_and_its_scopes() {
         let form = serde_json::to_value(form(&request(), 60)).unwrap();
         assert_eq!(form["message"], "first\nsecond");
         let choice = &form["requestedSchema"]["properties"]["decision"];
@@ -257,12 +255,12 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_not_clearly_a_yes_is_a_no() {
-        let check = |said: Value, expect: Said| {
-            let said: ElicitResult = serde_json::from_value(said).unwrap();
-            assert_eq!(understood(&said, &request()), expect, "{said:?}");
+    fn anything_but_a_clear_approval_is_a_denial() {
+        let check = |result: Value, expect: Answer| {
+            let result: ElicitResult = serde_json::from_value(result).unwrap();
+            assert_eq!(answer_of(&result, &request()), expect, "{result:?}");
         };
-        let yes = Said::Approve(ScopeChoice::Once);
+        let yes = Answer::Approve(ScopeChoice::Once);
         check(json!({"action": "accept", "content": {"decision": "once"}}), yes);
         for no in [
             json!({"action": "decline"}),
@@ -276,7 +274,7 @@ mod tests {
             json!({"action": "accept", "content": {"decision": "ONCE"}}),
             json!({"action": "accept", "content": "once"}),
         ] {
-            check(no, Said::Deny);
+            check(no, Answer::Deny);
         }
     }
 }

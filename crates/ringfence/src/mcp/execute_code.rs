@@ -1,9 +1,9 @@
-//! `execute_code` and `run_sandbox_code`: from their arguments to a request, and from a result to an answer.
+//! `execute_code` and `run_sandbox_code`: conversion of arguments to a request, and of a result to an answer.
 
 use super::{
     Answer, Offer, Refused, bounded,
     call::Call,
-    call_order::Arrival,
+    call_order::Ticket,
     elicitation::Dialogues,
     executions, hints,
     logging::{self, EventFilter},
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     api::{ExecuteCode, FileInput, ResourceLimits, RunSandboxCode, invalid},
-    settings::{OnHangUp, span},
+    settings::{OnHangUp, duration_or_never},
     time::{self, DETACH_SECONDS_MAX},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -29,13 +29,11 @@ use serde_json::{Value, json};
 use std::{future::pending, time::Duration};
 use tokio::time::sleep_until;
 
-/// Default timeout of `run_sandbox_code`.
 const SHORT_TIMEOUT_MS: u64 = 10_000;
 
 const MEBIBYTE: u64 = 1 << 20;
 
-/// The request, with each part checked.
-/// `language_of`: what a session speaks, for a call that names no language.
+/// Builds the request, with each part checked. `language_of`: the language of a session, for a call that names none.
 fn request(
     given: ExecuteCode,
     namespace: Namespace,
@@ -56,7 +54,7 @@ fn request(
     request.env = given.env.unwrap_or_default();
     request.secrets = given.secrets.unwrap_or_default().0;
     request.packages = requirements(language, &given.packages.unwrap_or_default().0)?;
-    request.allowed_domains = AllowedDomains::asked(given.allowed_domains.map(|domains| domains.0));
+    request.allowed_domains = AllowedDomains::from_request(given.allowed_domains.map(|domains| domains.0));
     request.args = given.args.unwrap_or_default();
     request.stdin = given.stdin.unwrap_or_default().into_bytes();
     request.capture_output = given.capture_output.unwrap_or(true);
@@ -94,7 +92,7 @@ fn short_request(
     Ok(request)
 }
 
-/// `run_sandbox_code` has neither limits nor profiles; `execute_code` has, in the same workspace.
+/// Rewrites a hint for `run_sandbox_code`: limits and profiles belong to `execute_code`, in the same workspace.
 fn for_short_request(hint: &mut String) {
     const NEXT: &str = "next: execute_code {";
     if hint.contains("allowed_imports") {
@@ -104,7 +102,7 @@ fn for_short_request(hint: &mut String) {
     }
 }
 
-/// What makes the sandbox; none: what the operator has chosen.
+/// Returns the backend; `None`: the one that the operator has chosen.
 fn backend(named: Option<Backend>, use_container: Option<bool>) -> Result<Option<Backend>, RequestError> {
     match (named, use_container) {
         (Some(Backend::Native), Some(true)) => Err(invalid(
@@ -145,7 +143,6 @@ fn one_content(path: &WorkspacePath) -> RequestError {
     )
 }
 
-/// One of two: text as it is, or anything in base64.
 pub(super) fn content(
     text: Option<String>,
     base64: Option<String>,
@@ -168,7 +165,7 @@ pub(super) fn content(
     }
 }
 
-/// A name, never a path: which directories there are is the operator's to say.
+/// Reads the name of a workspace. It is never a path: the operator lists the directories.
 pub(super) fn workspace(name: &str) -> Result<WorkspaceSource, RequestError> {
     name.parse().map_err(|reason| {
         invalid(
@@ -196,7 +193,7 @@ pub(super) fn limits_of(
     })
 }
 
-/// Those that are said in one way alone.
+/// Returns the limits of `resource_limits`, without the timeout.
 pub(super) fn plain_limits(given: &ResourceLimits) -> LimitsRequest {
     LimitsRequest {
         max_ram_mb: given.max_ram_mb.map(|limit| limit.0),
@@ -211,7 +208,7 @@ pub(super) fn plain_limits(given: &ResourceLimits) -> LimitsRequest {
     }
 }
 
-/// Two ways to say one thing must say the same.
+/// Merges two arguments for one value, which must agree if both are given.
 fn one_of<N: PartialEq>(name: &str, value: Option<N>, same: Option<N>) -> Result<Option<N>, RequestError> {
     match (value, same) {
         (Some(value), Some(same)) if value != same => Err(invalid(
@@ -248,7 +245,7 @@ impl Call<'_> {
         let language_of = |namespace: &_, id: &_| self.unrecorded().language_of(namespace, id);
         let in_background = given.background == Some(true);
         let detach_after = self.detach_after(&given)?;
-        let artifacts = self.artifacts_among(&mut given, &namespace).await?;
+        let artifacts = self.artifact_inputs(&mut given, &namespace).await?;
         let mut request = request(given, namespace, self.offer(), language_of)?;
         if !artifacts.is_empty() {
             request.files.extend(artifacts);
@@ -262,29 +259,29 @@ impl Call<'_> {
     }
 
     fn lower_limits(&self, request: &mut ExecuteRequest) -> Result<(), RequestError> {
-        let wanted = std::mem::take(&mut request.limits);
+        let requested = std::mem::take(&mut request.limits);
         request.limits = match &request.session {
-            Some(session) => self.within_session(&request.namespace, session, wanted)?,
-            None => self.within_limits(&request.namespace, wanted)?,
+            Some(session) => self.within_session(&request.namespace, session, requested)?,
+            None => self.within_limits(&request.namespace, requested)?,
         };
         Ok(())
     }
 
-    /// Of a call in a session only the time is its own; the rest is what the session was made with, perhaps by another.
+    /// Only the timeout is the call's own; the other limits were set with the session, perhaps by another principal.
     pub(super) fn within_session(
         &self,
         namespace: &Namespace,
         session: &SessionId,
-        wanted: LimitsRequest,
+        requested: LimitsRequest,
     ) -> Result<LimitsRequest, RequestError> {
         let made_with = self.unrecorded().limits_of_session(namespace, session)?;
-        let timeout_ms = wanted.timeout_ms;
-        let lowered = principal_limits::within(&self.offer().limits, wanted.clone(), &made_with)?;
+        let timeout_ms = requested.timeout_ms;
+        let lowered = principal_limits::within(&self.offer().limits, requested.clone(), &made_with)?;
         let of_session = LimitsRequest {
             timeout_ms,
             ..lowered.clone()
         };
-        if of_session != wanted {
+        if of_session != requested {
             return Err(RequestError::denied(
                 "the session was made with larger limits than this principal may have.",
                 "Make a session of your own with create_session.",
@@ -293,17 +290,16 @@ impl Call<'_> {
         Ok(lowered)
     }
 
-    /// What is asked for, as far as this client may have it.
     pub(super) fn within_limits(
         &self,
         namespace: &Namespace,
-        wanted: LimitsRequest,
+        requested: LimitsRequest,
     ) -> Result<LimitsRequest, RequestError> {
         let (usual, _) = self.unrecorded().limits_of(namespace);
-        principal_limits::within(&self.offer().limits, wanted, &usual)
+        principal_limits::within(&self.offer().limits, requested, &usual)
     }
 
-    /// After how long the call is answered though its program runs on; none: never.
+    /// Returns the time after which the call is answered though its program runs on; `None`: never.
     fn detach_after(&self, given: &ExecuteCode) -> Result<Option<Duration>, RequestError> {
         let calls = &self.offer().calls;
         let Some(seconds) = given.detach_after_seconds else {
@@ -315,7 +311,7 @@ impl Call<'_> {
                 "0 waits for the end of the program.",
             ));
         }
-        let after = span(seconds);
+        let after = duration_or_never(seconds);
         match after {
             Some(_) if given.background == Some(true) => Err(invalid(
                 "a call with `background` is answered at once, and `detach_after_seconds` says otherwise.",
@@ -329,8 +325,8 @@ impl Call<'_> {
         }
     }
 
-    /// Takes out the files that earlier executions of the namespace have left, with what is in them.
-    async fn artifacts_among(
+    /// Takes out the files that name artifacts of earlier executions of the namespace, and reads their content.
+    async fn artifact_inputs(
         &self,
         given: &mut ExecuteCode,
         namespace: &Namespace,
@@ -338,15 +334,15 @@ impl Call<'_> {
         let files = given.files.get_or_insert_default();
         at_most_files(files.len())?;
         let artifacts: Vec<FileInput> = files.extract_if(.., |file| file.artifact.is_some()).collect();
-        let mut brought = Vec::new();
+        let mut inputs = Vec::new();
         for file in artifacts {
             let path = file.path;
             if file.text.is_some() || file.base64.is_some() {
                 return Err(one_content(&path));
             }
             let uri = file.artifact.unwrap_or_default();
-            let wanted = resources::parse(&uri, self.offer()).ok();
-            let artifact = wanted.as_ref().and_then(|wanted| wanted.artifact_of(namespace));
+            let resource = resources::parse(&uri, self.offer()).ok();
+            let artifact = resource.as_ref().and_then(|found| found.artifact_of(namespace));
             let (execution_id, name) = artifact.ok_or_else(|| {
                 RequestError::not_found(
                     format!(
@@ -358,9 +354,9 @@ impl Call<'_> {
             })?;
             let read = self.namespace(namespace).artifact(execution_id, name);
             let (_, bytes) = read.await?;
-            brought.push(InputFile { path, bytes });
+            inputs.push(InputFile { path, bytes });
         }
-        Ok(brought)
+        Ok(inputs)
     }
 
     pub(super) async fn run_sandbox_code(
@@ -374,7 +370,6 @@ impl Call<'_> {
         self.execute(request, detach_after, for_short_request).await
     }
 
-    /// `reword`: hints, for the tool that was called.
     async fn execute(
         &self,
         request: ExecuteRequest,
@@ -405,7 +400,7 @@ impl Call<'_> {
         Ok(self.whole(&result, [0; 2]).await?)
     }
 
-    /// `from`: where its streams begin, if their beginning was told before.
+    /// Answers with a whole result. `from`: offsets at which its streams begin, if earlier answers had the rest.
     pub(super) async fn whole(
         &self,
         result: &ExecutionResult,
@@ -429,10 +424,10 @@ impl Call<'_> {
         self.running(answer, &namespace, execution.id())
     }
 
-    /// In the order in which the calls have come.
+    /// Submits a request, in the order of the client's calls.
     async fn submit(&self, request: ExecuteRequest, reporter: Option<&Reporter>) -> Execution {
-        let turn = match self.context.extensions.get::<Arrival>() {
-            Some(arrival) => arrival.turn().await,
+        let turn = match self.context.extensions.get::<Ticket>() {
+            Some(ticket) => ticket.turn().await,
             None => None,
         };
         let execution = self.engine().submit(Submission {
@@ -443,7 +438,6 @@ impl Call<'_> {
         execution
     }
 
-    /// Runs the request to its end, or to where the call is detached from it.
     async fn run(
         &self,
         request: ExecuteRequest,
@@ -453,10 +447,10 @@ impl Call<'_> {
         let namespace = request.namespace.clone();
         let execution = self.submit(request, self.reporter.as_ref()).await;
         let (id, canceller) = (execution.id().to_owned(), execution.canceller());
-        let told = context.meta.log_level().map(|level| {
-            let events = engine.subscribe(logging::hears(level));
-            let heard = EventFilter::Execution(id.clone());
-            tokio::spawn(logging::forward(events, context.peer.clone(), level, heard))
+        let forwarder = context.meta.log_level().map(|level| {
+            let events = engine.subscribe(logging::subscription(level));
+            let filter = EventFilter::Execution(id.clone());
+            tokio::spawn(logging::forward(events, context.peer.clone(), level, filter))
         });
         let dialogues = Dialogues::begin(engine, self.caller(), &id, context);
         let leave = self.leave(detach_after, canceller);
@@ -464,11 +458,11 @@ impl Call<'_> {
         if let Some(dialogues) = dialogues {
             dialogues.end().await;
         }
-        // What is to be told of the end is told before it is answered.
-        if let Some(mut told) = told
-            && (ended.is_err() || tokio::time::timeout(TELLING, &mut told).await.is_err())
+        // Log messages about the end are sent before the answer.
+        if let Some(mut forwarder) = forwarder
+            && (ended.is_err() || tokio::time::timeout(LOG_PATIENCE, &mut forwarder).await.is_err())
         {
-            told.abort();
+            forwarder.abort();
             tracing::debug!("not all log messages of a call were sent");
         }
         match ended {
@@ -482,7 +476,7 @@ impl Call<'_> {
         }
     }
 
-    /// Until the call is answered before its program has ended. What is cancelled has its end yet to come.
+    /// Completes when the call is answered before its program ends; never after a cancel, since the end is to come.
     async fn leave(&self, detach_after: Option<Duration>, canceller: Canceller) -> Detached {
         let answered = self.begun + detach_after.unwrap_or_default();
         let becomes = tokio::select! {
@@ -497,19 +491,18 @@ impl Call<'_> {
     }
 }
 
-/// The program runs on without its call.
 struct Detached;
 
-/// How long a client may take for the log messages of a call that has ended.
-const TELLING: Duration = Duration::from_millis(500);
+/// Time limit for a client to take the log messages of a call that has ended.
+const LOG_PATIENCE: Duration = Duration::from_millis(500);
 const PICTURES_MAX: usize = 4;
 const PICTURE_BYTES_MAX: usize = 1 << 20;
 
-/// A program may leave pictures that take long; its result shall not wait for them.
+/// Time limit for redrawing pictures: a result does not wait for pictures that take long.
 const PICTURES_PATIENCE: Duration = Duration::from_secs(3);
 
-/// The first few, beginning with those that the program shows. What cannot be redrawn is an artifact and nothing more;
-/// what a program has saved and left open is one picture.
+/// Returns the first few pictures, beginning with those that the program displays. A file that cannot be redrawn is an
+/// artifact only; equal pictures, as of a figure that was saved and left open, are returned once.
 async fn pictures(
     engine: &Engine,
     result: &ExecutionResult,
@@ -517,7 +510,7 @@ async fn pictures(
 ) -> Vec<Picture> {
     let mut pictures = Vec::new();
     let redraw = async {
-        for artifact in picturesque(result).into_iter().take(PICTURES_MAX) {
+        for artifact in picture_artifacts(result).into_iter().take(PICTURES_MAX) {
             if let Some(content) = engine.content_of(result, artifact).await
                 && let Some(picture) = engine.picture(content).await
                 && picture.bytes.len() <= PICTURE_BYTES_MAX
@@ -535,32 +528,32 @@ async fn pictures(
     pictures
 }
 
-fn picturesque(result: &ExecutionResult) -> Vec<&Artifact> {
+fn picture_artifacts(result: &ExecutionResult) -> Vec<&Artifact> {
     const MIMES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
-    let shown = |artifact: &Artifact| {
+    let is_displayed = |artifact: &Artifact| {
         let mut names = result.display.iter().map(|display| display.artifact.as_ref());
         names.any(|name| name == Some(&artifact.name))
     };
     let is_picture = |artifact: &&Artifact| MIMES.contains(&artifact.mime.as_str());
     let mut pictures: Vec<&Artifact> = result.artifacts.iter().filter(is_picture).collect();
-    pictures.sort_by_key(|artifact| !shown(artifact));
+    pictures.sort_by_key(|artifact| !is_displayed(artifact));
     pictures
 }
 
-/// Some clients give a model the structured result, so it does not say what says nothing.
+/// Removes empty fields: some clients give the structured result to a model.
 fn shorten(result: &mut Value) {
-    let says_nothing = |value: &Value| match value {
+    let is_empty = |value: &Value| match value {
         Value::Null => true,
         Value::Array(list) => list.is_empty(),
         _ => false,
     };
     for name in ["exit", "validation"] {
         if let Some(Value::Object(fields)) = result.get_mut(name) {
-            fields.retain(|_, value| !says_nothing(value));
+            fields.retain(|_, value| !is_empty(value));
         }
     }
     if let Some(Value::Object(found)) = result.get_mut("validation") {
-        // validate_code tells them.
+        // validate_code has them.
         for name in ["analysis", "validation", "recommendations"] {
             found.remove(name);
         }
@@ -568,28 +561,24 @@ fn shorten(result: &mut Value) {
             found.remove("issues_total");
         }
     }
-    let Value::Object(fields) = result else {
-        return;
-    };
+    let Value::Object(fields) = result else { return };
     for name in ["display", "security_events", "variables"] {
-        fields.retain(|field, value| field != name || !says_nothing(value));
+        fields.retain(|field, value| field != name || !is_empty(value));
     }
     fields.retain(|name, value| {
         !["lossy", "truncated"].contains(&name.as_str()) || *value != json!(Truncated::default())
     });
 }
 
-/// `from`: where its streams begin.
 fn answer(result: &ExecutionResult, from: [usize; 2], offer: &Offer) -> Result<Answer, RequestError> {
     let text_max = offer.text_max;
-    let mut told = result.clone();
-    hints::of_result(&mut told, offer);
-    let text = result_text::render(&told, from, offer);
-    // get_sandbox_info tells them once.
-    told.isolation.layers.clear();
-    told.artifacts.truncate(ARTIFACTS_LISTED);
-    result_text::bound(&mut told, from, text_max);
-    let mut structured = serde_json::to_value(told).map_err(|error| {
+    let mut shortened = result.clone();
+    hints::of_result(&mut shortened, offer);
+    let text = result_text::render(&shortened, from, offer);
+    shortened.isolation.layers.clear();
+    shortened.artifacts.truncate(ARTIFACTS_LISTED);
+    result_text::bound(&mut shortened, from, text_max);
+    let mut structured = serde_json::to_value(shortened).map_err(|error| {
         RequestError::fault(format!("the result cannot be written: {error}."), "Report this.")
             .for_execution(&result.execution_id)
     })?;

@@ -1,4 +1,4 @@
-//! A tool call's arguments, good and hostile; and what an answer says.
+//! Tests of a tool call's arguments, valid and hostile, and of its answer.
 
 use super::*;
 use crate::{
@@ -30,7 +30,7 @@ fn with(name: &str, value: Value) -> Result<ExecuteRequest, RequestError> {
 }
 
 #[test]
-fn a_full_request_is_read() {
+fn full_request_is_read() {
     let request = read(json!({
         "code": "print(1)", "language": "js", "timeout": 1.5, "env_vars": {"A": "b"}, "args": ["x"], "stdin": "in",
         "files": [{"path": "a/b.txt", "text": "é"}, {"path": "c.bin", "base64": "AAEC"}], "capture_output": false,
@@ -57,7 +57,7 @@ fn a_full_request_is_read() {
 }
 
 #[test]
-fn little_is_enough() {
+fn code_alone_is_a_full_request() {
     let request = read(json!({"code": "1"})).unwrap();
     assert_eq!(
         (request.language, request.capture_output),
@@ -68,7 +68,7 @@ fn little_is_enough() {
 }
 
 #[test]
-fn a_call_of_a_session_speaks_its_language_unless_another_is_named() {
+fn session_call_has_the_session_language_by_default() {
     let id = "0190b8f0-5c1e-7000-8000-00000000abcd";
     let read = |more: Value| {
         let mut arguments = json!({"code": "1", "session_id": id});
@@ -104,22 +104,25 @@ fn a_call_of_a_session_speaks_its_language_unless_another_is_named() {
 }
 
 #[test]
-fn a_container_is_asked_for_in_two_ways() {
-    let asked = |given: Value| read(given).map(|request| request.backend);
-    assert_eq!(asked(json!({"code": "1"})).unwrap(), None);
-    assert_eq!(asked(json!({"code": "1", "use_container": false})).unwrap(), None);
-    let container = asked(json!({"code": "1", "use_container": true})).unwrap();
+fn container_is_requested_by_either_argument() {
+    let backend_of = |given: Value| read(given).map(|request| request.backend);
+    assert_eq!(backend_of(json!({"code": "1"})).unwrap(), None);
+    assert_eq!(
+        backend_of(json!({"code": "1", "use_container": false})).unwrap(),
+        None
+    );
+    let container = backend_of(json!({"code": "1", "use_container": true})).unwrap();
     assert_eq!(container, Some(Backend::Docker));
-    let gvisor = asked(json!({"code": "1", "use_container": true, "backend": "gvisor"})).unwrap();
+    let gvisor = backend_of(json!({"code": "1", "use_container": true, "backend": "gvisor"})).unwrap();
     assert_eq!(gvisor, Some(Backend::Gvisor));
-    let both = asked(json!({"code": "1", "use_container": true, "backend": "native"})).unwrap_err();
+    let both = backend_of(json!({"code": "1", "use_container": true, "backend": "native"})).unwrap_err();
     assert!(both.message.contains("use_container"), "{both}");
     let unknown = with("backend", json!("firecracker")).unwrap_err();
     assert!(unknown.message.contains("firecracker"), "{unknown}");
 }
 
 #[test]
-fn code_is_looked_at_unless_the_caller_says_otherwise() {
+fn code_is_validated_by_default() {
     assert_eq!(read(json!({"code": "1"})).unwrap().validate, Validate::Warn);
     let request = read(json!({
         "code": "1", "validate": "strict", "profile": "basic", "allowed_imports": ["yaml", "os.path"],
@@ -138,22 +141,22 @@ fn code_is_looked_at_unless_the_caller_says_otherwise() {
 }
 
 #[test]
-fn what_was_found_is_one_line_below_what_the_program_did_and_a_refusal_has_the_frames() {
+fn findings_are_one_line_of_a_result_and_frames_of_a_refusal() {
     use crate::render::diagnostics::tests::{issue, validation};
     use ringfence_types::Severity;
     let code = "a = 1\neval(input())\n";
-    let mut told = result();
-    told.validation = Some(validation(vec![
+    let mut failing = result();
+    failing.validation = Some(validation(vec![
         issue((1, 1), (1, 2), Severity::Info),
         issue((2, 1), (2, 5), Severity::Warning),
     ]));
-    conforms::<ExecuteCode>(&answer(&told).unwrap().structured);
-    let text = answer(&told).unwrap().text;
+    conforms::<ExecuteCode>(&answer(&failing).unwrap().structured);
+    let text = answer(&failing).unwrap().text;
     assert_eq!(text.matches("advice: main.py:2: ").count(), 1, "{text}");
     assert!(!text.contains("main.py:1") && !text.contains(" more"), "{text}");
     let mut error = RequestError::new(ErrorCode::CodeRejected, "refused.", "mend it.");
     assert_eq!(validate::below(&error, Language::Python, code), "");
-    error.validation = told.validation.map(Box::new);
+    error.validation = failing.validation.map(Box::new);
     let below = validate::below(&error, Language::Python, code);
     assert!(
         below.contains("main.py:1:1") && below.contains("main.py:2:1"),
@@ -162,7 +165,7 @@ fn what_was_found_is_one_line_below_what_the_program_did_and_a_refusal_has_the_f
 }
 
 #[test]
-fn unknown_names_are_refused_with_the_nearest() {
+fn unknown_names_are_refused_with_a_suggestion() {
     let check = |arguments: Value, near: &str| {
         let error = read(arguments).unwrap_err();
         assert_eq!(error.code, ErrorCode::UnknownArgument, "{error}");
@@ -232,7 +235,7 @@ fn malformed_values_are_refused() {
 const CODE_TOO_LONG: usize = ringfence_types::CODE_BYTES_MAX + 1;
 
 #[test]
-fn a_timeout_over_the_cap_names_the_cap() {
+fn timeout_over_the_cap_is_refused_with_the_cap() {
     let error = with("timeout_seconds", json!(3601)).unwrap_err();
     assert_eq!(error.code, ErrorCode::InvalidArgument);
     assert!(error.message.contains("3600"), "{error}");
@@ -240,7 +243,7 @@ fn a_timeout_over_the_cap_names_the_cap() {
 }
 
 #[test]
-fn saying_one_thing_in_two_ways_must_agree() {
+fn duplicate_arguments_must_agree() {
     let check =
         |arguments: Value, good: bool| assert_eq!(read(arguments.clone()).is_ok(), good, "{arguments}");
     check(json!({"code": "1", "timeout": 5, "timeout_seconds": 5}), false);
@@ -327,7 +330,7 @@ fn result() -> ExecutionResult {
 }
 
 #[test]
-fn a_result_is_as_its_schema_says() {
+fn result_matches_its_schema() {
     conforms::<ExecuteCode>(&answer(&result()).unwrap().structured);
     let silent = ExecutionResult {
         result: None,
@@ -346,7 +349,7 @@ fn a_result_is_as_its_schema_says() {
 }
 
 #[test]
-fn the_text_says_what_a_person_wants_to_know() {
+fn text_has_ending_output_value_error_and_artifacts() {
     let text = answer(&result()).unwrap().text;
     assert_eq!(
         text,
@@ -387,8 +390,8 @@ fn the_text_says_what_a_person_wants_to_know() {
         lines.starts_with(first) && lines.ends_with(&format!("{last}\n")),
         "{text}"
     );
-    let told = first.len() + 1 + between.parse::<usize>().unwrap() + last.len() + 1;
-    assert_eq!(told, lines.len());
+    let accounted = first.len() + 1 + between.parse::<usize>().unwrap() + last.len() + 1;
+    assert_eq!(accounted, lines.len());
     assert!(
         text.ends_with("artifact: sandbox://artifacts/id/a.png (image/png, 3 bytes)"),
         "{text}"
@@ -402,27 +405,27 @@ fn the_text_says_what_a_person_wants_to_know() {
 }
 
 #[test]
-fn an_error_is_told_once_without_the_frames_of_libraries() {
+fn error_is_shown_once_without_library_frames() {
     let traceback = "Traceback (most recent call last):\n  File \"main.py\", line 3, in <module>\n    f()\n  File \
                      \"/usr/lib/python3.11/a.py\", line 1, in f\n  File \"/usr/lib/python3.11/b.py\", line 2, in g\n\
                      ValueError: no\n";
-    let mut told = result();
-    told.stderr = format!("warning\n{traceback}");
-    told.error.as_mut().unwrap().traceback = traceback.to_owned();
-    let text = answer(&told).unwrap().text;
+    let mut failing = result();
+    failing.stderr = format!("warning\n{traceback}");
+    failing.error.as_mut().unwrap().traceback = traceback.to_owned();
+    let text = answer(&failing).unwrap().text;
     assert_eq!(text.matches("ValueError: no").count(), 1, "{text}");
     assert!(
         text.contains("stderr:\nwarning\n") && text.contains("... 2 frames in a, b\nValueError"),
         "{text}"
     );
     // Node.js writes more than its error says.
-    told.stderr = "main.js:1\n^\nValueError: no\n    at f (main.js:1:1)\n".to_owned();
-    let text = answer(&told).unwrap().text;
+    failing.stderr = "main.js:1\n^\nValueError: no\n    at f (main.js:1:1)\n".to_owned();
+    let text = answer(&failing).unwrap().text;
     assert_eq!(text.matches("ValueError: no").count(), 1, "{text}");
 }
 
 #[test]
-fn many_artifacts_are_ten_and_a_count() {
+fn many_artifacts_are_listed_as_ten_and_a_count() {
     let mut many = result();
     many.artifacts = vec![many.artifacts.remove(0); 3000];
     let text = answer(&many).unwrap().text;
@@ -434,26 +437,26 @@ fn many_artifacts_are_ten_and_a_count() {
 }
 
 #[test]
-fn each_next_step_is_a_line_of_its_own_that_the_called_tool_can_take() {
-    let mut told = result();
-    let error = told.error.as_mut().unwrap();
+fn each_next_step_is_a_separate_line_that_suits_the_called_tool() {
+    let mut failing = result();
+    let error = failing.error.as_mut().unwrap();
     (error.kind, error.message) = ("ModuleNotFoundError".into(), "No module named 'x'".into());
-    told.stderr = error.to_string();
-    told.denials = vec![ringfence_types::Denial {
+    failing.stderr = error.to_string();
+    failing.denials = vec![ringfence_types::Denial {
         rule: "egress.unreachable".into(),
         layer: "egress".into(),
         what: "a.example:80 was not reached".into(),
         hint: String::new(),
     }];
-    let text = answer(&told).unwrap().text;
+    let text = answer(&failing).unwrap().text;
     assert!(text.contains("\nnext: name the package"), "{text}");
     let refused = "\nrefused: egress.unreachable: a.example:80 was not reached\nartifact: ";
     assert!(text.contains(refused), "{text}");
-    told.artifacts = vec![told.artifacts.remove(0); 10];
-    for artifact in &mut told.artifacts {
+    failing.artifacts = vec![failing.artifacts.remove(0); 10];
+    for artifact in &mut failing.artifacts {
         artifact.uri = Some("%C3%BC".repeat(250));
     }
-    assert!(answer(&told).unwrap().text.contains(refused), "long names");
+    assert!(answer(&failing).unwrap().text.contains(refused), "long names");
     let check = |hint: &str, expect: &str| {
         let mut hint = hint.to_owned();
         for_short_request(&mut hint);
@@ -471,21 +474,26 @@ fn each_next_step_is_a_line_of_its_own_that_the_called_tool_can_take() {
 }
 
 #[test]
-fn a_value_that_is_no_json_says_so() {
-    let mut told = result();
-    told.result = None;
+fn value_that_is_not_json_is_marked() {
+    let mut failing = result();
+    failing.result = None;
     assert!(
-        answer(&told)
+        answer(&failing)
             .unwrap()
             .text
             .contains("result: {'a': [1]} [its repr")
     );
-    told.result_repr = Some("x".repeat(64 << 10));
-    assert!(answer(&told).unwrap().text.contains("[the beginning of its repr"));
+    failing.result_repr = Some("x".repeat(64 << 10));
+    assert!(
+        answer(&failing)
+            .unwrap()
+            .text
+            .contains("[the beginning of its repr")
+    );
 }
 
 #[test]
-fn pictures_that_the_program_shows_come_first() {
+fn displayed_pictures_come_first() {
     let artifact = |name: &str, mime: &str| Artifact {
         name: name.into(),
         mime: mime.into(),
@@ -507,7 +515,7 @@ fn pictures_that_the_program_shows_come_first() {
         display: vec![show("output/figure-1.png"), show("gone.png")],
         ..result()
     };
-    let names: Vec<&str> = picturesque(&result)
+    let names: Vec<&str> = picture_artifacts(&result)
         .iter()
         .map(|artifact| artifact.name.as_str())
         .collect();
@@ -515,7 +523,7 @@ fn pictures_that_the_program_shows_come_first() {
 }
 
 #[test]
-fn a_module_that_is_missing_and_may_be_a_packages_has_its_next_step() {
+fn missing_module_of_a_package_has_a_next_step() {
     let check = |kind: &str, message: &str, expect: bool| {
         let mut result = result();
         result.error = Some(ProgramError {
@@ -542,7 +550,7 @@ fn a_module_that_is_missing_and_may_be_a_packages_has_its_next_step() {
 }
 
 #[test]
-fn a_package_that_is_named_as_npm_does_is_told_its_language() {
+fn npm_style_package_name_gets_a_language_hint() {
     let hint = |name: &str| {
         let refused = requirements(Language::Python, &[name.to_owned()]);
         refused.unwrap_err().hint

@@ -12,11 +12,10 @@ use ringfence_types::{ExecutionResult, Namespace};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Of one stream in one answer, whatever `text_max` says.
+/// Maximum size of one stream in one answer, regardless of `text_max`.
 const PAGE_BYTES_MAX: usize = 32 << 10;
-/// What is said beside the streams.
 const NOTES_BYTES: usize = 400;
-/// Clients give up after 60, and some models after a few long waits.
+/// Clients give up after 60 seconds, and some models after a few long waits.
 const WAIT_SECONDS_MAX: f64 = 25.0;
 const EXECUTIONS: u64 = 10;
 const EXECUTIONS_MAX: u64 = 1000;
@@ -32,12 +31,12 @@ impl Call<'_> {
         }
         let id = given.execution_id.as_str();
         let wait = Duration::from_secs_f64(seconds);
-        let left = [
+        let refusal = [
             "the question was cancelled; the execution was not.",
             "Ask again when it is wanted.",
         ];
         let found = self.namespace(&namespace).execution(id, wait);
-        let found = self.until_left(found, left).await?;
+        let found = self.until_left(found, refusal).await?;
         let from = [given.stdout_from, given.stderr_from].map(|from| from.map(|from| from.0));
         match found {
             ExecutionState::Running(progress) => Ok(so_far(&progress, from, self.offer().text_max)),
@@ -46,7 +45,6 @@ impl Call<'_> {
         }
     }
 
-    /// What comes after these offsets: a page of it, or with its last page what became of the program.
     async fn rest(&self, mut result: ExecutionResult, from: [Option<u64>; 2]) -> Answered {
         let streams = [result.stdout.as_str(), result.stderr.as_str()];
         let pages = pages(streams, from, self.offer().text_max);
@@ -56,7 +54,7 @@ impl Call<'_> {
             let facts = json!({
                 "running": false, "exit_code": result.exit_code, "success": result.success, "execution_id": id,
             });
-            return Ok(told(&pages, head, facts));
+            return Ok(with_pages(&pages, head, facts));
         }
         let begins = [0, 1].map(|at| pages[at].as_ref().map_or(streams[at].len(), |page| page.begin));
         result.stdout.drain(..begins[0]);
@@ -121,7 +119,6 @@ impl Call<'_> {
 
 const STREAMS: [&str; 2] = ["stdout", "stderr"];
 
-/// The answer of a program that runs by itself.
 pub(super) fn begun(id: &str) -> Answer {
     let text = format!(
         "running\nexecution_id: {id}\n{}",
@@ -133,7 +130,6 @@ pub(super) fn begun(id: &str) -> Answer {
     )
 }
 
-/// The call that tells more.
 fn next(id: &str, from: [Option<usize>; 2], wait_seconds: Option<f64>) -> String {
     let mut arguments = format!("\"execution_id\": \"{id}\"");
     if let Some(seconds) = wait_seconds {
@@ -147,14 +143,14 @@ fn next(id: &str, from: [Option<usize>; 2], wait_seconds: Option<f64>) -> String
     format!("next: get_execution {{{arguments}}}\n")
 }
 
-/// The answer of a program that still runs: what it has printed from these offsets on, within `text_max`.
+/// Returns the answer for a program that still runs: its output from these offsets on, within `text_max`.
 pub(super) fn so_far(progress: &Progress, from: [Option<u64>; 2], text_max: usize) -> Answer {
     let line = &progress.line;
     let pages = pages([&progress.stdout, &progress.stderr], from, text_max);
     let (duration_ms, id) = (line.duration_ms, &line.execution_id);
     let head = format!("running for {duration_ms} ms; the program runs on\nexecution_id: {id}");
     let facts = json!({"success": true, "execution_id": id, "running": true, "duration_ms": duration_ms});
-    let mut answer = told(&pages, head, facts);
+    let mut answer = with_pages(&pages, head, facts);
     let has_more = pages.iter().flatten().any(|page| page.goes_on);
     let ends = pages.map(|page| page.map(|page| page.end));
     for (name, end) in STREAMS.iter().zip(ends) {
@@ -167,8 +163,7 @@ pub(super) fn so_far(progress: &Progress, from: [Option<u64>; 2], text_max: usiz
     answer
 }
 
-/// These facts and words, with the pages below them.
-fn told(pages: &[Option<Page<'_>>; 2], mut text: String, mut facts: Value) -> Answer {
+fn with_pages(pages: &[Option<Page<'_>>; 2], mut text: String, mut facts: Value) -> Answer {
     for (name, page) in STREAMS.iter().zip(pages) {
         let Some(page) = page else { continue };
         facts[*name] = json!(page.text);
@@ -183,7 +178,7 @@ fn told(pages: &[Option<Page<'_>>; 2], mut text: String, mut facts: Value) -> An
     Answer::plain(text, facts)
 }
 
-/// A page of each stream that is asked for; of both, where no offset is given. Together they fit into `text_max`.
+/// Returns a page of each requested stream, or of both if no offset is given. Together they fit into `text_max`.
 fn pages<'a>(streams: [&'a str; 2], from: [Option<u64>; 2], text_max: usize) -> [Option<Page<'a>>; 2] {
     let from = if from == [None; 2] { [Some(0); 2] } else { from };
     let begins = [0, 1].map(|at| from[at].map(|from| begin(streams[at], from)));
@@ -192,7 +187,6 @@ fn pages<'a>(streams: [&'a str; 2], from: [Option<u64>; 2], text_max: usize) -> 
     [0, 1].map(|at| Some(Page::of(streams[at], begins[at]?, rooms[at].min(PAGE_BYTES_MAX))))
 }
 
-/// Where a page begins: not within a character.
 fn begin(stream: &str, from: u64) -> usize {
     stream.floor_char_boundary(usize::try_from(from).unwrap_or(usize::MAX))
 }
@@ -206,7 +200,7 @@ struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    /// It ends at the end of a line where it has one and something follows.
+    /// Returns a page, which ends at the end of a line if it has one and something follows.
     fn of(stream: &'a str, begin: usize, room: usize) -> Self {
         let rest = &stream[begin..];
         let room = rest.floor_char_boundary(room);
@@ -228,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_end_at_a_line_and_lose_nothing() {
+    fn pages_end_at_a_line_and_omit_nothing() {
         let stream: String = (0..20_000).map(|number| format!("é{number}\n")).collect();
         let (mut read, mut from) = (String::new(), 0);
         loop {
@@ -241,14 +235,14 @@ mod tests {
             }
         }
         assert_eq!(read, stream);
-        assert_eq!(begin("é", 1), 0, "a half character is none");
+        assert_eq!(begin("é", 1), 0, "a page begins with a whole character");
         let past = Page::of("x", begin("x", u64::MAX), PAGE_BYTES_MAX);
         assert_eq!((past.text, past.end, past.goes_on), ("", 1, false));
         assert_eq!(Page::of("xyz", 0, 2).end, 2);
     }
 
     #[test]
-    fn what_is_told_of_a_program_that_runs_fits_and_goes_on_where_it_ends() {
+    fn progress_fits_and_names_the_next_offsets() {
         let line = ringfence_engine::ExecutionLine {
             execution_id: "0190b8f0-5c1e-7000-8000-00000000abcd".to_owned(),
             namespace: Namespace::default_name(),
@@ -273,11 +267,15 @@ mod tests {
                 stderr: stderr.to_owned(),
             };
             for text_max in [1024, 8192, 1 << 20] {
-                let told = so_far(&progress, [None; 2], text_max);
-                assert!(told.text.len() <= text_max, "{} of {text_max}", told.text.len());
+                let answer = so_far(&progress, [None; 2], text_max);
+                assert!(
+                    answer.text.len() <= text_max,
+                    "{} of {text_max}",
+                    answer.text.len()
+                );
                 for (name, stream) in STREAMS.iter().zip([stdout, stderr]) {
-                    let shown = told.structured[*name].as_str().unwrap();
-                    let next = told.structured[format!("{name}_next")].as_u64().unwrap();
+                    let shown = answer.structured[*name].as_str().unwrap();
+                    let next = answer.structured[format!("{name}_next")].as_u64().unwrap();
                     assert!(stream.starts_with(shown) && next == shown.len() as u64);
                     assert!(!shown.is_empty() || stream.is_empty(), "it makes headway");
                 }
@@ -286,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_is_not_asked_for_is_not_told() {
+    fn unrequested_stream_is_omitted() {
         let [stdout, stderr] = pages(["abc", "def"], [Some(1), None], 8192);
         assert_eq!((stdout.map(|page| page.text), stderr), (Some("bc"), None));
     }

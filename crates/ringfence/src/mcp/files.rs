@@ -1,5 +1,4 @@
-//! The tools for the files of a workspace: what a caller puts in, takes out and looks at without running a program, and
-//! the toolset `snapshots`: a workspace saved, put back, and compared with what it was.
+//! The tools for the files of a workspace, and the toolset `snapshots`, which saves, restores and compares workspaces.
 
 use super::{Answer, Answered, call::Call, execute_code::content};
 use crate::{
@@ -15,9 +14,8 @@ use ringfence_engine::{Edit, FileFacts};
 use ringfence_types::{Namespace, RequestError, WorkspacePath};
 use serde_json::json;
 
-/// The largest file that is given in one answer: base64 and JSON make it a half larger.
+/// The largest file that one answer contains: base64 and JSON make it larger by half.
 const GET_BYTES_MAX: u64 = 4 << 20;
-/// Of a text that stands in the words of an answer, too.
 const SHOWN_BYTES_MAX: usize = 64 << 10;
 const LINES_MAX: usize = 200;
 
@@ -94,7 +92,7 @@ impl Call<'_> {
         }
         let path = path(given.path)?.ok_or_else(no_path)?;
         let workspace = self.namespace(&namespace).workspace(given.session_id);
-        let (facts, bytes) = workspace.giving(GET_BYTES_MAX).get_file(&path).await?;
+        let (facts, bytes) = workspace.with_bytes_max(GET_BYTES_MAX).get_file(&path).await?;
         let mut structured = json!({
             "success": true, "path": facts.path, "size_bytes": facts.size_bytes, "sha256": facts.sha256,
             "mode": facts.mode, "modified_unix_ms": facts.modified_unix_ms, "left_out": [], "left_out_count": 0,
@@ -120,7 +118,8 @@ impl Call<'_> {
     async fn get_directory(&self, given: GetFile, namespace: Namespace) -> Answered {
         let below = directory(given.path)?;
         let workspace = self.namespace(&namespace).workspace(given.session_id);
-        let got = workspace.giving(GET_BYTES_MAX).get_directory(below).await?;
+        let workspace = workspace.with_bytes_max(GET_BYTES_MAX);
+        let got = workspace.get_directory(below).await?;
         let mut text = format!(
             "{}: {} files and directories in a tar archive of {} bytes\n",
             got.path,
@@ -164,7 +163,7 @@ fn parsed(path: String) -> Result<WorkspacePath, RequestError> {
     })
 }
 
-/// `.` is the workspace itself, as is no path.
+/// Reads the path of a directory; `.` is the workspace itself, as is no path.
 fn directory(given: Option<String>) -> Result<Option<WorkspacePath>, RequestError> {
     path(given.filter(|path| path != "."))
 }

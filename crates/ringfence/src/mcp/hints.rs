@@ -1,4 +1,4 @@
-//! Hints are written for callers who have every tool. What names one that this caller does not have is taken out.
+//! Hints are written for callers that have every tool. A clause that names a tool which this caller lacks is removed.
 
 use super::{Offer, tools};
 use ringfence_types::{ExecutionResult, RequestError, Validation};
@@ -8,7 +8,6 @@ pub(super) fn of_error(mut error: RequestError, offer: &Offer) -> RequestError {
     error
 }
 
-/// That of a refusal, and those of what was found with it.
 pub(super) fn in_error(error: &mut RequestError) -> impl Iterator<Item = &mut String> {
     let found = error.validation.as_deref_mut();
     [&mut error.hint].into_iter().chain(in_validation(found))
@@ -26,7 +25,6 @@ pub(super) fn of_result(result: &mut ExecutionResult, offer: &Offer) {
     all.for_each(|hint| fit(hint, offer));
 }
 
-/// Leaves the clauses that this caller can follow.
 fn fit(hint: &mut String, offer: &Offer) {
     let Some(tool) = tools::missing_in(hint, offer) else {
         return;
@@ -44,7 +42,7 @@ fn fit(hint: &mut String, offer: &Offer) {
     };
 }
 
-/// What stands between these marks, outside quoted code.
+/// Splits a hint at these marks, outside quoted code.
 fn clauses(hint: &str) -> Vec<&str> {
     const MARKS: [&str; 3] = ["; ", ". ", ", or "];
     let (mut clauses, mut begin, mut is_code) = (Vec::new(), 0, false);
@@ -66,7 +64,7 @@ mod tests {
     use crate::{mcp::tests::offer, settings::Toolset};
 
     #[test]
-    fn a_hint_names_no_tool_that_the_caller_does_not_have() {
+    fn hint_names_only_tools_of_the_caller() {
         let check = |hint: &str, expect: &str| {
             let execute = Offer {
                 toolsets: vec![Toolset::Execute],

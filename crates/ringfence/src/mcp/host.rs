@@ -1,4 +1,4 @@
-//! The toolset `host`: commands and files of the machine, each by a rule or by a person's word.
+//! The toolset `host`: commands and files of the machine, each allowed by a rule or by a person.
 
 use super::{
     Answer, Answered,
@@ -25,19 +25,19 @@ const TIMEOUT_SECONDS: u64 = 30;
 impl Call<'_> {
     pub(super) async fn host_exec(&self, given: HostExec, namespace: Namespace) -> Answered {
         let seconds = given.timeout.map_or(TIMEOUT_SECONDS, |seconds| seconds.0);
-        let asked = HostCommand {
+        let command = HostCommand {
             namespace,
             command: given.command,
             directory: given.directory.map(PathBuf::from),
             timeout: Duration::from_secs(seconds),
         };
-        // What runs ends with the call.
-        let left = [
+        // The command ends with the call.
+        let refusal = [
             "the call was cancelled before the command had ended.",
             "The command was ended, too.",
         ];
-        let ran = self.engine().host_exec(self.caller(), asked);
-        let ran = self.until_left(ran, left).await?;
+        let ran = self.engine().host_exec(self.caller(), command);
+        let ran = self.until_left(ran, refusal).await?;
         Ok(Answer::from(render::host_run(&ran, self.offer().text_max)))
     }
 
@@ -46,7 +46,7 @@ impl Call<'_> {
         given: RequestHostAccess,
         namespace: Namespace,
     ) -> Result<CallToolResponse, RequestError> {
-        let asking = ApprovalCall {
+        let approval_call = ApprovalCall {
             call: self,
             what: given.pattern.clone(),
             field: "pattern",
@@ -62,16 +62,16 @@ impl Call<'_> {
             self.caller().as_str(),
         );
         let bound = serde_json::to_vec(&words).unwrap_or_default();
-        let asked = HostCommand {
+        let command = HostCommand {
             namespace,
             command: given.pattern,
             directory: given.directory.map(PathBuf::from),
             timeout: Duration::from_secs(TIMEOUT_SECONDS),
         };
-        let asked = self
+        let requested = self
             .unrecorded()
-            .request_host_access(self.caller(), asked, reason);
-        asking.answer(&bound, asked).await
+            .request_host_access(self.caller(), command, reason);
+        approval_call.answer(&bound, requested).await
     }
 
     pub(super) async fn list_host_access(&self, _: ListHostAccess, namespace: Namespace) -> Answered {

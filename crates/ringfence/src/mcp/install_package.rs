@@ -1,4 +1,4 @@
-//! `install_package`: packages that are there before the program that imports them.
+//! `install_package`: packages that are installed before the program that imports them runs.
 
 use super::{Answer, call::Call, progress};
 use crate::api::{InstallPackage, invalid};
@@ -7,7 +7,7 @@ use ringfence_types::{Language, Namespace, RequestError, requirements};
 use serde_json::json;
 
 impl Call<'_> {
-    /// A caller who cancels or leaves takes the installation along.
+    /// Installs packages. A caller that cancels or hangs up cancels the installation.
     pub(super) async fn install_package(
         &self,
         given: InstallPackage,

@@ -1,7 +1,6 @@
-//! Standard input and output as the protocol's transport: messages, one to a line. Where a line cannot be read the
-//! client is told so, under the number of its request if that can be seen: the protocol's library would pass it over,
-//! and the client would wait. The moment the client is gone is known here first, while that library still waits for the
-//! answers of requests in flight.
+//! Standard input and output as the protocol's transport: one message per line. A line that cannot be read is answered
+//! with an error, under its request's id if that can be read: the protocol library would skip it, and the client would
+//! wait. This module also notices first that the client is gone, while the library waits for open requests.
 
 use super::call_order::CallOrder;
 use crate::lock::lock;
@@ -30,27 +29,25 @@ const MESSAGE_BYTES_MAX: usize = 96 << 20;
 pub(super) struct Lines<R, W: AsyncWrite> {
     reader: BufReader<R>,
     line: Vec<u8>,
-    /// A line was too long, and its end has not come.
+    /// The line is too long, and is skipped to its end.
     is_too_long: bool,
     writer: AsyncRwTransport<RoleServer, Empty, W>,
-    /// What is said of the last line that could not be read. A task of its own, because it holds the writer while
+    /// Sends the error for the last line that could not be read. A separate task, because it holds the writer while
     /// others wait for that, and the client may not be reading then.
-    answering: Option<JoinHandle<io::Result<()>>>,
-    /// Requests whose answers have not been sent. The protocol's library would drop the first of two with one id.
+    sending_error: Option<JoinHandle<io::Result<()>>>,
+    /// Ids of unanswered requests. The protocol library would drop the first of two requests with one id.
     open: Arc<Mutex<HashSet<RequestId>>>,
     order: CallOrder,
-    /// Cancelled when the client has left.
     gone: CancellationToken,
 }
 
-/// What can be seen of a message that cannot be read.
 #[derive(Deserialize)]
 struct Envelope {
     id: Option<RequestId>,
     method: Option<IgnoredAny>,
 }
 
-/// Of a message that is JSON and no request: its parameters, which any method has as an object.
+/// The parameters of a message that is JSON and not a request; those of any method are an object.
 #[derive(Deserialize)]
 struct Parameters {
     jsonrpc: String,
@@ -71,14 +68,14 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<
             line: Vec::new(),
             is_too_long: false,
             writer: AsyncRwTransport::new_server(empty(), writer),
-            answering: None,
+            sending_error: None,
             open: Arc::default(),
             order: CallOrder::default(),
             gone,
         }
     }
 
-    /// Whether another line is whole in `line`; no: there are no more. Safe to cancel.
+    /// Reads a line into `line`; returns false if there are no more. Cancel-safe.
     async fn next(&mut self) -> bool {
         loop {
             let Ok(bytes) = self.reader.fill_buf().await else {
@@ -103,39 +100,38 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<
         }
     }
 
-    /// Whether a message goes on to be answered: a second request with the id of an open one does not.
+    /// Returns true if a message is passed on; false for a second request with the id of an open one.
     fn admits(&self, message: &RxJsonRpcMessage<RoleServer>) -> bool {
         let mut open = lock(&self.open);
         if let JsonRpcMessage::Request(request) = message {
             return open.insert(request.id.clone());
         }
         if let Some(id) = cancelled(message) {
-            // Its answer never comes.
+            // A cancelled request is never answered.
             open.remove(id);
         }
         true
     }
 
-    fn answer(&mut self, error: ErrorData, id: Option<RequestId>) {
+    fn send_error(&mut self, error: ErrorData, id: Option<RequestId>) {
         let error = TxJsonRpcMessage::<RoleServer>::error(error, id);
-        self.answering = Some(tokio::spawn(self.writer.send(error)));
+        self.sending_error = Some(tokio::spawn(self.writer.send(error)));
     }
 
-    /// Waits until the last answer is written: a client that sends and does not read would fill the memory with
-    /// answers. Safe to cancel.
-    async fn answered(&mut self) {
-        if let Some(answering) = &mut self.answering {
-            // A client that is gone is noticed by others.
-            drop(answering.await);
-            self.answering = None;
+    /// Waits until the last error is written: a client that only sends would fill the memory with errors. Cancel-safe.
+    async fn error_sent(&mut self) {
+        if let Some(sending) = &mut self.sending_error {
+            // A client that is gone is noticed elsewhere.
+            drop(sending.await);
+            self.sending_error = None;
         }
     }
 }
 
-/// The request that a message of the client cancels.
+/// Returns the id of the request that a message of the client cancels.
 pub(crate) fn cancelled(message: &RxJsonRpcMessage<RoleServer>) -> Option<&RequestId> {
     match message {
-        JsonRpcMessage::Notification(told) => match &told.notification {
+        JsonRpcMessage::Notification(message) => match &message.notification {
             ClientNotification::CancelledNotification(cancelled) => cancelled.params.request_id.as_ref(),
             _ => None,
         },
@@ -143,7 +139,7 @@ pub(crate) fn cancelled(message: &RxJsonRpcMessage<RoleServer>) -> Option<&Reque
     }
 }
 
-/// The request that a message of the server answers.
+/// Returns the id of the request that a message of the server answers.
 pub(crate) fn answered(message: &TxJsonRpcMessage<RoleServer>) -> Option<&RequestId> {
     match message {
         JsonRpcMessage::Response(response) => Some(&response.id),
@@ -152,11 +148,10 @@ pub(crate) fn answered(message: &TxJsonRpcMessage<RoleServer>) -> Option<&Reques
     }
 }
 
-/// A message, or an error and the id of its request; errors in notifications and responses are not answered.
+/// Reads a message, or returns an error and its request's id; errors in notifications and responses get no answer.
 fn read(line: &[u8]) -> Result<RxJsonRpcMessage<RoleServer>, Option<(ErrorData, Option<RequestId>)>> {
     serde_json::from_slice(line).map_err(|error| {
-        // Of values that are passed over it is not asked what they are: a half of a character, a number past all
-        // bounds.
+        // Skipped values need not be valid: half of a surrogate pair, or a number out of range.
         let envelope = serde_json::from_slice::<Envelope>(line);
         let id = match envelope.map(|envelope| (envelope.id, envelope.method)) {
             Ok((Some(id), Some(_))) => Some(id),
@@ -194,7 +189,7 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Transp
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
         loop {
-            self.answered().await;
+            self.error_sent().await;
             if !self.next().await {
                 self.gone.cancel();
                 return None;
@@ -202,7 +197,7 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Transp
             if std::mem::take(&mut self.is_too_long) {
                 tracing::error!("a message longer than {MESSAGE_BYTES_MAX} bytes was not read");
                 let what = format!("a message has at most {} MiB", MESSAGE_BYTES_MAX >> 20);
-                self.answer(ErrorData::invalid_request(what, None), None);
+                self.send_error(ErrorData::invalid_request(what, None), None);
                 continue;
             }
             let line = std::mem::take(&mut self.line);
@@ -213,16 +208,16 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Transp
             }
             match read(text) {
                 Ok(mut message) if self.admits(&message) => {
-                    self.order.line_up(&mut message);
+                    self.order.enqueue(&mut message);
                     return Some(message);
                 }
                 // Under its id, this would be taken for the answer to the first.
-                Ok(_) => self.answer(
+                Ok(_) => self.send_error(
                     ErrorData::invalid_request("a request with this id is open", None),
                     None,
                 ),
-                Err(Some((error, id))) => self.answer(error, id),
-                Err(None) => tracing::debug!("a line that is no message was passed over"),
+                Err(Some((error, id))) => self.send_error(error, id),
+                Err(None) => tracing::debug!("a line that is not a message was skipped"),
             }
         }
     }
@@ -248,7 +243,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, ReadBuf};
 
     #[tokio::test]
-    async fn whoever_sends_what_cannot_be_read_is_told_under_its_number() {
+    async fn unreadable_request_is_answered_under_its_id() {
         let lines = [
             r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","arguments":{"code":"\ud800"}}}"#,
             r#"{"jsonrpc":"2.0","id":"two","method":"tools/call","params":{"name":"x","arguments":{"n":1e999}}}"#,
@@ -267,16 +262,16 @@ mod tests {
         let message = transport.receive().await.unwrap();
         assert_eq!(json!(message)["id"], 5);
         assert!(transport.receive().await.is_none());
-        let mut told = Vec::new();
-        while told.iter().filter(|byte| **byte == b'\n').count() < 6 {
-            assert!(theirs.read_buf(&mut told).await.unwrap() > 0);
+        let mut sent = Vec::new();
+        while sent.iter().filter(|byte| **byte == b'\n').count() < 6 {
+            assert!(theirs.read_buf(&mut sent).await.unwrap() > 0);
         }
-        let told = serde_json::Deserializer::from_slice(&told).into_iter::<Value>();
-        let mut told: Vec<(Value, Value)> = told
+        let sent = serde_json::Deserializer::from_slice(&sent).into_iter::<Value>();
+        let mut sent: Vec<(Value, Value)> = sent
             .map(|answer| answer.unwrap())
             .map(|answer| (answer["id"].clone(), answer["error"]["code"].clone()))
             .collect();
-        told.sort_by_key(|(id, code)| (id.to_string(), code.to_string()));
+        sent.sort_by_key(|(id, code)| (id.to_string(), code.to_string()));
         let expect = [
             (json!("two"), json!(-32700)),
             (json!(1), json!(-32700)),
@@ -285,11 +280,11 @@ mod tests {
             (Value::Null, json!(-32700)),
             (Value::Null, json!(-32700)),
         ];
-        assert_eq!(told, expect);
+        assert_eq!(sent, expect);
     }
 
     #[tokio::test]
-    async fn a_second_request_with_the_id_of_an_open_one_is_refused_and_the_first_is_answered() {
+    async fn duplicate_request_id_is_refused_and_the_first_is_answered() {
         let ping = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n";
         let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
         let input = format!("{ping}{ping}{cancel}\n{ping}");
@@ -297,17 +292,17 @@ mod tests {
         let mut transport = Lines::new(input.as_bytes(), ours, CancellationToken::new());
         assert_eq!(json!(transport.receive().await.unwrap())["id"], 1);
         assert!(json!(transport.receive().await.unwrap()).get("id").is_none());
-        let mut told = Vec::new();
-        while !told.ends_with(b"\n") {
-            assert!(theirs.read_buf(&mut told).await.unwrap() > 0);
+        let mut sent = Vec::new();
+        while !sent.ends_with(b"\n") {
+            assert!(theirs.read_buf(&mut sent).await.unwrap() > 0);
         }
-        let told: Value = serde_json::from_slice(&told).unwrap();
-        assert_eq!((told.get("id"), &told["error"]["code"]), (None, &json!(-32600)));
-        // What was cancelled is no longer open.
+        let sent: Value = serde_json::from_slice(&sent).unwrap();
+        assert_eq!((sent.get("id"), &sent["error"]["code"]), (None, &json!(-32600)));
+        // The cancelled request is no longer open.
         assert_eq!(json!(transport.receive().await.unwrap())["id"], 1);
     }
 
-    /// Lines that cannot be read, without end.
+    /// Invalid lines without end.
     struct Nonsense {
         lines: Arc<AtomicUsize>,
     }
@@ -325,7 +320,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_does_not_read_the_answers_is_not_read_either() {
+    async fn client_that_does_not_read_is_not_read() {
         let lines = Arc::new(AtomicUsize::new(0));
         let (ours, mut theirs) = tokio::io::duplex(1 << 10);
         let nonsense = Nonsense {
@@ -334,14 +329,14 @@ mod tests {
         let mut transport = Lines::new(nonsense, ours, CancellationToken::new());
         let mut taken = Vec::new();
         for _ in 0..3 {
-            // The protocol's library, too, stops waiting and comes again.
+            // The protocol library, too, stops waiting and calls again.
             for _ in 0..10 {
                 let waiting = tokio::time::timeout(Duration::from_millis(10), transport.receive());
                 assert!(waiting.await.is_err(), "none of it is a message");
             }
             let read = lines.swap(0, Ordering::Relaxed);
             assert!((1..100).contains(&read), "{read} lines were read");
-            // A client that is late is answered from there on.
+            // A client that reads late gets the errors from there on.
             let mut some = vec![0; 1 << 10];
             theirs.read_exact(&mut some).await.unwrap();
             taken.extend(some);
@@ -353,22 +348,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_that_is_too_long_is_passed_over_to_its_end() {
+    async fn overlong_message_is_skipped_to_its_end() {
         let long = tokio::io::repeat(b' ').take(MESSAGE_BYTES_MAX as u64 + 1);
         let next = b"\n{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n";
         let (ours, mut theirs) = tokio::io::duplex(1 << 16);
         let mut transport = Lines::new(long.chain(&next[..]), ours, CancellationToken::new());
         assert_eq!(json!(transport.receive().await.unwrap())["id"], 1);
-        let mut told = vec![0; 1024];
-        let length = theirs.read(&mut told).await.unwrap();
-        let told: Value = serde_json::from_slice(&told[..length]).unwrap();
+        let mut sent = vec![0; 1024];
+        let length = theirs.read(&mut sent).await.unwrap();
+        let sent: Value = serde_json::from_slice(&sent[..length]).unwrap();
         assert_eq!(
-            (&told["id"], &told["error"]["code"]),
+            (&sent["id"], &sent["error"]["code"]),
             (&Value::Null, &json!(-32600))
         );
     }
     #[tokio::test]
-    async fn the_end_of_the_input_means_that_the_client_is_gone() {
+    async fn end_of_input_means_that_the_client_is_gone() {
         let ping = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n";
         let gone = CancellationToken::new();
         let mut transport = Lines::new(ping.as_bytes(), tokio::io::sink(), gone.clone());
@@ -379,7 +374,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_output_that_nobody_reads_means_that_the_client_is_gone() {
+    async fn closed_output_means_that_the_client_is_gone() {
         let gone = CancellationToken::new();
         let (ours, theirs) = tokio::io::duplex(1 << 10);
         let mut transport = Lines::new(empty(), ours, gone.clone());

@@ -1,4 +1,4 @@
-//! `list_runtimes` and `get_sandbox_info`: what this server has, truthfully.
+//! `list_runtimes` and `get_sandbox_info`: languages, isolation and limits of this server.
 
 use super::{Answer, Offer};
 use crate::render::{in_words, limits_facts, limits_text};
@@ -6,8 +6,8 @@ use ringfence_engine::{CheckSettings, ContainerRuntime, Runtime, SandboxInfo};
 use ringfence_types::Profile;
 use serde_json::{Map, Value, json};
 
-/// How many sandboxes stand ready, what they take and what went wrong with one tells of others who use this server.
-const OF_SERVER: [&str; 3] = ["ready", "memory_bytes", "trouble"];
+/// Facts that reveal other users of this server: the number of ready sandboxes, their memory, and their errors.
+const SERVER_FACTS: [&str; 3] = ["ready", "memory_bytes", "trouble"];
 
 pub(super) fn runtimes(runtimes: &[Runtime], offer: &Offer) -> Answer {
     let shows_server = offer.shows_server();
@@ -39,7 +39,7 @@ pub(super) fn runtimes(runtimes: &[Runtime], offer: &Offer) -> Answer {
     let facts = runtimes.iter().map(|runtime| {
         let mut facts = json!(runtime);
         if let (Value::Object(facts), false) = (&mut facts, shows_server) {
-            facts.retain(|name, _| !OF_SERVER.contains(&name.as_str()));
+            facts.retain(|name, _| !SERVER_FACTS.contains(&name.as_str()));
         }
         facts
     });
@@ -110,7 +110,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn sandbox_info_is_truthful_and_as_its_schema_says() {
+    fn sandbox_info_matches_settings_and_schema() {
         let layers = BTreeMap::from([(
             "seccomp".to_owned(),
             LayerState {
@@ -119,7 +119,7 @@ mod tests {
             },
         )]);
         let isolation = Isolation::new(Tier::Full, layers);
-        let policy = settings::usual().unwrap().engine.policy;
+        let policy = settings::default_config().unwrap().engine.policy;
         let check = CheckSettings {
             profile: Profile::Basic,
             profiles: [Profile::Strict].into(),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn runtimes_are_as_their_schema_says_and_absence_has_a_reason() {
+    fn runtimes_match_their_schema_and_absence_has_a_reason() {
         let present = Runtime {
             language: Language::Python,
             available: true,
@@ -189,9 +189,9 @@ mod tests {
             ..present.clone()
         };
         for runtime in [&warm, &present] {
-            let told = runtimes(std::slice::from_ref(runtime), &confined);
-            conforms::<api::ListRuntimes>(&told.structured);
-            let all = told.text + &told.structured.to_string();
+            let listed = runtimes(std::slice::from_ref(runtime), &confined);
+            conforms::<api::ListRuntimes>(&listed.structured);
+            let all = listed.text + &listed.structured.to_string();
             for word in ["ready", "77", "memory", "cold, because"] {
                 assert!(!all.contains(word), "{word}: {all}");
             }

@@ -1,9 +1,9 @@
-//! What happens, as MCP log messages. A client of the handshake revisions sets a level once and hears of everything in
-//! its namespaces from then on; one of revision 2026-07-28 sets it for each request and hears of that one.
+//! Events as MCP log messages. A client of the handshake revisions sets a level once and receives all events of its
+//! namespaces from then on; one of revision 2026-07-28 sets it for each request and receives the events of that one.
 
 #![expect(
     deprecated,
-    reason = "clients of the handshake revisions have no other way to hear of it"
+    reason = "clients of the handshake revisions have no other way to receive events"
 )]
 
 use crate::settings::Namespaces;
@@ -14,15 +14,15 @@ use rmcp::{
 };
 use serde_json::json;
 
-/// What a subscriber for `level` hears: output is sent at the level `debug`, and copied for nothing below it.
-pub(super) fn hears(level: LoggingLevel) -> Hears {
+/// Returns the events to subscribe to for `level`: output is sent at `debug`, and not copied for any other level.
+pub(super) fn subscription(level: LoggingLevel) -> Hears {
     match level {
         LoggingLevel::Debug => Hears::Everything,
         _ => Hears::AllButOutput,
     }
 }
 
-/// The library declares the levels in this order.
+/// Returns the rank of a level: the library declares the levels in this order.
 fn severity(level: LoggingLevel) -> u8 {
     level as u8
 }
@@ -60,9 +60,9 @@ fn level_of(kind: &EventKind) -> LoggingLevel {
 }
 
 pub(super) enum EventFilter {
-    /// Of one execution until it has ended.
+    /// Events of one execution, until it has ended.
     Execution(String),
-    /// Of a caller's namespaces, until the engine or the client is gone.
+    /// Events of a caller's namespaces, until the engine or the client is gone.
     Namespaces(Namespaces),
 }
 
@@ -80,11 +80,11 @@ pub(super) async fn forward(
     mut events: Subscriber,
     peer: Peer<RoleServer>,
     least: LoggingLevel,
-    heard: EventFilter,
+    filter: EventFilter,
 ) {
     let takes = |level| severity(level) >= severity(least);
     while let Some(event) = events.next().await {
-        // Output that is lost here is in the result all the same.
+        // Output that is lost here is still in the result.
         let lost = [
             (events.missed(), LoggingLevel::Warning),
             (events.missed_output(), LoggingLevel::Debug),
@@ -97,7 +97,7 @@ pub(super) async fn forward(
                 return;
             }
         }
-        if !heard.concerns(&event) {
+        if !filter.concerns(&event) {
             continue;
         }
         let text = serde_json::to_value(&*event).unwrap_or_else(|_| json!({"event": event.kind.name()}));
@@ -105,7 +105,7 @@ pub(super) async fn forward(
         if takes(level) && !send(&peer, level, text).await {
             return;
         }
-        if matches!(heard, EventFilter::Execution(_)) && is_end(&event.kind) {
+        if matches!(filter, EventFilter::Execution(_)) && is_end(&event.kind) {
             return;
         }
     }
@@ -118,7 +118,7 @@ fn is_end(kind: &EventKind) -> bool {
     )
 }
 
-/// False: the client is gone.
+/// Returns false if the client is gone.
 async fn send(peer: &Peer<RoleServer>, level: LoggingLevel, data: serde_json::Value) -> bool {
     let message = LoggingMessageNotificationParam::new(level, data).with_logger("ringfence");
     peer.notify_logging_message(message).await.is_ok()
@@ -129,10 +129,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_are_ordered_and_output_is_heard_at_debug_alone() {
+    fn levels_are_ordered_and_output_is_sent_at_debug_only() {
         assert!(severity(LoggingLevel::Notice) < severity(LoggingLevel::Warning));
         assert!(severity(LoggingLevel::Warning) < severity(LoggingLevel::Alert));
-        assert_eq!(hears(LoggingLevel::Debug), Hears::Everything);
-        assert_eq!(hears(LoggingLevel::Info), Hears::AllButOutput);
+        assert_eq!(subscription(LoggingLevel::Debug), Hears::Everything);
+        assert_eq!(subscription(LoggingLevel::Info), Hears::AllButOutput);
     }
 }

@@ -1,5 +1,5 @@
-//! Requests that the protocol's library cannot read. It takes those whose parameters have a wrong form for methods that
-//! it does not know; who sent one is told what is wrong with it. No value is repeated: it may be a secret.
+//! Requests that the protocol library cannot parse. It takes those with malformed parameters for methods that it does
+//! not know; the error here says what is wrong with one. No value is repeated: it may be a secret.
 
 use rmcp::{
     ErrorData,
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 const METHOD_CHARS_MAX: usize = 64;
 
-/// Of each method the text that has to be there, and what else has to be an object.
+/// For each method, the text parameter that it requires, and a parameter that must be an object.
 const FORMS: [(&str, &str, &str); 15] = [
     ("ping", "", ""),
     ("initialize", "protocolVersion", "capabilities"),
@@ -28,7 +28,7 @@ const FORMS: [(&str, &str, &str); 15] = [
     ("tasks/cancel", "taskId", ""),
 ];
 
-/// What is said of the request: invalid parameters, if the method is one of ours.
+/// Returns the error for a request: invalid parameters if the method exists, else method not found.
 pub(super) fn error(request: &CustomRequest) -> ErrorData {
     let method = request.method.as_str();
     if let Some((_, text, object)) = FORMS.iter().find(|(known, ..)| *known == method) {

@@ -1,9 +1,9 @@
-//! The MCP server on standard input and output. `rmcp` speaks both eras of the protocol on one stream: the handshake up
-//! to 2025-11-25, and the stateless revision 2026-07-28, whose requests carry everything themselves. Nothing outside
-//! this module knows it.
+//! The MCP server, and its transport on standard input and output. `rmcp` supports both eras of the protocol on one
+//! stream: the handshake revisions up to 2025-11-25, and the stateless revision 2026-07-28, whose requests carry
+//! everything themselves. Only this module and `http` depend on `rmcp`.
 //!
-//! Standard output carries the protocol and nothing else. A client that is gone (end of file on our input, or a closed
-//! output) takes its runs with it.
+//! Standard output carries the protocol and nothing else. If the client is gone (end of file on our input, or a closed
+//! output), its runs are cancelled, unless the operator has them detached.
 
 mod bounded;
 mod call;
@@ -67,7 +67,7 @@ use rmcp::{
 };
 use serde_json::{Value, json};
 use service::{Server, ServerFactory};
-use startup::{Startup, told_to_stop};
+use startup::{Startup, stop_signal};
 use std::time::Instant;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -78,14 +78,12 @@ pub(crate) struct Offer {
     pub(crate) namespaces: Namespaces,
     pub(crate) text_max: usize,
     pub(crate) calls: Calls,
-    /// The largest of this client's programs, where they are below the server's.
+    /// Caps of this client's programs, where they are below the server's.
     pub(crate) limits: LimitsRequest,
-    /// What is in force, which may change.
     pub(crate) policy: watch::Receiver<PolicySettings>,
 }
 
 impl Offer {
-    /// All that a server offers.
     pub(crate) fn of(config: &Config, policy: watch::Receiver<PolicySettings>) -> Self {
         Self {
             toolsets: config.toolsets.clone(),
@@ -97,12 +95,12 @@ impl Offer {
         }
     }
 
-    /// A caller who may name any namespace may as well see who is there.
+    /// Returns true if the caller may see other namespaces: it may name any of them.
     fn shows_others(&self) -> bool {
         self.namespaces == Namespaces::CallerChooses
     }
 
-    /// Figures of the whole server tell of namespaces that do not exist for some callers.
+    /// Figures of the whole server reveal namespaces that some callers may not know of.
     fn shows_server(&self) -> bool {
         !matches!(self.namespaces, Namespaces::Of(_))
     }
@@ -117,48 +115,48 @@ const INSTRUCTIONS: &str = "Runs untrusted code, each time in a fresh sandbox th
     programs, or with the session_id of a session to keep variables and files between calls. A program that fails is a result with success = false; a call that is \
     refused is an error with a code and a hint.";
 
-/// Serves one client until it leaves or we are told to stop. The protocol is spoken while the engine still starts.
-/// `attend` is given the engine before the first request.
+/// Serves one client until it leaves or a signal stops the server. The protocol is served while the engine starts.
+/// `on_started` receives the engine before the first request.
 pub(crate) async fn serve_stdio(
     settings: EngineSettings,
     offer: Offer,
-    attend: impl FnOnce(&Engine) + Send + 'static,
+    on_started: impl FnOnce(&Engine) + Send + 'static,
 ) -> Result<(), RequestError> {
     let (gone, stop) = (CancellationToken::new(), CancellationToken::new());
     let on_disconnect = offer.calls.on_disconnect;
-    let startup = Startup::begin(settings, attend);
+    let startup = Startup::begin(settings, on_started);
     let server = ServerFactory::new(offer, startup.engine.clone(), None)?.server(gone.clone(), None);
-    let mut service = tokio::spawn(speak(server, gone.clone(), stop.clone()));
+    let mut service = tokio::spawn(serve(server, gone.clone(), stop.clone()));
     let served = async {
         let outcome = tokio::select! {
             error = startup.failure() => { stop.cancel(); return Err(error) }
-            spoken = &mut service => spoken.unwrap_or(Ok(())),
+            ended = &mut service => ended.unwrap_or(Ok(())),
             () = gone.cancelled() => Ok(()),
         };
         gone.cancel();
         if on_disconnect == OnHangUp::Detach {
-            startup.outlive(&mut service).await;
+            startup.wait_for_programs(&mut service).await;
         }
         outcome
     };
     let outcome = tokio::select! {
         outcome = served => outcome,
-        () = told_to_stop() => { stop.cancel(); Ok(()) }
+        () = stop_signal() => { stop.cancel(); Ok(()) }
     };
     gone.cancel();
     let abort = service.abort_handle();
-    let leaving = async {
+    let service_end = async {
         if !service.is_finished() {
             drop(service.await);
         }
     };
-    startup.farewell(leaving).await;
+    startup.finish(service_end).await;
     abort.abort();
     outcome
 }
 
-/// From the first message to the last. What a client sent is never repeated in an error: it may hold code.
-async fn speak(server: Server, gone: CancellationToken, stop: CancellationToken) -> Result<(), RequestError> {
+/// Serves the protocol from the first message to the last. An error never repeats what a client sent: it may hold code.
+async fn serve(server: Server, gone: CancellationToken, stop: CancellationToken) -> Result<(), RequestError> {
     let refused = |message: &str| {
         Err(RequestError::invalid(
             message,
@@ -188,7 +186,7 @@ pub(crate) struct Answer {
     pub(crate) structured: Value,
     pub(crate) links: Vec<ContentBlock>,
     pub(crate) pictures: Vec<Picture>,
-    /// Said instead to a client that understands it.
+    /// Sent instead to a client that supports tasks.
     pub(crate) task: Option<Box<CreateTaskResult>>,
 }
 
@@ -237,7 +235,7 @@ impl Server {
         let call = Call::new(self, &engine, context, &request, row.name);
         let handled = (row.handle)(&call, arguments);
         let handled = match &call.reporter {
-            Some(reporter) => reporter.beat(handled).await,
+            Some(reporter) => reporter.with_heartbeat(handled).await,
             None => handled.await,
         };
         match handled {
@@ -249,8 +247,8 @@ impl Server {
         }
     }
 
-    /// Notes a call whose tool is unknown: its name is a stranger's, and the record has none of it.
-    async fn note_nameless(
+    /// Records a call of an unknown tool, or with invalid parameters, without its name, which is the client's text.
+    async fn note_unnamed(
         &self,
         context: &RequestContext<RoleServer>,
         code: ErrorCode,
@@ -263,8 +261,8 @@ impl Server {
     }
 }
 
-/// Notes a call that the engine was never asked for. Who cannot be told so on record is told of that instead.
-async fn on_record(engine: &Engine, caller: &Caller, tool: &str, error: RequestError) -> RequestError {
+/// Records a refusal that did not reach the engine. If it cannot be recorded, returns that error instead.
+async fn record_refusal(engine: &Engine, caller: &Caller, tool: &str, error: RequestError) -> RequestError {
     match engine.note_refusal(caller, tool, error.code).await {
         Ok(()) => error,
         Err(unavailable) => unavailable,
@@ -275,7 +273,7 @@ impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
         #[expect(
             deprecated,
-            reason = "clients of the handshake revisions have no other way to hear of events"
+            reason = "clients of the handshake revisions have no other way to receive events"
         )]
         let capabilities = ServerCapabilities::builder()
             .enable_logging()
@@ -285,7 +283,7 @@ impl ServerHandler for Server {
             .enable_tool_list_changed()
             .enable_tasks();
         let mut capabilities = capabilities.build();
-        // A gateway takes an empty object for no capability at all, and lists nothing.
+        // A gateway takes an empty object for a missing capability, and lists nothing.
         if let Some(resources) = &mut capabilities.resources {
             resources.list_changed = Some(false);
         }
@@ -299,25 +297,24 @@ impl ServerHandler for Server {
             .with_instructions(INSTRUCTIONS)
     }
 
-    /// There are no tasks in the handshake revisions.
+    /// Leaves out the tasks extension, which the handshake revisions do not have.
     async fn initialize(
         &self,
         request: InitializeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<InitializeResult, ErrorData> {
         context.peer.set_peer_info(request.clone());
-        let mut told = self.negotiate_initialize(&request)?;
-        if let Some(extensions) = &mut told.capabilities.extensions {
+        let mut result = self.negotiate_initialize(&request)?;
+        let extensions = &mut result.capabilities.extensions;
+        if let Some(extensions) = extensions {
             extensions.remove(TASKS_EXTENSION_ID);
         }
-        told.capabilities
-            .extensions
-            .take_if(|extensions| extensions.is_empty());
-        Ok(told)
+        extensions.take_if(|extensions| extensions.is_empty());
+        Ok(result)
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
-        let changes = changes::tell(self.offer().policy.clone(), context.peer);
+        let changes = changes::notify(self.offer().policy.clone(), context.peer);
         tokio::spawn(self.gone.clone().run_until_cancelled_owned(changes));
     }
 
@@ -330,7 +327,7 @@ impl ServerHandler for Server {
         request: rmcp::model::SetLevelRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        // They tell what programs print.
+        // Events contain what programs print.
         if !self.offer().has(Toolset::Observe) && !self.offer().has(Toolset::Execute) {
             return Err(ErrorData::invalid_request(
                 "there are no events for you here",
@@ -338,11 +335,11 @@ impl ServerHandler for Server {
             ));
         }
         let events = match self.engine().await {
-            Ok(engine) => engine.subscribe(logging::hears(request.level)),
+            Ok(engine) => engine.subscribe(logging::subscription(request.level)),
             Err(error) => return Err(ErrorData::internal_error(error.to_string(), None)),
         };
-        let heard = logging::EventFilter::Namespaces(self.offer().namespaces.clone());
-        let forward = logging::forward(events, context.peer, request.level, heard);
+        let filter = logging::EventFilter::Namespaces(self.offer().namespaces.clone());
+        let forward = logging::forward(events, context.peer, request.level, filter);
         let task = tokio::spawn(self.gone.clone().run_until_cancelled_owned(forward));
         if let Some(before) = lock(&self.forwarder).replace(task.abort_handle()) {
             before.abort();
@@ -350,15 +347,15 @@ impl ServerHandler for Server {
         Ok(())
     }
 
-    /// The library keeps of it what was asked for and what we announce.
+    /// Returns the filter unchanged: the library keeps the parts that were requested and announced.
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
         Some(requested.clone())
     }
 
     async fn listen(&self, listener: SubscriptionContext) -> Result<(), ErrorData> {
-        let changes = changes::tell_listener(self.offer().policy.clone(), &listener);
-        let still = self.shared.closing.run_until_cancelled(changes);
-        self.gone.run_until_cancelled(still).await;
+        let changes = changes::notify_listener(self.offer().policy.clone(), &listener);
+        let until_closing = self.shared.closing.run_until_cancelled(changes);
+        self.gone.run_until_cancelled(until_closing).await;
         Ok(())
     }
 
@@ -388,7 +385,7 @@ impl ServerHandler for Server {
             let (engine, caller) = (self.engine().await?, self.caller(&context));
             match resources::parse(&request.uri, self.offer()) {
                 Ok(wanted) => resources::read(&engine, &caller, self.offer(), wanted).await,
-                Err(error) => Err(on_record(&engine, &caller, "resource", error).await),
+                Err(error) => Err(record_refusal(&engine, &caller, "resource", error).await),
             }
         };
         match read.await {
@@ -418,7 +415,7 @@ impl ServerHandler for Server {
         let got = async {
             let (engine, caller) = (self.engine().await?, self.caller(&context));
             match prompts::get(&engine, &caller, self.offer(), request).await {
-                Err(error) => Err(on_record(&engine, &caller, "prompt", error).await),
+                Err(error) => Err(record_refusal(&engine, &caller, "prompt", error).await),
                 got => got,
             }
         };
@@ -440,7 +437,7 @@ impl ServerHandler for Server {
         request: UpdateTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        // No task of ours ever waits for input, so there is nothing that an answer could be for.
+        // No task ever waits for input, so there is nothing to update.
         self.engine_of_task(&request.task_id, &context).await.map(drop)
     }
 
@@ -456,7 +453,7 @@ impl ServerHandler for Server {
         stopped.await.map(drop).map_err(|error| tasks::internal(&error))
     }
 
-    /// What the library cannot read as a request of one of its methods.
+    /// Answers a request that the library cannot parse as one of its methods.
     async fn on_custom_request(
         &self,
         request: CustomRequest,
@@ -464,7 +461,7 @@ impl ServerHandler for Server {
     ) -> Result<CustomResult, ErrorData> {
         let error = malformed::error(&request);
         if error.code == rmcp::model::ErrorCode::INVALID_PARAMS {
-            self.note_nameless(&context, ErrorCode::InvalidArgument).await?;
+            self.note_unnamed(&context, ErrorCode::InvalidArgument).await?;
         }
         Err(error)
     }
@@ -487,7 +484,7 @@ impl ServerHandler for Server {
             Err(names) => {
                 let near = ringfence_types::nearest::suggestion(&request.name, names);
                 let name: String = request.name.chars().take(64).collect();
-                self.note_nameless(&context, ErrorCode::NotFound).await?;
+                self.note_unnamed(&context, ErrorCode::NotFound).await?;
                 let message = match tools::toolset_of(&request.name) {
                     Some(toolset) => format!(
                         "the tool `{name}` is not offered to you: it is in the toolset `{}`, which the operator decides on.",
@@ -500,7 +497,7 @@ impl ServerHandler for Server {
         };
         let begun = Instant::now();
         let result: CallToolResponse = match self.answer(request, row, &context).await {
-            Ok(asked @ CallToolResponse::InputRequired(_)) => return Ok(asked),
+            Ok(question @ CallToolResponse::InputRequired(_)) => return Ok(question),
             Ok(answered) => answered,
             Err(Refused { error, below }) => refusal(&error, &below).into(),
         };
@@ -515,7 +512,6 @@ impl ServerHandler for Server {
     }
 }
 
-/// A refusal, and what stands below its words.
 struct Refused {
     error: RequestError,
     below: String,
@@ -526,11 +522,11 @@ fn wrong_parameters(error: RequestError, offer: &Offer) -> ErrorData {
     ErrorData::invalid_params(error.to_string(), serde_json::to_value(&error).ok())
 }
 
-/// Where a refusal's facts are for programs.
+/// Key of a refusal's facts for programs, in `_meta`.
 const ERROR_META: &str = "io.ringfence/error";
 
-/// A refusal of ours, as a result that the model sees. It has no structured content: clients hold that against the
-/// tool's output schema, also in an error, and drop the refusal for not being a result.
+/// Formats a refusal as a result that the model sees. It has no structured content: clients validate that against the
+/// tool's output schema, also in an error, and drop a refusal that does not match.
 fn refusal(error: &RequestError, below: &str) -> CallToolResult {
     let mut result = CallToolResult::error(vec![ContentBlock::text(format!("{error}{below}"))]);
     let meta = result.meta.get_or_insert_default();

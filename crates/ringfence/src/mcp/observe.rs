@@ -1,5 +1,5 @@
-//! The toolsets `observe` and `vault`: what happened and happens in a namespace, what it may use, what it left, and the
-//! names of its secrets. There is no tool that takes or gives a secret's value.
+//! The toolsets `observe` and `vault`: activity, limits, artifacts and audit record of a namespace, and the names of
+//! its secrets. No tool takes or returns a secret's value.
 
 use super::{Answer, Answered, call::Call, execute_code::plain_limits, listings, principal_limits};
 use crate::{
@@ -33,7 +33,6 @@ impl Call<'_> {
         Ok(listings::sandbox(&info, &check, &hosts, &containers))
     }
 
-    /// Those of a namespace, by default and at most, as far as this client may have them.
     fn own_limits(&self, namespace: &Namespace) -> [Limits; 2] {
         let (defaults, caps) = self.engine().limits_of(namespace);
         [defaults, caps].map(|limits| principal_limits::lowered(&limits, &self.offer().limits))
@@ -64,25 +63,25 @@ impl Call<'_> {
 
     pub(super) async fn set_limits(&self, given: SetResourceLimits, namespace: Namespace) -> Answered {
         let SetResourceLimits(given) = given;
-        let wish = LimitsRequest {
+        let request = LimitsRequest {
             timeout_ms: given
                 .timeout_seconds
                 .map(|seconds| milliseconds("timeout_seconds", seconds))
                 .transpose()?,
             ..plain_limits(&given)
         };
-        if wish == LimitsRequest::default() {
+        if request == LimitsRequest::default() {
             let names = LIMIT_NAMES.join(", ");
             return Err(invalid(
                 "no limit is given.",
                 format!("Give one or more of {names}."),
             ));
         }
-        self.namespace(&namespace).set_limits(&wish).await?;
+        self.namespace(&namespace).set_limits(&request).await?;
         let [defaults, caps] = self.own_limits(&namespace);
-        let mut shown = render::limits(&namespace, &defaults, &caps);
-        shown.text = format!("the defaults of {namespace} are now\n{}", shown.text);
-        Ok(Answer::from(shown))
+        let mut rendered = render::limits(&namespace, &defaults, &caps);
+        rendered.text = format!("the defaults of {namespace} are now\n{}", rendered.text);
+        Ok(Answer::from(rendered))
     }
 
     pub(super) async fn artifacts(&self, given: GetArtifacts, namespace: Namespace) -> Answered {
@@ -112,7 +111,7 @@ impl Call<'_> {
                 "{uri} ({}, {} bytes, sha256 {}, signature {})\n",
                 item.mime, item.size_bytes, item.sha256, item.signature
             );
-            // One is told in any case.
+            // At least one is listed.
             if !text.is_empty() && text.len() + line.len() > self.offer().text_max {
                 break;
             }
@@ -173,21 +172,21 @@ impl Call<'_> {
             ..Query::default()
         };
         let page = self.engine().audit(self.caller(), query).await?;
-        let mut shown = match given.detail {
+        let mut rendered = match given.detail {
             Some(true) => render::records(&page),
             _ => render::records_in_short(&page),
         };
-        if let Some(next) = shown.facts["next_before"].as_u64() {
-            shown.text += &format!("next: audit_execution {{\"before\": {next}}} for older ones\n");
+        if let Some(next) = rendered.facts["next_before"].as_u64() {
+            rendered.text += &format!("next: audit_execution {{\"before\": {next}}} for older ones\n");
         }
-        Ok(Answer::from(shown))
+        Ok(Answer::from(rendered))
     }
 
     pub(super) async fn vault_list(&self, _: VaultList, namespace: Namespace) -> Answered {
         let secrets = self.namespace(&namespace).secrets().await?;
         let vault = self.engine().stats().vault;
-        let mut shown = render::secrets(&namespace, vault, &secrets);
-        shown.text += &match secrets.first() {
+        let mut rendered = render::secrets(&namespace, vault, &secrets);
+        rendered.text += &match secrets.first() {
             Some(first) => format!(
                 "next: execute_code {{\"secrets\": [\"{0}\"]}} gives a program the variable {0}\n",
                 first.key.as_str()
@@ -196,7 +195,7 @@ impl Call<'_> {
                 "next: ask the operator for one, who adds it with `ringfence vault add KEY --namespace {namespace}`\n"
             ),
         };
-        Ok(Answer::from(shown))
+        Ok(Answer::from(rendered))
     }
 
     pub(super) async fn vault_delete(&self, given: VaultDelete, namespace: Namespace) -> Answered {
@@ -212,11 +211,11 @@ impl Call<'_> {
 
 pub(super) fn milliseconds(name: &str, seconds: f64) -> Result<u64, RequestError> {
     const YEAR: f64 = 366.0 * 24.0 * 60.0 * 60.0;
-    let said = || {
+    let refusal = || {
         invalid(
             format!("{name} = {seconds} is not a length of time."),
             "Give seconds above 0.",
         )
     };
-    time::milliseconds(seconds, YEAR).ok_or_else(said)
+    time::milliseconds(seconds, YEAR).ok_or_else(refusal)
 }

@@ -1,18 +1,18 @@
-//! The largest limits of one principal, below those of the server.
+//! Caps of one principal, below those of the server.
 
 use ringfence_types::{Limits, LimitsRequest, RequestError};
 use std::fmt::Display;
 
-/// What is asked for, with the principal's largest where the usual is more.
+/// Returns the requested limits, within the caps: a request above a cap is refused, a default above it is lowered.
 pub(super) fn within(
     caps: &LimitsRequest,
-    wanted: LimitsRequest,
-    usual: &Limits,
+    requested: LimitsRequest,
+    defaults: &Limits,
 ) -> Result<LimitsRequest, RequestError> {
-    let usual = in_words(usual);
+    let defaults = in_words(defaults);
     macro_rules! each {
         ($($limit:ident),+) => {
-            LimitsRequest { $($limit: one(stringify!($limit), caps.$limit, wanted.$limit, usual.$limit)?),+ }
+            LimitsRequest { $($limit: one(stringify!($limit), caps.$limit, requested.$limit, defaults.$limit)?),+ }
         };
     }
     Ok(each!(
@@ -28,20 +28,19 @@ pub(super) fn within(
 fn one<N: PartialOrd + Copy + Display>(
     name: &str,
     cap: Option<N>,
-    wanted: Option<N>,
-    usual: Option<N>,
+    requested: Option<N>,
+    default: Option<N>,
 ) -> Result<Option<N>, RequestError> {
-    match (cap, wanted) {
-        (Some(cap), Some(wanted)) if wanted > cap => Err(RequestError::denied(
-            format!("{name} = {wanted} is more than the {cap} of this principal."),
+    match (cap, requested) {
+        (Some(cap), Some(requested)) if requested > cap => Err(RequestError::denied(
+            format!("{name} = {requested} is more than the {cap} of this principal."),
             format!("Ask for at most {cap}; the operator sets it with `ringfence token create`."),
         )),
-        (Some(cap), None) if usual.is_some_and(|usual| usual > cap) => Ok(Some(cap)),
-        (_, wanted) => Ok(wanted),
+        (Some(cap), None) if default.is_some_and(|default| default > cap) => Ok(Some(cap)),
+        (_, requested) => Ok(requested),
     }
 }
 
-/// These limits, none of them above the principal's largest.
 pub(super) fn lowered(limits: &Limits, caps: &LimitsRequest) -> Limits {
     let mib = |mebibytes: u64| mebibytes.saturating_mul(1 << 20);
     let least = |limit: u64, cap: Option<u64>| limit.min(cap.unwrap_or(u64::MAX));
@@ -86,36 +85,39 @@ mod tests {
     use ringfence_types::ErrorCode;
 
     #[test]
-    fn a_principal_has_no_more_than_its_largest_limits_whether_it_asks_or_not() {
-        let usual = settings::usual().unwrap().engine.policy.defaults;
+    fn principal_caps_bound_requests_and_defaults() {
+        let defaults = settings::default_config().unwrap().engine.policy.defaults;
         let caps = LimitsRequest {
             max_ram_mb: Some(256),
             max_cpu_cores: Some(0.5),
             timeout_ms: Some(600_000),
             ..LimitsRequest::default()
         };
-        let silent = within(&caps, LimitsRequest::default(), &usual).unwrap();
+        let silent = within(&caps, LimitsRequest::default(), &defaults).unwrap();
         assert_eq!((silent.max_ram_mb, silent.max_cpu_cores), (Some(256), Some(0.5)));
         assert_eq!(
             (silent.timeout_ms, silent.max_processes),
             (None, None),
-            "the usual is less"
+            "the defaults are lower"
         );
         let less = LimitsRequest {
             max_ram_mb: Some(64),
             max_processes: Some(1000),
             ..LimitsRequest::default()
         };
-        let less = within(&caps, less, &usual).unwrap();
+        let less = within(&caps, less, &defaults).unwrap();
         assert_eq!((less.max_ram_mb, less.max_processes), (Some(64), Some(1000)));
         let more = LimitsRequest {
             max_ram_mb: Some(257),
             ..LimitsRequest::default()
         };
-        let refused = within(&caps, more, &usual).unwrap_err();
+        let refused = within(&caps, more, &defaults).unwrap_err();
         assert_eq!(refused.code, ErrorCode::PolicyDenied);
-        assert_eq!(within(&LimitsRequest::default(), less.clone(), &usual), Ok(less));
-        let lowered = lowered(&usual, &caps);
+        assert_eq!(
+            within(&LimitsRequest::default(), less.clone(), &defaults),
+            Ok(less)
+        );
+        let lowered = lowered(&defaults, &caps);
         assert_eq!((lowered.memory_bytes, lowered.cpu_millicores), (256 << 20, 500));
         assert_eq!((lowered.timeout_ms, lowered.processes), (60_000, 64));
     }

@@ -1,6 +1,6 @@
-//! Output as it comes, in progress notifications, and a sign of life where none comes: clients give up on calls that
-//! say nothing. The program never waits for the client: what a slow client cannot take in is counted and left out (the
-//! result at the end has it), so that memory stays bounded and 1 GB of output is not a gigabyte of notifications.
+//! Progress notifications: output as it comes, and a heartbeat while none comes, since clients give up on silent calls.
+//! The program never waits for the client: output that a slow client cannot take is counted and left out (the result at
+//! the end has it), so that memory stays bounded and 1 GB of output is not a gigabyte of notifications.
 
 use crate::utf8::Decoder;
 use ringfence_engine::{EngineTask, OutputChunk, OutputStream};
@@ -26,7 +26,6 @@ use tokio::{
 
 const INTERVAL: Duration = Duration::from_millis(50);
 const TEXT_BYTES_MAX: usize = 16 << 10;
-/// The longest that a caller hears nothing.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
 #[derive(Clone)]
@@ -36,11 +35,11 @@ pub(super) struct Reporter {
     clock: Arc<Clock>,
 }
 
-/// Progress is told in seconds since the call began. The protocol wants each value above the one before.
+/// Progress values are seconds since the call began. The protocol requires each value to be above the one before.
 struct Clock {
     begun: Instant,
     last_ms: AtomicU64,
-    /// Held while a value is sent, so that they leave in their order.
+    /// Held while a value is sent, so that values are sent in order.
     turn: Mutex<()>,
 }
 
@@ -52,14 +51,12 @@ impl Clock {
         next
     }
 
-    /// When the caller has heard nothing for long.
     fn due(&self) -> Instant {
         self.begun + Duration::from_millis(self.last_ms.load(Ordering::Relaxed)) + HEARTBEAT
     }
 }
 
 impl Reporter {
-    /// Only for a caller who asked for progress.
     pub(super) fn for_call(context: &RequestContext<RoleServer>) -> Option<Self> {
         let token = context.meta.get_progress_token()?;
         Some(Self {
@@ -73,7 +70,7 @@ impl Reporter {
         })
     }
 
-    /// Ends when the client's pipe has taken it. A client that is gone is noticed elsewhere.
+    /// Sends a notification. Completes when the client's pipe has taken it; a client that is gone is noticed elsewhere.
     pub(super) fn send(&self, text: String) -> Sending {
         let reporter = self.clone();
         Box::pin(async move {
@@ -87,15 +84,15 @@ impl Reporter {
         })
     }
 
-    /// Does the work, and tells the time whenever nothing else was told for a while.
-    pub(super) async fn beat<T>(&self, work: impl Future<Output = T>) -> T {
+    /// Does the work, and sends a heartbeat whenever nothing else was sent for a while.
+    pub(super) async fn with_heartbeat<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         let mut sending: Option<Sending> = None;
         loop {
             let due = self.clock.due();
             tokio::select! {
                 done = &mut work => {
-                    // Nothing is told after the answer.
+                    // Nothing is sent after the answer.
                     if let Some(sending) = sending {
                         sending.await;
                     }
@@ -113,8 +110,8 @@ impl Reporter {
 
 pub(super) type Sending = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Reads output to its end, reporting it on the way, and gives back what came of it; or what `leave` says, if that is
-/// first. Nothing is reported afterwards.
+/// Reads a task's output to its end, reporting it on the way, and returns the task's result; or that of `leave`, if it
+/// completes first. Nothing is reported afterwards.
 pub(super) async fn follow<T, L>(
     mut task: EngineTask<T>,
     reporter: Option<&Reporter>,
@@ -144,7 +141,7 @@ pub(super) async fn follow<T, L>(
     };
     let end = match left {
         Some(left) => {
-            // Before anything waits for the client: the program waits for the reader of its output.
+            // Dropped before waiting for the client: the program waits for the reader of its output.
             drop(task);
             Err(left)
         }
@@ -200,7 +197,7 @@ impl Pending {
         self.add(&text);
     }
 
-    /// Once something is left out, so is what follows, until the next notification: a gap has one place.
+    /// Once something is left out, everything after it is, until the next notification: each has one gap at most.
     fn add(&mut self, text: &str) {
         if self.left_out == 0 && self.text.len() + text.len() <= TEXT_BYTES_MAX {
             self.text.push_str(text);
@@ -214,7 +211,6 @@ impl Pending {
         }
     }
 
-    /// Characters that never came to their end.
     fn end(&mut self) {
         let rest = self.stdout.end() + &self.stderr.end();
         self.add(&rest);
@@ -242,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_character_cut_between_chunks_is_whole_even_when_the_streams_mix() {
+    fn character_cut_between_chunks_is_whole_if_streams_mix() {
         let mut pending = Pending::default();
         let (first, second) = "é".as_bytes().split_at(1);
         pending.push(&chunk(OutputStream::Stdout, first));
@@ -252,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_a_slow_client_is_bounded_and_the_gap_is_told() {
+    fn backlog_of_a_slow_client_is_bounded_and_its_gap_is_reported() {
         let mut pending = Pending::default();
         for _ in 0..1000 {
             pending.push(&chunk(OutputStream::Stdout, "é".repeat(32 << 10).as_bytes()));
@@ -265,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unfinished_character_at_the_end_is_shown_as_one() {
+    fn incomplete_character_at_the_end_is_one_replacement() {
         let mut pending = Pending::default();
         pending.push(&chunk(OutputStream::Stdout, b"a\xc3"));
         pending.end();
@@ -273,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn each_value_is_above_the_one_before() {
+    fn progress_values_increase() {
         let clock = Clock {
             begun: Instant::now(),
             last_ms: AtomicU64::new(0),

@@ -1,6 +1,5 @@
-//! The prompts: what a model is told that is to write a program for a sandbox, or to mend what a check has refused.
-//! Nothing in them is a text of its own that could differ from what is so: rules, limits, schemas and errors are those
-//! of this server, now.
+//! The prompts: instructions for a model to write a program for a sandbox, or to correct input that a check has
+//! refused. Their rules, limits, schemas and errors are this server's current ones, never a text that could differ.
 
 use super::{
     Offer, principal_limits,
@@ -71,13 +70,16 @@ pub(super) fn list(offer: &Offer) -> Vec<Prompt> {
         DIAGNOSE,
         Some("Explain why code, JSON or a table was refused, by checking it again, and mend it."),
         Some(vec![
-            required("error", "What was said about it."),
+            required("error", "The message of the refusal."),
             optional("data", "The code, the JSON or the table."),
             optional(
                 "schema",
                 "The registered name of a JSON Schema, or one as JSON text; of a table, its type_constraints as JSON text.",
             ),
-            optional("language", "Of code; left out, it is seen from the text."),
+            optional(
+                "language",
+                "The language of code; left out, it is guessed from the text.",
+            ),
             optional(
                 "profile",
                 &format!("{profiles} Left out, the one that the error names."),
@@ -89,7 +91,6 @@ pub(super) fn list(offer: &Offer) -> Vec<Prompt> {
     generate.into_iter().chain(diagnose).collect()
 }
 
-/// The name of a prompt on offer, for good.
 pub(super) fn name(text: &str, offer: &Offer) -> Result<&'static str, RequestError> {
     match text {
         GENERATE if generates(offer) => Ok(GENERATE),
@@ -97,9 +98,9 @@ pub(super) fn name(text: &str, offer: &Offer) -> Result<&'static str, RequestErr
         other => {
             let names = list(offer);
             let near = suggestion(other, names.iter().map(|prompt| prompt.name.as_str()));
-            let shown: String = other.chars().take(64).collect();
+            let excerpt: String = other.chars().take(64).collect();
             Err(RequestError::not_found(
-                format!("there is no prompt `{}`.{near}", shown.escape_default()),
+                format!("there is no prompt `{}`.{near}", excerpt.escape_default()),
                 "`prompts/list` names them.",
             ))
         }
@@ -132,11 +133,11 @@ pub(super) async fn get(
             data: given.data,
             schema: schema.transpose()?,
             language: given.language.map(|word| word.0),
-            namespace: offer.namespaces.usual(),
+            namespace: offer.namespaces.default_namespace(),
         };
         ("What a check refused", case.diagnose(engine, caller).await?)
     };
-    let namespace = offer.namespaces.usual();
+    let namespace = offer.namespaces.default_namespace();
     engine
         .note_call(caller, namespace.as_str(), &format!("prompt {name}"))
         .await?;
@@ -165,14 +166,14 @@ fn generate(engine: &Engine, offer: &Offer, task: &str, profile: Profile) -> Str
             format!("only these modules and what lies below them, before the run and again inside: {modules}")
         }
     };
-    let (limits, _) = engine.limits_of(&offer.namespaces.usual());
+    let (limits, _) = engine.limits_of(&offer.namespaces.default_namespace());
     let limits = in_words(&principal_limits::lowered(&limits, &offer.limits));
     let limits = LIMIT_NAMES.map(|name| format!("{name} {}", limits[name]));
     let forbidden = match profile {
         Profile::Unrestricted => "This profile forbids nothing by itself; the kernel is the wall.",
-        _ => "What this profile forbids is refused, whatever its rule says above.",
+        _ => "This profile refuses what it forbids, regardless of the rule above.",
     };
-    // The task comes last: a placeholder in it is its own.
+    // The task is inserted last, so that a placeholder in it stays as it is.
     include_str!("generate_prompt.txt")
         .replace("{profile}", profile.as_str())
         .replace("{imports}", &imports)
@@ -189,8 +190,8 @@ fn rules(profile: Profile) -> String {
         let refused = match rule.worst(profile) {
             Severity::Error if rule.severity == Severity::Error => "refused",
             Severity::Error => "refused, but for what is harmless",
-            Severity::Warning => "refused by `validate: \"strict\"` as a rule, else told",
-            Severity::Info => "told",
+            Severity::Warning => "usually refused by `validate: \"strict\"`, else reported",
+            Severity::Info => "reported",
         };
         text += &format!("- `{}` ({refused}): {}. {}\n", rule.id, rule.title, rule.hint);
     }
@@ -203,7 +204,6 @@ struct Case {
     schema: Option<SchemaChoice>,
     language: Option<Language>,
     profile: Option<Profile>,
-    /// In which it is looked at.
     namespace: Namespace,
 }
 
@@ -226,7 +226,7 @@ impl Case {
             let (found, is_refused) = self.check(engine, caller, data).await?;
             text += &found;
             if !is_refused {
-                text += "\nNothing of this is the refusal: what was said is of another profile, `validate: \"strict\"`, another schema, or \
+                text += "\nNothing of this is the refusal: the error is of another profile, `validate: \"strict\"`, another schema, or \
                     of the run itself.\n";
             }
         }
@@ -240,13 +240,13 @@ impl Case {
         }
         if let Some(data) = &self.data {
             let total = data.chars().count();
-            let shown = neutral::text(&diagnostics::beginning(data, DATA_CHARS_SHOWN));
+            let excerpt = neutral::text(&diagnostics::beginning(data, DATA_CHARS_SHOWN));
             let how_much = if total > DATA_CHARS_SHOWN {
                 format!("Its first {DATA_CHARS_SHOWN} of {total} characters")
             } else {
                 "All of it".to_owned()
             };
-            text += &format!("\n{how_much}:\n\n<data>\n{shown}\n</data>\n");
+            text += &format!("\n{how_much}:\n\n<data>\n{excerpt}\n</data>\n");
         }
         Ok(text)
     }
@@ -271,7 +271,7 @@ impl Case {
         let access = engine.namespace(caller, &self.namespace);
         match self.kind(data) {
             Kind::Json => {
-                // Without a schema it is asked whether it is JSON at all.
+                // Without a schema, only the JSON syntax is checked.
                 let schema = self.schema.clone().unwrap_or(SchemaChoice::Inline(json!({})));
                 let report = access.validate_json(schema, data).await?;
                 Ok((about_json("data", &report), !report.valid))
@@ -288,7 +288,7 @@ impl Case {
                 Ok((about_csv("data", &report), !report.valid))
             }
             Kind::Code(language) => {
-                let wish = CodeRequest {
+                let request = CodeRequest {
                     namespace: self.namespace.clone(),
                     language,
                     code: data.to_owned(),
@@ -297,7 +297,7 @@ impl Case {
                     allowed_imports: None,
                     beside: Vec::new(),
                 };
-                let found = engine.validate_code(caller, wish).await?;
+                let found = engine.validate_code(caller, request).await?;
                 let is_refused = found.issues.iter().any(|issue| issue.severity > Severity::Info);
                 Ok((about_code(validate::name_of(language), data, &found), is_refused))
             }
@@ -321,7 +321,6 @@ impl Case {
     }
 }
 
-/// By what was said of it, and by how it looks.
 fn kind_of(data: &str, error: &str) -> Kind {
     for (part, language) in [
         ("python.", Language::Python),
@@ -345,7 +344,7 @@ fn begins_as_json(data: &str) -> bool {
     data.trim_start().starts_with(['{', '[', '"'])
 }
 
-/// `under the profile basic`, as a refusal says.
+/// Finds the profile in a refusal such as `under the profile basic`.
 fn profile_in(error: &str) -> Option<Profile> {
     let (_, rest) = error.split_once("profile ")?;
     let word = rest.trim_start_matches('`');
@@ -353,10 +352,10 @@ fn profile_in(error: &str) -> Option<Profile> {
     word[..end.unwrap_or(word.len())].parse().ok()
 }
 
-/// The first lines have the same number of fields, or the error speaks of rows; and they do not begin as a program's.
+/// Returns true if each first line has delimiters, equally many or with an error about rows, and none begins like code.
 fn is_table(data: &str, error: &str) -> bool {
     let error = error.to_lowercase();
-    let of_rows = ["row", "column", "field", "csv"]
+    let mentions_rows = ["row", "column", "field", "csv"]
         .iter()
         .any(|word| error.contains(word));
     let lines: Vec<&str> = data
@@ -369,7 +368,7 @@ fn is_table(data: &str, error: &str) -> bool {
     let fields = |delimiter: char| {
         let counts: Vec<usize> = lines.iter().map(|line| line.matches(delimiter).count()).collect();
         let are_equal = counts.windows(2).all(|two| two[0] == two[1]);
-        counts.iter().all(|count| *count > 0) && (are_equal || of_rows)
+        counts.iter().all(|count| *count > 0) && (are_equal || mentions_rows)
     };
     lines.len() > 1 && !lines.iter().any(is_code) && [',', ';', '\t', '|'].into_iter().any(fields)
 }
@@ -394,7 +393,7 @@ mod tests {
     use crate::mcp::tests::offer;
 
     #[test]
-    fn what_a_text_is_can_be_seen() {
+    fn kind_is_guessed_from_text_and_error() {
         let check = |data: &str, error: &str, expect: Kind| {
             assert_eq!(kind_of(data, error), expect, "{data:?}");
         };
@@ -415,9 +414,9 @@ mod tests {
     }
 
     #[test]
-    fn the_profile_of_a_refusal_stands_in_it() {
-        let said = "line 1: `os` is imported under the profile `basic`";
-        assert_eq!(profile_in(said), Some(Profile::Basic));
+    fn profile_is_found_in_a_refusal() {
+        let refusal = "line 1: `os` is imported under the profile `basic`";
+        assert_eq!(profile_in(refusal), Some(Profile::Basic));
         assert_eq!(
             profile_in("is not in the profile data_science (x)"),
             Some(Profile::DataScience)
@@ -426,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_is_there_where_its_tools_are_and_a_mistyped_name_is_told_the_nearest() {
+    fn prompts_follow_the_toolsets_and_a_mistyped_name_gets_a_suggestion() {
         let names = |offer: &Offer| {
             list(offer)
                 .into_iter()

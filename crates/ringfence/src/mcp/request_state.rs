@@ -1,6 +1,6 @@
-//! What a client of revision 2026-07-28 brings back with its user's answer: a sealed text that says which request it is
-//! about. It is good for one return, in time, with the question that it was given for; whatever else comes is refused
-//! in one way. The request itself never leaves the server.
+//! Request states: a client of revision 2026-07-28 returns its user's answer with a sealed text that names the request.
+//! It is valid once, until it expires, for the question that it was issued for; anything else is refused with one and
+//! the same error. The request itself never leaves the server.
 
 use crate::lock::lock;
 use ring::rand::{SystemRandom, generate};
@@ -17,7 +17,7 @@ use std::{
 
 const OPEN_MAX: usize = 128;
 const SEALED_BYTES_MAX: usize = 4 << 10;
-/// A client that comes late is told what was decided.
+/// Time after the expiry of a request in which a late client still learns the decision.
 const GRACE: Duration = Duration::from_secs(60);
 const KEY_BYTES: usize = 32;
 
@@ -40,7 +40,6 @@ struct Sealed {
 }
 
 impl RequestStates {
-    /// With a key of this server's alone.
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
             codec: RequestStateCodec::try_new(random()?).map_err(io::Error::other)?,
@@ -48,9 +47,9 @@ impl RequestStates {
         })
     }
 
-    /// Keeps the waiting call, until its client comes back with this text and is `bound` to the same. A request that
-    /// was decided already is not kept.
-    pub(super) fn give(&self, waiting: Waiting, bound: &[u8]) -> Result<String, RequestError> {
+    /// Keeps the waiting request until its client returns this text with the same `bound` data. Fails for a request
+    /// that was decided already.
+    pub(super) fn issue(&self, waiting: Waiting, bound: &[u8]) -> Result<String, RequestError> {
         let fault = |error: &dyn std::fmt::Display| {
             RequestError::fault(
                 format!("a request's state could not be sealed: {error}."),
@@ -87,7 +86,7 @@ impl RequestStates {
         Ok(text)
     }
 
-    /// Takes it back, once.
+    /// Returns the waiting request, once.
     pub(super) fn redeem(&self, sealed: &str, bound: &[u8]) -> Result<Waiting, RequestError> {
         let refused = || {
             RequestError::invalid(

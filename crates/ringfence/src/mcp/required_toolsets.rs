@@ -1,5 +1,4 @@
-//! Which toolsets a message is about, for those who decide before the protocol is spoken: a scope of OAuth is good for
-//! some.
+//! The toolsets that a message needs, known before the protocol is served: a scope of OAuth is valid for some of them.
 
 use super::{resources, tools};
 use crate::settings::Toolset;
@@ -17,7 +16,7 @@ struct Params {
     uri: Option<String>,
 }
 
-/// One of these is needed; none: it needs no toolset. Nothing at all: it is no single message, or says something twice.
+/// Returns the toolsets of which the message needs one, or none. `None`: not a single message, or a field twice.
 pub(crate) fn toolsets_of(message: &[u8]) -> Option<Vec<Toolset>> {
     let Message { method, params } = serde_json::from_slice(message).ok()?;
     let (name, uri) = params.map_or((None, None), |params| (params.name, params.uri));
@@ -25,7 +24,7 @@ pub(crate) fn toolsets_of(message: &[u8]) -> Option<Vec<Toolset>> {
         Some("tools/call") => tools::toolset_of(name.as_deref()?).into_iter().collect(),
         Some("resources/read") => resources::toolsets_of(uri.as_deref()?),
         Some("logging/setLevel") => vec![Toolset::Execute, Toolset::Observe],
-        // They show schemas and limits, and have checks run.
+        // Prompts show schemas and limits, and run checks.
         Some("prompts/get") => vec![Toolset::Execute, Toolset::Data],
         Some(method) if method.starts_with("tasks/") => vec![Toolset::Execute],
         _ => Vec::new(),
@@ -37,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_about_the_toolset_of_its_tool_or_resource() {
+    fn message_needs_the_toolset_of_its_tool_or_resource() {
         let check = |text: &str, expect: Option<&[Toolset]>| {
             assert_eq!(toolsets_of(text.as_bytes()).as_deref(), expect, "{text}");
         };

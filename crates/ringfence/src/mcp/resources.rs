@@ -1,5 +1,4 @@
-//! What can be read by address: the server's state, its last events, the audit record, and the files that programs
-//! left.
+//! Resources: the server's state, its last events, the audit record, schemas, files that programs left, and snapshots.
 
 use super::Offer;
 use crate::{render, settings::Toolset};
@@ -74,7 +73,7 @@ pub(super) fn templates(offer: &Offer) -> Vec<ResourceTemplate> {
         .collect()
 }
 
-/// Links to what is too large to stand in an answer.
+/// Returns a link to an artifact that is too large for an answer.
 pub(super) fn link(artifact: &Artifact) -> Option<ContentBlock> {
     let uri = artifact.uri.as_ref().filter(|_| artifact.content_b64.is_none())?;
     let resource = Resource::new(uri, &artifact.name)
@@ -83,13 +82,13 @@ pub(super) fn link(artifact: &Artifact) -> Option<ContentBlock> {
     Some(ContentBlock::resource_link(resource))
 }
 
-pub(super) struct Wanted<'a> {
+pub(super) struct ResourceRequest<'a> {
     uri: &'a str,
     namespace: Namespace,
-    what: What<'a>,
+    kind: Kind<'a>,
 }
 
-enum What<'a> {
+enum Kind<'a> {
     Status,
     Logs,
     Audit,
@@ -101,45 +100,45 @@ enum What<'a> {
     Snapshot(&'a str),
 }
 
-pub(super) fn parse<'a>(uri: &'a str, offer: &Offer) -> Result<Wanted<'a>, RequestError> {
+pub(super) fn parse<'a>(uri: &'a str, offer: &Offer) -> Result<ResourceRequest<'a>, RequestError> {
     let (path, namespace) = namespace(uri, offer)?;
-    // What a server offers no tools for has no resources either.
+    // A resource is offered only together with the tools of its toolset.
     if !toolsets_of(path).iter().any(|toolset| offer.has(*toolset)) {
         return Err(unknown());
     }
-    let what = match (path, path.strip_prefix(ARTIFACTS), path.strip_prefix(SNAPSHOTS)) {
-        (_, Some(place), _) => {
-            let (execution_id, name) = place.split_once('/').ok_or_else(unknown)?;
+    let kind = match (path, path.strip_prefix(ARTIFACTS), path.strip_prefix(SNAPSHOTS)) {
+        (_, Some(artifact), _) => {
+            let (execution_id, name) = artifact.split_once('/').ok_or_else(unknown)?;
             let name = percent_decode_str(name).decode_utf8().map_err(|_| unknown())?;
-            What::Artifact { execution_id, name }
+            Kind::Artifact { execution_id, name }
         }
-        (_, _, Some(id)) => What::Snapshot(id),
-        (SCHEMAS, ..) => What::Schemas,
-        (STATUS, ..) if offer.shows_server() => What::Status,
-        (LOGS, ..) => What::Logs,
-        (AUDIT, ..) => What::Audit,
+        (_, _, Some(id)) => Kind::Snapshot(id),
+        (SCHEMAS, ..) => Kind::Schemas,
+        (STATUS, ..) if offer.shows_server() => Kind::Status,
+        (LOGS, ..) => Kind::Logs,
+        (AUDIT, ..) => Kind::Audit,
         _ => return Err(unknown()),
     };
-    Ok(Wanted { uri, namespace, what })
+    Ok(ResourceRequest { uri, namespace, kind })
 }
 
-/// One of which a resource needs.
+/// Returns the toolsets of a resource, of which it needs one.
 pub(super) fn toolsets_of(uri: &str) -> Vec<Toolset> {
     let path = uri.split('?').next().unwrap_or(uri);
     match path {
         SCHEMAS => vec![Toolset::Data],
         _ if path.starts_with(SNAPSHOTS) => vec![Toolset::Snapshots],
-        // They are part of an answer.
+        // Artifacts are part of an answer of `execute_code`.
         _ if path.starts_with(ARTIFACTS) => vec![Toolset::Observe, Toolset::Execute],
         _ => vec![Toolset::Observe],
     }
 }
 
-impl Wanted<'_> {
-    /// The artifact of a namespace that this is the address of.
+impl ResourceRequest<'_> {
+    /// Returns the execution and the name of the artifact of this namespace that the URI addresses.
     pub(super) fn artifact_of(&self, own: &Namespace) -> Option<(&str, &str)> {
-        match &self.what {
-            What::Artifact { execution_id, name } if self.namespace == *own => Some((execution_id, name)),
+        match &self.kind {
+            Kind::Artifact { execution_id, name } if self.namespace == *own => Some((execution_id, name)),
             _ => None,
         }
     }
@@ -149,17 +148,17 @@ pub(super) async fn read(
     engine: &Engine,
     caller: &Caller,
     offer: &Offer,
-    wanted: Wanted<'_>,
+    request: ResourceRequest<'_>,
 ) -> Result<ResourceContents, RequestError> {
-    let Wanted { uri, namespace, what } = wanted;
+    let ResourceRequest { uri, namespace, kind } = request;
     let of_namespace = |other: &str| offer.shows_others() || other == namespace.as_str();
     let note = async |uri: &str| {
         let what = format!("resource {uri}");
         engine.note_call(caller, namespace.as_str(), &what).await
     };
     let access = engine.namespace(caller, &namespace);
-    let text = match what {
-        What::Artifact { execution_id, name } => {
+    let text = match kind {
+        Kind::Artifact { execution_id, name } => {
             let (mime, bytes) = access.artifact(execution_id, &name).await?;
             let contents = match String::from_utf8(bytes) {
                 Ok(text) => ResourceContents::text(text, uri),
@@ -167,28 +166,28 @@ pub(super) async fn read(
             };
             return Ok(contents.with_mime_type(mime));
         }
-        What::Snapshot(id) => access.export_snapshot(id).await?,
-        What::Status => {
+        Kind::Snapshot(id) => access.export_snapshot(id).await?,
+        Kind::Status => {
             note(STATUS).await?;
             let mut stats = engine.stats();
             stats.queue.lines.retain(|line| of_namespace(&line.namespace));
-            written(&json!({"stats": stats, "counts": engine.counts()}))
+            pretty_json(&json!({"stats": stats, "counts": engine.counts()}))
         }
-        What::Logs => {
+        Kind::Logs => {
             note(LOGS).await?;
             let mut events = engine.recent_events();
             events.retain(|event| of_namespace(&event.namespace));
-            written(&events)
+            pretty_json(&events)
         }
-        What::Schemas => {
+        Kind::Schemas => {
             note(SCHEMAS).await?;
             let schemas = engine.schemas().into_iter();
             let listed: Vec<_> = schemas
                 .map(|(name, schema)| json!({"name": name, "schema": schema}))
                 .collect();
-            written(&json!({"schemas": listed}))
+            pretty_json(&json!({"schemas": listed}))
         }
-        What::Audit => {
+        Kind::Audit => {
             let query = Query {
                 namespace: Some(namespace.to_string()),
                 limit: RECORDS,
@@ -196,7 +195,7 @@ pub(super) async fn read(
                 ..Query::default()
             };
             let page = engine.audit(caller, query).await?;
-            written(&page.records.iter().map(render::record).collect::<Vec<_>>())
+            pretty_json(&page.records.iter().map(render::record).collect::<Vec<_>>())
         }
     };
     Ok(ResourceContents::text(text, uri).with_mime_type(JSON))
@@ -209,17 +208,16 @@ fn unknown() -> RequestError {
     )
 }
 
-/// The address without its question, and the namespace that it asks for.
 fn namespace<'a>(uri: &'a str, offer: &Offer) -> Result<(&'a str, Namespace), RequestError> {
-    let Some((path, question)) = uri.split_once('?') else {
-        return Ok((uri, offer.namespaces.usual()));
+    let Some((path, query)) = uri.split_once('?') else {
+        return Ok((uri, offer.namespaces.default_namespace()));
     };
-    let name = question.strip_prefix("namespace=").ok_or_else(unknown)?;
+    let name = query.strip_prefix("namespace=").ok_or_else(unknown)?;
     let namespace = Namespace::try_from(name.to_owned()).map_err(|_| unknown())?;
     Ok((path, offer.namespaces.chosen(namespace)?))
 }
 
-fn written(facts: &impl Serialize) -> String {
+fn pretty_json(facts: &impl Serialize) -> String {
     serde_json::to_string_pretty(facts).unwrap_or_default()
 }
 
@@ -230,18 +228,18 @@ mod tests {
     use ringfence_types::ErrorCode;
 
     #[test]
-    fn names_are_read_back_as_they_were_written() {
+    fn artifact_names_survive_a_round_trip() {
         let default = Namespace::default_name();
         for name in ["a.txt", "output/é ?#%.png", "***REDACTED***", "a\nb"] {
             let uri = ringfence_engine::artifact_uri(&default, "id", name);
-            let wanted = parse(&uri, &offer()).ok().unwrap();
-            assert_eq!(wanted.artifact_of(&default), Some(("id", name)));
+            let request = parse(&uri, &offer()).ok().unwrap();
+            assert_eq!(request.artifact_of(&default), Some(("id", name)));
         }
         assert!(parse("sandbox://artifacts/id/%ff", &offer()).is_err());
     }
 
     #[test]
-    fn a_namespace_is_asked_for_in_the_address_where_the_caller_may() {
+    fn uri_names_a_namespace_only_where_the_caller_may() {
         let (path, of) = namespace("sandbox://audit?namespace=team", &offer()).unwrap();
         assert_eq!((path, of.as_str()), (AUDIT, "team"));
         assert_eq!(namespace(AUDIT, &offer()).unwrap().1.as_str(), "default");

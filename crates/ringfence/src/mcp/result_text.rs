@@ -1,5 +1,5 @@
-//! A result as a model reads it: within `text_max` bytes, and each thing once. The structured result has more, but its
-//! streams are bounded, too, because some clients give a model that; `get_execution` reads the rest.
+//! The text of a result, for a model: at most `text_max` bytes, and each fact once. The structured result has more, but
+//! its streams are bounded, too, because some clients give it to a model; `get_execution` reads the rest.
 
 use super::{
     Offer,
@@ -15,15 +15,15 @@ const STDERR: &str = "stderr";
 /// Artifacts that an answer lists; `get_artifacts` has all.
 pub(super) const ARTIFACTS_LISTED: usize = 10;
 const LINE_BYTES_MAX: usize = 300;
-/// What a program's output has at least, however much else there is.
+/// Minimum room for a program's output, even if the rest is long.
 const OUTPUT_BYTES_MIN: usize = 512;
 const GAP_BYTES_MAX: usize = 160;
-/// What is said of what was left out, between the ends of each part and below it.
+/// Room for the notes about omitted parts, between their ends and below them.
 const NOTES_BYTES: usize = 800;
 /// A longer repr is cut where it is made.
 const REPR_BYTES_MAX: usize = 64 << 10;
 
-/// `from`: where its streams begin, if their beginning was told before.
+/// Renders a result. `from`: offsets at which its streams begin, if earlier answers had the output before them.
 pub(super) fn render(result: &ExecutionResult, from: [usize; 2], offer: &Offer) -> String {
     let text_max = offer.text_max;
     let head = head(result);
@@ -55,7 +55,7 @@ pub(super) fn render(result: &ExecutionResult, from: [usize; 2], offer: &Offer) 
     beginning(&text, text_max.max(OUTPUT_BYTES_MIN)).to_owned()
 }
 
-/// As `capture_output: false` has it.
+/// Returns true if output was counted and not kept, as with `capture_output: false`.
 fn is_uncaptured(result: &ExecutionResult) -> bool {
     let is_kept = !result.stdout.is_empty() || !result.stderr.is_empty();
     let is_cut = result.truncated.stdout || result.truncated.stderr;
@@ -72,7 +72,7 @@ fn head(result: &ExecutionResult) -> String {
     match &result.session_ended {
         Some(end) => {
             text += &format!("\nthe session has ended: {end}");
-            // A limit's hint says how.
+            // The hint of a denial may name it already.
             if !result
                 .denials
                 .iter()
@@ -89,7 +89,6 @@ fn head(result: &ExecutionResult) -> String {
     text
 }
 
-/// How it ended, and after how long.
 pub(super) fn ending(result: &ExecutionResult) -> String {
     format!(
         "{} {} after {:.0} ms",
@@ -114,21 +113,21 @@ fn end(result: &ExecutionResult) -> String {
     }
 }
 
-/// Its beginning and its end, with the count of what is between; and whether there was more than is kept.
-fn stream(result: &ExecutionResult, name: &str, shown: &str, from: usize, room: usize) -> String {
+/// Renders a stream: its beginning and its end, with the number of bytes between, and a note if not all of it is kept.
+fn stream(result: &ExecutionResult, name: &str, shown_text: &str, from: usize, room: usize) -> String {
     let (written, is_cut, total) = match name {
         STDOUT => (&result.stdout, result.truncated.stdout, result.stdout_bytes),
         _ => (&result.stderr, result.truncated.stderr, result.stderr_bytes),
     };
     let mut text = String::new();
-    if !shown.is_empty() {
+    if !shown_text.is_empty() {
         text += &format!("\n\n{name}:\n");
-        match ends(shown, room) {
-            None => text += shown.trim_end_matches('\n'),
+        match ends(shown_text, room) {
+            None => text += shown_text.trim_end_matches('\n'),
             Some((first, last)) => {
-                let between = shown.len() - first.len() - last.len();
+                let between = shown_text.len() - first.len() - last.len();
                 // Folded text has other offsets.
-                let is_as_written = shown.len() == written.len();
+                let is_as_written = shown_text.len() == written.len();
                 let from = from + if is_as_written { first.len() } else { 0 };
                 text += first.trim_end_matches('\n');
                 text += &gap(between, &result.execution_id, name, from);
@@ -149,7 +148,7 @@ fn gap(between: usize, id: &str, stream: &str, from: usize) -> String {
     )
 }
 
-/// Leaves both ends of a stream that is longer than `text_max`; `from`: where its streams begin.
+/// Cuts a stream that is longer than `text_max` to both its ends; `from`: offsets at which the streams begin.
 pub(super) fn bound(result: &mut ExecutionResult, from: [usize; 2], text_max: usize) {
     let truncated = &mut result.truncated;
     for (name, stream, from, is_cut) in [
@@ -168,12 +167,10 @@ pub(super) fn bound(result: &mut ExecutionResult, from: [usize; 2], text_max: us
     }
 }
 
-/// Without the traceback at its end, which is told as the error.
+/// Returns standard error without the traceback at its end, which is rendered as the error.
 fn stderr(result: &ExecutionResult) -> String {
-    match traceback_in(result) {
-        Some((before, _)) => traceback::folded(before),
-        None => traceback::folded(&result.stderr),
-    }
+    let before = traceback_in(result).map(|(before, _)| before);
+    traceback::folded(before.unwrap_or(&result.stderr))
 }
 
 fn traceback_in(result: &ExecutionResult) -> Option<(&str, &str)> {
@@ -182,7 +179,7 @@ fn traceback_in(result: &ExecutionResult) -> Option<(&str, &str)> {
     (!traceback.is_empty()).then_some((before, traceback))
 }
 
-/// The traceback where there is one, else the error in a line; nothing where standard error has said it.
+/// Returns the traceback if there is one, else the error in a line; nothing if standard error has it.
 fn error(result: &ExecutionResult) -> String {
     let Some(error) = &result.error else {
         return String::new();
@@ -194,7 +191,7 @@ fn error(result: &ExecutionResult) -> String {
     }
 }
 
-/// With the line, which Python tells in the message of some already.
+/// Returns the error with its line, unless the message has the line already, as that of some Python errors.
 fn in_a_line(error: &ProgramError) -> String {
     let line = error
         .line
@@ -203,7 +200,6 @@ fn in_a_line(error: &ProgramError) -> String {
     format!("{error}{line}")
 }
 
-/// What a repr does not say of its value.
 fn value_note(result: &ExecutionResult) -> &'static str {
     match (&result.result, &result.result_repr) {
         (_, Some(repr)) if repr.len() >= REPR_BYTES_MAX - 4 => {
@@ -214,7 +210,6 @@ fn value_note(result: &ExecutionResult) -> &'static str {
     }
 }
 
-/// What stands below the output: refusals, files, advice.
 fn tail(result: &ExecutionResult, offer: &Offer) -> String {
     let mut text = String::new();
     if result.error.as_ref().is_some_and(ProgramError::is_missing_module) {
@@ -232,7 +227,7 @@ fn tail(result: &ExecutionResult, offer: &Offer) -> String {
             text += &format!("\nnext: {next}");
         }
     }
-    // Below the refusals: long names push nothing out but themselves.
+    // Below the refusals, so that long names displace nothing else.
     text + &artifacts(result, offer) + &advice(result)
 }
 
@@ -259,7 +254,7 @@ fn artifacts(result: &ExecutionResult, offer: &Offer) -> String {
     text
 }
 
-/// What was found of the code, in one line: `validate_code` has all of it.
+/// Returns the findings about the code in one line: `validate_code` lists all.
 fn advice(result: &ExecutionResult) -> String {
     let Some(found) = &result.validation else {
         return String::new();
@@ -268,15 +263,11 @@ fn advice(result: &ExecutionResult) -> String {
     if !found.fixes_applied.is_empty() {
         text += &format!("\nadded to the code: {}", found.fixes_applied.join("; "));
     }
-    // An error that ended the program has been told.
-    let told = |line: u32| {
-        result
-            .error
-            .as_ref()
-            .is_some_and(|error| error.line == Some(line))
-    };
+    // The error that ended the program is part of the text already.
+    let error_line = result.error.as_ref().and_then(|error| error.line);
     let mut issues = found.issues.iter().filter(|issue| {
-        issue.severity >= Severity::Warning && !(issue.severity == Severity::Error && told(issue.line))
+        issue.severity >= Severity::Warning
+            && !(issue.severity == Severity::Error && error_line == Some(issue.line))
     });
     if let Some(first) = issues.next() {
         let more = match issues.count() {
@@ -298,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_is_one_line_that_says_nothing_twice() {
+    fn error_line_has_its_line_number_once() {
         let check = |kind: &str, message: &str, line: Option<u32>, expect: &str| {
             let error = ProgramError {
                 kind: kind.to_owned(),
@@ -311,19 +302,19 @@ mod tests {
         check("ValueError", "no", Some(3), "ValueError: no (line 3)");
         check("ValueError", "no", None, "ValueError: no");
         check("KeyboardInterrupt", "", Some(1), "KeyboardInterrupt (line 1)");
-        let told = "invalid syntax (call-7.py, line 1)";
+        let with_line = "invalid syntax (call-7.py, line 1)";
         check(
             "SyntaxError",
-            told,
+            with_line,
             Some(1),
             "SyntaxError: invalid syntax (call-7.py, line 1)",
         );
         let twice = "KeyError: invalid syntax (call-7.py, line 1) (line 12)";
-        check("KeyError", told, Some(12), twice);
+        check("KeyError", with_line, Some(12), twice);
     }
 
     #[test]
-    fn what_wants_little_leaves_its_share_to_others() {
+    fn small_parts_leave_their_share_to_others() {
         assert_eq!(shares([10, 0, 5000, 5000], 1010), [10, 0, 500, 500]);
         assert_eq!(shares([1, 2, 3], 100), [1, 2, 3]);
     }

@@ -1,6 +1,5 @@
-//! What answers one client: made once for standard input and output, and over HTTP once for each session of the
-//! handshake revisions and for each request of revision 2026-07-28. All servers of one principal share what a factory
-//! holds.
+//! The server of one client: created once for standard input and output, and over HTTP for each session of the
+//! handshake revisions and each request of revision 2026-07-28. All servers of one principal share a factory's state.
 
 use super::{Offer, request_state::RequestStates, startup::Starting};
 use hyper::http::request::Parts;
@@ -11,12 +10,11 @@ use std::sync::{Arc, Mutex};
 use tokio::task::AbortHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Stands in the extensions of a request whose principal may ask for approvals and not give them: the dialogue of its
-/// client is no approval.
+/// An extension of requests whose principal may request approvals but not give them: its client is not asked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MayNotApprove;
 
-/// Stands in the extensions of a request of a protocol session, and is cancelled when that ends.
+/// An extension of a request of a protocol session, cancelled when the session ends.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionEnd(pub(crate) CancellationToken);
 
@@ -25,18 +23,18 @@ pub(super) fn may_approve(context: &RequestContext<RoleServer>) -> bool {
     parts.is_none_or(|parts| parts.extensions.get::<MayNotApprove>().is_none())
 }
 
-/// What all servers of one principal share.
+/// The state that all servers of one principal share.
 #[derive(Clone)]
 pub(crate) struct ServerFactory {
     pub(super) offer: Offer,
     engine: Starting,
-    /// Who is served; none: the one client of standard input and output.
+    /// The principal that is served; `None`: the one client of standard input and output.
     principal: Option<Arc<str>>,
-    /// Questions whose answers the client brings.
-    pub(super) pledges: Arc<RequestStates>,
-    /// From its cancellation on new calls are refused.
+    /// Requests whose answers the client returns with a request state.
+    pub(super) request_states: Arc<RequestStates>,
+    /// Once cancelled, new calls are refused.
     pub(crate) closing: CancellationToken,
-    /// Cancelled, every call of this principal is.
+    /// Cancels every call of this principal.
     pub(crate) gone: CancellationToken,
 }
 
@@ -45,7 +43,7 @@ pub(crate) struct Server {
     pub(super) gone: CancellationToken,
     /// Sends events to a client of the handshake revisions, once it has set a level.
     pub(super) forwarder: Arc<Mutex<Option<AbortHandle>>>,
-    /// Ends what was begun for this client beside its calls.
+    /// Ends the tasks of this client beside its calls.
     _end: Option<DropGuard>,
 }
 
@@ -55,7 +53,7 @@ impl ServerFactory {
         engine: Starting,
         principal: Option<Arc<str>>,
     ) -> Result<Self, RequestError> {
-        let pledges = RequestStates::new().map_err(|error| {
+        let request_states = RequestStates::new().map_err(|error| {
             let message = format!("there is no randomness: {error}.");
             RequestError::fault(message, "Run `ringfence doctor`.")
         })?;
@@ -63,7 +61,7 @@ impl ServerFactory {
             offer,
             engine,
             principal,
-            pledges: Arc::new(pledges),
+            request_states: Arc::new(request_states),
             closing: CancellationToken::new(),
             gone: CancellationToken::new(),
         })
@@ -75,7 +73,7 @@ impl ServerFactory {
         self.server(gone, end)
     }
 
-    /// `gone` tells the caller that the client has left, and nothing else.
+    /// `gone`: cancelled when the client has left.
     pub(super) fn server(&self, gone: CancellationToken, end: Option<DropGuard>) -> Server {
         Server {
             shared: self.clone(),
@@ -109,7 +107,7 @@ impl Server {
         started.unwrap_or_else(|| Err(stopping()))
     }
 
-    /// Whom the record names. What a client says of itself comes last and cannot pass for a principal.
+    /// Returns the caller for the audit record. A client's own name comes last, and cannot pass for a principal.
     pub(super) fn caller(&self, context: &RequestContext<RoleServer>) -> Caller {
         let client = context.meta.client_info();
         let client = client.or_else(|| context.peer.peer_info().map(|info| info.client_info.clone()));

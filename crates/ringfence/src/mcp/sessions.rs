@@ -15,30 +15,30 @@ use serde_json::{Value, json};
 impl Call<'_> {
     pub(super) async fn create_session(&self, given: CreateSession, namespace: Namespace) -> Answered {
         let language = given.language.map_or(Language::Python, |word| word.0);
-        let mut wish = SessionRequest::new(language);
-        wish.namespace = namespace;
-        wish.backend = given.backend.map(|word| word.0);
-        wish.env = given.env.unwrap_or_default();
-        wish.secrets = given.secrets.unwrap_or_default().0;
+        let mut request = SessionRequest::new(language);
+        request.namespace = namespace;
+        request.backend = given.backend.map(|word| word.0);
+        request.env = given.env.unwrap_or_default();
+        request.secrets = given.secrets.unwrap_or_default().0;
         let limits = given.resource_limits.unwrap_or_default();
-        wish.limits =
+        request.limits =
             execute_code::limits_of(limits, given.timeout_seconds, given.memory_limit, self.offer())?;
-        wish.limits = self.within_limits(&wish.namespace, wish.limits)?;
-        wish.packages = requirements(language, &given.packages.unwrap_or_default().0)?;
-        wish.allowed_domains = AllowedDomains::asked(given.allowed_domains.map(|domains| domains.0));
+        request.limits = self.within_limits(&request.namespace, request.limits)?;
+        request.packages = requirements(language, &given.packages.unwrap_or_default().0)?;
+        request.allowed_domains = AllowedDomains::from_request(given.allowed_domains.map(|list| list.0));
         let idle = given.idle_timeout_seconds;
-        wish.idle_ms = idle
+        request.idle_ms = idle
             .map(|seconds| super::observe::milliseconds("idle_timeout_seconds", seconds))
             .transpose()?;
         if let Some(name) = given.workspace {
-            wish.workspace = execute_code::workspace(&name)?;
+            request.workspace = execute_code::workspace(&name)?;
         }
-        let left = [
+        let refusal = [
             "the session was cancelled while it was made.",
             "Ask again when it is wanted.",
         ];
-        let made = self.engine().create_session(self.caller(), wish);
-        Ok(Answer::from(render::session(&self.until_left(made, left).await?)))
+        let made = self.engine().create_session(self.caller(), request);
+        Ok(render::session(&self.until_left(made, refusal).await?).into())
     }
 
     pub(super) async fn list_sessions(&self, _: ListSessions, namespace: Namespace) -> Answered {
@@ -50,7 +50,7 @@ impl Call<'_> {
         let access = self.namespace(&namespace);
         let killed = match access.terminate_session(&given.session_id).await {
             Ok(killed) => Some(killed),
-            // Another namespace's is as little there as one that never was.
+            // A session of another namespace is treated as one that never existed.
             Err(error) if error.code == ErrorCode::NotFound => None,
             Err(error) => return Err(error),
         };
@@ -70,22 +70,22 @@ impl Call<'_> {
 
     pub(super) async fn bridge_data(&self, given: BridgeData, namespace: Namespace) -> Answered {
         let (to, from) = (given.to_session, given.from_session);
-        // Here null is a value, but beside another source it is what a client leaves out.
+        // Here null is a value, but beside `from_session` it is an argument that the client omits.
         let data = given.data.filter(|data| from.is_none() || !data.is_null());
         let mut timeout_ms = None;
         for session in from.iter().chain([&to]) {
             let lowered = self.within_session(&namespace, session, LimitsRequest::default())?;
             timeout_ms = lowered.timeout_ms.or(timeout_ms);
         }
-        let (gift, name) = gift(data, from, given.name, given.r#as)?;
+        let (value, name) = bridged_value(data, from, given.name, given.r#as)?;
         let access = self.namespace(&namespace);
-        let bridged = access.bridge(gift, &to, name, timeout_ms).await?;
+        let bridged = access.bridge(value, &to, name, timeout_ms).await?;
         Ok(Answer::from(render::bridged(&to, &bridged)))
     }
 }
 
-/// Either `data` that is called `name`, or the variable `name` of `from_session`, called `as` where that is given.
-fn gift(
+/// Returns the value and its name: `data` under `as` or `name`, or the variable `name` of `from_session` under `as`.
+fn bridged_value(
     data: Option<Value>,
     from: Option<SessionId>,
     name: Option<EnvName>,
@@ -99,7 +99,7 @@ fn gift(
             "Name the variable of `from_session`.",
         )),
         _ => Err(invalid(
-            "one of `data` and `from_session` is wanted.",
+            "exactly one of `data` and `from_session` is required.",
             "Give `data` and `name`, or `from_session` and the `name` of a variable in it.",
         )),
     }
@@ -110,11 +110,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_has_one_source() {
+    fn bridged_value_has_one_source() {
         let id: SessionId = "0190b8f0-5c1e-7000-8000-00000000abcd".parse().unwrap();
         let name: EnvName = "x".parse().unwrap();
         let check = |data: Option<Value>, from: Option<&SessionId>, name: Option<&EnvName>, good: bool| {
-            let made = gift(data, from.cloned(), name.cloned(), None);
+            let made = bridged_value(data, from.cloned(), name.cloned(), None);
             assert_eq!(made.is_ok(), good, "{made:?}");
         };
         check(Some(json!(1)), None, Some(&name), true);

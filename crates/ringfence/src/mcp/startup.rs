@@ -1,4 +1,4 @@
-//! The engine of a server: it starts while the protocol is spoken already, and ends while the last answers leave.
+//! Start and stop of the engine: it starts while the protocol is served, and stops while the last answers are sent.
 
 use crate::{
     control::{self, Socket},
@@ -18,10 +18,9 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// How long answers that are ready may take to leave after the client has.
-const FAREWELL: Duration = Duration::from_millis(700);
+/// Time limit for sending finished answers after the client has left.
+const LAST_ANSWERS_PATIENCE: Duration = Duration::from_millis(700);
 
-/// The engine, as soon as it has started.
 pub(crate) type Starting = watch::Receiver<Option<Result<Engine, RequestError>>>;
 
 pub(crate) struct Startup {
@@ -31,14 +30,14 @@ pub(crate) struct Startup {
 }
 
 impl Startup {
-    /// `attend` is given the engine before the first request.
-    pub(crate) fn begin(settings: EngineSettings, attend: impl FnOnce(&Engine) + Send + 'static) -> Self {
+    /// Starts the engine. `on_started` receives it before the first request.
+    pub(crate) fn begin(settings: EngineSettings, on_started: impl FnOnce(&Engine) + Send + 'static) -> Self {
         let (started, engine) = watch::channel(None);
         let control = Arc::new(Mutex::new(None));
         let socket = control.clone();
         let starter = tokio::spawn(async move {
             let state_dir = settings.state_dir.clone();
-            let outcome = start(settings, attend).await;
+            let outcome = start(settings, on_started).await;
             match &outcome {
                 Ok(engine) => {
                     let listening = listen(&state_dir, engine).await;
@@ -57,7 +56,7 @@ impl Startup {
         }
     }
 
-    /// Why there is nothing to serve. A host that is too weak is told by each call, where a client shows it.
+    /// Completes with the error that prevents serving; not for a host below the floor, which each call reports.
     pub(crate) async fn failure(&self) -> RequestError {
         let mut engine = self.engine.clone();
         if engine.wait_for(Option::is_some).await.is_ok()
@@ -70,19 +69,18 @@ impl Startup {
     }
 
     /// Waits for the programs of a client that has left. The operator's commands still reach the server.
-    pub(super) async fn outlive(&self, service: &mut JoinHandle<Result<(), RequestError>>) {
+    pub(super) async fn wait_for_programs(&self, service: &mut JoinHandle<Result<(), RequestError>>) {
         let Some(engine) = self.engine() else { return };
-        // Calls that were read, but are not yet with the engine. What is not answered by then was never begun.
+        // Calls that were read may not have reached the engine yet. One that is not answered by then was never started.
         if !service.is_finished() {
-            drop(tokio::time::timeout(FAREWELL, service).await);
+            drop(tokio::time::timeout(LAST_ANSWERS_PATIENCE, service).await);
         }
         engine.idle().await;
     }
 
-    /// The last answers leave while the runs of clients that are gone are killed. Nothing new is begun, and the end of
-    /// the server is the last on record, which waits for the end of each run longer than the answers: the engine says
-    /// how long.
-    pub(crate) async fn farewell(self, leaving: impl Future<Output = ()>) {
+    /// Sends the last answers while the runs of clients that are gone are killed. Nothing new is started, and the
+    /// server's end is its last record. It waits for the runs longer than for the answers: the engine decides how long.
+    pub(crate) async fn finish(self, service_end: impl Future<Output = ()>) {
         let control = lock(&self.control).take();
         let stop = async {
             if let Some(engine) = self.engine() {
@@ -95,8 +93,8 @@ impl Startup {
                     control.answered().await;
                 }
             };
-            let both = async { tokio::join!(leaving, answered) };
-            if tokio::time::timeout(FAREWELL, both).await.is_err() {
+            let both = async { tokio::join!(service_end, answered) };
+            if tokio::time::timeout(LAST_ANSWERS_PATIENCE, both).await.is_err() {
                 tracing::warn!("the last answers could not be delivered in time");
             }
         };
@@ -112,23 +110,22 @@ impl Startup {
     }
 }
 
-/// The engine, with the proof that it can make a sandbox of the tier.
-async fn start(settings: EngineSettings, attend: impl FnOnce(&Engine)) -> Result<Engine, RequestError> {
+async fn start(settings: EngineSettings, on_started: impl FnOnce(&Engine)) -> Result<Engine, RequestError> {
     let engine = Engine::open(settings)?;
-    attend(&engine);
+    on_started(&engine);
     engine.prove().await?;
     engine.warm_up();
     Ok(engine)
 }
 
-/// The operator's way to this server. One that cannot be reached serves all the same, and the log says so.
+/// Opens the socket for the operator's commands. If that fails, the server runs without it, and the log says so.
 async fn listen(state_dir: &Path, engine: &Engine) -> Option<Socket> {
     let opened = control::open(state_dir, engine.clone()).await;
-    let told = |error| tracing::error!(%error, "NO CONTROL SOCKET: the commands cannot reach this server");
-    opened.map_err(told).ok()
+    let log = |error| tracing::error!(%error, "NO CONTROL SOCKET: the commands cannot reach this server");
+    opened.map_err(log).ok()
 }
 
-pub(crate) async fn told_to_stop() {
+pub(crate) async fn stop_signal() {
     let (Ok(mut terminate), Ok(mut interrupt)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
     else {

@@ -1,6 +1,6 @@
 //! Executions as tasks (the tasks extension of revision 2026-07-28). A call that would be answered before its program
-//! has ended is answered with a task, whose id is that of the execution: a task tells what `get_execution` tells. Only
-//! a request that itself says so is answered like this; other clients take the answer for an empty result.
+//! has ended is answered with a task, whose id is that of the execution: a task has what `get_execution` has. Only a
+//! request that declares the extension is answered like this; other clients take the answer for an empty result.
 
 use super::{Answer, call::Call, refusal, service::Server};
 use crate::{
@@ -21,11 +21,11 @@ use rmcp::{
 use serde_json::Value;
 use std::time::Duration;
 
-/// How soon a client should ask again: a tenth of the time that the program has run, within these.
+/// Bounds of the poll interval, which is a tenth of the time that the program has run.
 const POLL_MS: std::ops::RangeInclusive<u64> = 500..=5000;
 
-/// Whether the request declares the tasks extension.
-pub(super) fn are_understood(context: &RequestContext<RoleServer>) -> bool {
+/// Returns true if the request declares the tasks extension, and a revision that has it.
+pub(super) fn are_supported(context: &RequestContext<RoleServer>) -> bool {
     let (meta, newest) = (&context.meta, ProtocolVersion::V_2026_07_28);
     let is_complete = meta.protocol_version().is_some_and(|version| version >= newest);
     is_complete
@@ -35,9 +35,9 @@ pub(super) fn are_understood(context: &RequestContext<RoleServer>) -> bool {
 }
 
 impl Call<'_> {
-    /// The answer of a program that runs on, as a task where the client understands them.
+    /// Returns the answer for a program that runs on, as a task if the client supports them and results are kept.
     pub(super) fn running(&self, mut answer: Answer, namespace: &Namespace, id: &str) -> Answer {
-        if self.offer().calls.keep_results && are_understood(self.context) {
+        if self.offer().calls.keep_results && are_supported(self.context) {
             let times = self.unrecorded().execution_times(namespace, id).ok();
             let task = times.map(|times| task(id, TaskStatus::Working, &times));
             answer.task = task.map(|task| Box::new(CreateTaskResult::new(task)));
@@ -61,19 +61,19 @@ impl Server {
             Ok(ExecutionState::Ended(result)) if result.exit.kind == ExitKind::Cancelled => {
                 TaskPayload::Cancelled
             }
-            // A program that has failed has been run: its task is complete.
+            // A program that failed has run: its task is completed.
             Ok(ExecutionState::Ended(result)) => {
                 let answer = call.whole(&result, [0; 2]).await;
                 completed(&answer.map_err(|error| internal(&error))?.into_result())?
             }
-            // What the request was answered with: the program never ran.
+            // The refusal with which the request was answered: the program never ran.
             Err(error) if error.execution_id.as_deref() == Some(id) => completed(&refusal(&error, ""))?,
             Err(error) if error.code == ErrorCode::NotFound => return Err(unknown()),
             Err(error) => return Err(internal(&error)),
         };
         let times = engine.execution_times(&namespace, id).map_err(|_| unknown())?;
-        let mut told = task(id, payload.status(), &times);
-        told.status_message = match &payload {
+        let mut task = task(id, payload.status(), &times);
+        task.status_message = match &payload {
             TaskPayload::Working => {
                 Some("The program runs; get_execution tells what it has printed.".to_owned())
             }
@@ -82,16 +82,16 @@ impl Server {
             }
             _ => None,
         };
-        Ok(GetTaskResult::new(DetailedTask::new(told, payload)))
+        Ok(GetTaskResult::new(DetailedTask::new(task, payload)))
     }
 
-    /// With the namespace whose execution it is, which must be one of this client's.
+    /// Returns the engine, and the namespace of the execution, which must be one of this client's.
     pub(super) async fn engine_of_task(
         &self,
         id: &str,
         context: &RequestContext<RoleServer>,
     ) -> Result<(Engine, Namespace), ErrorData> {
-        if !are_understood(context) {
+        if !are_supported(context) {
             let needed = ClientCapabilities::builder().enable_tasks().build();
             return Err(ErrorData::missing_required_client_capability(needed));
         }
@@ -124,7 +124,7 @@ fn task(id: &str, status: TaskStatus, times: &ExecutionTimes) -> Task {
         .with_poll_interval_ms((lasted / 10).clamp(*POLL_MS.start(), *POLL_MS.end()))
 }
 
-/// Also for a task of others.
+/// The error for an unknown task, and for a task of another client.
 fn unknown() -> ErrorData {
     ErrorData::invalid_params("there is no such task, or its result is no longer kept.", None)
 }

@@ -1,4 +1,4 @@
-//! What a server with the default configuration offers.
+//! The offer of a server with the default configuration.
 
 use super::{Offer, prompts, tools};
 use crate::settings;
@@ -6,7 +6,7 @@ use rmcp::model::{Prompt, Tool};
 use tokio::sync::watch;
 
 pub(crate) fn offer() -> Offer {
-    let config = settings::usual().unwrap();
+    let config = settings::default_config().unwrap();
     Offer::of(&config, watch::channel(config.engine.policy.clone()).1)
 }
 

@@ -1,4 +1,4 @@
-//! The tools: a row for each operation with what carries it out.
+//! The tools: a row for each operation, with its handler.
 
 use super::{Answer, Offer, Refused, call::Call, principal_limits};
 use crate::{
@@ -18,7 +18,6 @@ type Replying<'a> = Pin<Box<dyn Future<Output = Result<CallToolResponse, Refused
 pub(super) struct ToolEntry {
     pub(super) name: &'static str,
     toolset: Toolset,
-    /// As it is for every server.
     tool: Tool,
     pub(super) handle: for<'a> fn(&'a Call<'a>, Object) -> Replying<'a>,
     #[cfg(test)]
@@ -88,14 +87,12 @@ rows! {
     BrowserFetch => browser_fetch,
 }
 
-/// A tool on offer, or the names of those that are.
 pub(super) fn find(name: &str, offer: &Offer) -> Result<&'static ToolEntry, Vec<&'static str>> {
     let offered = || ROWS.iter().filter(|row| is_offered(row, offer));
     let found = offered().find(|row| row.name == name);
     found.ok_or_else(|| offered().map(|row| row.name).collect())
 }
 
-/// The first tool that a text names and this caller does not have.
 pub(super) fn missing_in(text: &str, offer: &Offer) -> Option<&'static str> {
     let mut words = text.split(|letter: char| !letter.is_ascii_lowercase() && letter != '_');
     words.find_map(|word| {
@@ -104,19 +101,18 @@ pub(super) fn missing_in(text: &str, offer: &Offer) -> Option<&'static str> {
     })
 }
 
-/// What the reference says of a tool, and the list does not.
 #[cfg(test)]
 pub(crate) fn reference_of(name: &str) -> api::Reference {
     let row = ROWS.iter().find(|row| row.name == name).unwrap();
     (row.reference)()
 }
 
-/// Of a tool, whether it is offered or not.
+/// Returns the toolset of a tool, also of one that is not offered.
 pub(super) fn toolset_of(name: &str) -> Option<Toolset> {
     ROWS.iter().find(|row| row.name == name).map(|row| row.toolset)
 }
 
-/// Whether its toolset is offered; figures of the whole server are not for a caller with namespaces of its own.
+/// Figures of the whole server are not offered to a caller with namespaces of its own.
 fn is_offered(row: &ToolEntry, offer: &Offer) -> bool {
     let is_of_server = [api::SandboxStats::NAME, api::GetSandboxMetrics::NAME].contains(&row.name);
     offer.has(row.toolset) && (offer.shows_server() || !is_of_server)
@@ -145,12 +141,12 @@ fn tool<T: Operation>() -> Tool {
         .with_raw_output_schema(Arc::new(api::output::<T::Response>()))
 }
 
-/// Of a tool that only reads, whether it destroys or may be repeated has no meaning (MCP, `ToolAnnotations`).
+/// For a tool that only reads, the destructive and idempotent hints have no meaning (MCP, `ToolAnnotations`).
 fn hints(effect: Effect) -> ToolAnnotations {
     let hints = ToolAnnotations::new()
         .read_only(effect == Effect::Reads)
         .open_world(matches!(effect, Effect::Reaches | Effect::Starts | Effect::Runs));
-    let is_each_anew = matches!(
+    let changes_each_time = matches!(
         effect,
         Effect::Adds | Effect::Starts | Effect::Edits | Effect::Runs
     );
@@ -158,16 +154,15 @@ fn hints(effect: Effect) -> ToolAnnotations {
         Effect::Reads => hints,
         _ => hints
             .destructive(matches!(effect, Effect::Replaces | Effect::Edits | Effect::Runs))
-            .idempotent(!is_each_anew),
+            .idempotent(!changes_each_time),
     }
 }
 
-/// What only this server's operator can say: the largest limits, the profiles on offer, and whether callers choose a
-/// namespace.
+/// Fills in the operator's choices: the caps, the profiles on offer, and a namespace argument if callers choose one.
 fn fit(input: &mut Map<String, Value>, offer: &Offer) {
     let policy = offer.policy.borrow();
-    let of_client = |limits| crate::render::in_words(&principal_limits::lowered(limits, &offer.limits));
-    let (caps, usual) = (of_client(&policy.caps), of_client(&policy.defaults));
+    let for_client = |limits| crate::render::in_words(&principal_limits::lowered(limits, &offer.limits));
+    let (caps, defaults) = (for_client(&policy.caps), for_client(&policy.defaults));
     let Some(Value::Object(properties)) = input.get_mut("properties") else {
         return;
     };
@@ -175,7 +170,7 @@ fn fit(input: &mut Map<String, Value>, offer: &Offer) {
         timeout["maximum"] = whole(&caps["timeout_seconds"]);
     }
     if let Some(limits) = properties.get_mut("resource_limits") {
-        let (ram, processes) = (&usual["max_ram_mb"], &usual["max_processes"]);
+        let (ram, processes) = (&defaults["max_ram_mb"], &defaults["max_processes"]);
         limits["description"] = json!(format!("Default: {ram} MiB, {processes} processes."));
     }
     if let Some(profile) = properties.get_mut("profile") {
@@ -222,13 +217,13 @@ mod tests {
     use crate::mcp::tests::offer;
 
     #[test]
-    fn the_list_of_tools_is_golden() {
+    fn tool_list_matches_its_golden_file() {
         let text = serde_json::to_string_pretty(&list(&offer())).unwrap() + "\n";
         crate::golden::compare("tools-list.json", &text);
     }
 
-    /// The tools of the host, which are not offered unless the operator says so.
-    fn of_host() -> Offer {
+    /// An offer of the tools of the host, which are not offered by default.
+    fn host_offer() -> Offer {
         Offer {
             toolsets: vec![Toolset::Host],
             ..offer()
@@ -236,14 +231,14 @@ mod tests {
     }
 
     #[test]
-    fn the_list_of_tools_of_the_host_is_golden_and_cheap() {
-        let text = serde_json::to_string_pretty(&list(&of_host())).unwrap() + "\n";
+    fn host_tool_list_matches_its_golden_file_and_is_small() {
+        let text = serde_json::to_string_pretty(&list(&host_offer())).unwrap() + "\n";
         crate::golden::compare("tools-list-host.json", &text);
-        let (_, read) = sizes(&of_host());
+        let (_, read) = sizes(&host_offer());
         assert!(read <= 3_000, "{read} bytes for a model");
     }
 
-    /// What clients carry, and what of it a model reads: names, descriptions and inputs.
+    /// Returns the size of the list, and that of the part that a model reads: names, descriptions and inputs.
     fn sizes(offer: &Offer) -> (usize, usize) {
         let tools = list(offer);
         let read = |tool: &Tool| {
@@ -257,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_are_cheap_to_carry() {
+    fn tool_lists_are_small() {
         let (all, read) = sizes(&offer());
         assert!(
             all <= 30_000 && read <= 14_000,
@@ -273,28 +268,28 @@ mod tests {
         println!("all tools: {all} bytes, {read} for a model of the toolset execute");
     }
 
-    /// Each schema below this one.
-    fn each<'a>(schema: &'a Value, at: &str, look: &mut impl FnMut(&'a Value, &str)) {
-        look(schema, at);
+    /// Visits this schema and each one below it.
+    fn each<'a>(schema: &'a Value, at: &str, visit: &mut impl FnMut(&'a Value, &str)) {
+        visit(schema, at);
         for (name, below) in schema["properties"].as_object().into_iter().flatten() {
-            each(below, &format!("{at}.{name}"), look);
+            each(below, &format!("{at}.{name}"), visit);
         }
         for below in schema["anyOf"].as_array().into_iter().flatten() {
-            each(below, at, look);
+            each(below, at, visit);
         }
         for word in ["items", "additionalProperties"] {
             if schema[word].is_object() {
-                each(&schema[word], &format!("{at}[]"), look);
+                each(&schema[word], &format!("{at}[]"), visit);
             }
         }
     }
 
     /// Google's converter refuses an enum of anything but strings, the Inspector warns of properties without a type,
-    /// pydantic of fields that are its own methods, OpenAI's strict mode wants every object closed, and few follow
+    /// pydantic of fields that are its own methods, OpenAI's strict mode requires closed objects, and few follow
     /// references or understand unions.
     #[test]
-    fn every_converter_understands_every_input() {
-        const PYDANTICS: [&str; 7] = [
+    fn input_schemas_suit_every_converter() {
+        const PYDANTIC_METHODS: [&str; 7] = [
             "validate",
             "copy",
             "json",
@@ -314,7 +309,7 @@ mod tests {
             "maximum",
             "anyOf",
         ];
-        for tool in list(&offer()).into_iter().chain(list(&of_host())) {
+        for tool in list(&offer()).into_iter().chain(list(&host_offer())) {
             let schema = json!(tool.input_schema);
             assert_eq!(schema["additionalProperties"], json!(false), "{}", tool.name);
             each(&schema, &tool.name, &mut |schema, at| {
@@ -335,7 +330,7 @@ mod tests {
                 let values = schema["enum"].as_array().into_iter().flatten();
                 assert!(values.into_iter().all(Value::is_string), "{at}");
                 for (name, _) in schema["properties"].as_object().into_iter().flatten() {
-                    assert!(!PYDANTICS.contains(&name.as_str()), "{at}.{name}");
+                    assert!(!PYDANTIC_METHODS.contains(&name.as_str()), "{at}.{name}");
                 }
             });
             let output = json!(tool.output_schema);
@@ -353,8 +348,8 @@ mod tests {
     }
 
     #[test]
-    fn every_tool_is_described_and_hinted() {
-        for tool in list(&offer()).into_iter().chain(list(&of_host())) {
+    fn every_tool_has_a_description_and_annotations() {
+        for tool in list(&offer()).into_iter().chain(list(&host_offer())) {
             let about = tool.description.as_deref().unwrap();
             assert!(
                 about.len() >= 40 && about.ends_with('.'),
@@ -398,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fixed_namespace_is_not_offered() {
+    fn fixed_namespace_is_not_an_argument() {
         let fixed = Offer {
             namespaces: Namespaces::Fixed,
             ..offer()

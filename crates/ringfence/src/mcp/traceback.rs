@@ -1,7 +1,6 @@
-//! Folds what no reader of a traceback needs: the frames of libraries and of the interpreter itself. The caller's own
-//! frames, and every other line, stay as they are.
+//! Folds the frames of a traceback that no reader needs: those of libraries and of the interpreter itself. The caller's
+//! own frames, and every other line, stay as they are.
 
-/// Frames that follow each other, and whose they are.
 #[derive(Default)]
 struct Folded<'a> {
     lines: Vec<&'a str>,
@@ -10,11 +9,11 @@ struct Folded<'a> {
 }
 
 impl Folded<'_> {
-    /// A single frame is as short as what would stand in its place.
+    /// Writes the frames, folded if there are several: a single one is as short as the line in its place would be.
     fn end(&mut self, text: &mut String) {
         let folded = std::mem::take(self);
         if folded.frames > 1 {
-            // Of an error with properties the last frame opens a brace.
+            // The last frame of an error with properties opens a brace.
             let brace = if folded.lines.last().is_some_and(|line| line.ends_with(" {")) {
                 " {"
             } else {
@@ -31,7 +30,6 @@ impl Folded<'_> {
     }
 }
 
-/// A traceback of Python or Node.js, or any text in which some stand.
 pub(super) fn folded(text: &str) -> String {
     let (mut short, mut open) = (String::new(), Folded::default());
     let mut lines = text.lines().peekable();
@@ -60,7 +58,7 @@ fn is_python(line: &str) -> bool {
     line.starts_with("  File \"")
 }
 
-/// The library that a frame belongs to; none: the line is the caller's, or no frame.
+/// Returns the library that a frame belongs to; `None` for a frame of the caller's, or another line.
 fn owner(line: &str) -> Option<String> {
     if is_python(line) {
         of_python(line.strip_prefix("  File \"")?.split('"').next()?)
@@ -107,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_of_libraries_are_one_line() {
+    fn consecutive_library_frames_become_one_line() {
         let python = "Traceback (most recent call last):\n  File \"main.py\", line 2, in <module>\n    requests.get(u)\n\
             \x20 File \"/packages/layer/python/requests/api.py\", line 73, in get\n    return request(\"get\", url)\n           ^^^^^^^\n\
             \x20 File \"/packages/layer/python/requests/sessions.py\", line 5, in send\n    x\n\
@@ -128,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_properties_of_an_error_keep_their_brace() {
+    fn error_properties_keep_their_brace() {
         let node = "Error: no\n    at f (node:fs:1:1)\n    at g (node:vm:1:1) {\n  code: 'ENOENT'\n}\n";
         assert_eq!(
             folded(node),
@@ -137,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn other_text_and_a_single_frame_stay() {
+    fn other_text_and_single_frames_are_unchanged() {
         for text in [
             "",
             "at home\n",

@@ -1,4 +1,4 @@
-//! The tools that look at code and data without running anything.
+//! The tools that check code and data without running anything.
 
 use super::{Answer, Answered, Offer, bounded, call::Call};
 use crate::{
@@ -10,7 +10,7 @@ use ringfence_types::{CsvReport, JsonReport, Language, Namespace, Profile, Reque
 use serde_json::{Value, json};
 
 const HEADERS_MAX: usize = 1000;
-/// The frames' name for a document that came without one.
+/// Names of unnamed documents in source frames.
 const JSON_NAME: &str = "data";
 const CSV_NAME: &str = "csv_content";
 
@@ -28,7 +28,6 @@ pub(super) fn name_of(language: Language) -> &'static str {
     }
 }
 
-/// Findings that were told with a refusal: the frames that stand below its words.
 pub(super) fn below(error: &RequestError, language: Language, code: &str) -> String {
     match &error.validation {
         Some(found) => format!(
@@ -42,7 +41,7 @@ pub(super) fn below(error: &RequestError, language: Language, code: &str) -> Str
 impl Call<'_> {
     pub(super) async fn validate_code(&self, given: ValidateCode, namespace: Namespace) -> Answered {
         let language = given.language.map_or(Language::Python, |word| word.0);
-        let wish = CodeRequest {
+        let request = CodeRequest {
             namespace,
             language,
             code: given.code.clone(),
@@ -57,9 +56,9 @@ impl Call<'_> {
                 .filter(|modules| !modules.is_empty()),
             beside: Vec::new(),
         };
-        let found = self.engine().validate_code(self.caller(), wish).await?;
+        let found = self.engine().validate_code(self.caller(), request).await?;
         let text = about_code(name_of(language), &given.code, &found);
-        Ok(self.told(text, json!(found)))
+        Ok(self.findings(text, json!(found)))
     }
 
     pub(super) async fn validate_json(&self, given: ValidateJson, namespace: Namespace) -> Answered {
@@ -67,7 +66,7 @@ impl Call<'_> {
         let text = json_text(given.data.unwrap_or_default());
         let report = self.namespace(&namespace).validate_json(schema, &text).await?;
         let text = about_json(JSON_NAME, &report);
-        Ok(self.told(text, json!(report)))
+        Ok(self.findings(text, json!(report)))
     }
 
     pub(super) async fn validate_csv(&self, given: ValidateCsv, namespace: Namespace) -> Answered {
@@ -87,17 +86,16 @@ impl Call<'_> {
         let access = self.namespace(&namespace);
         let report = access.validate_csv(question, content.as_bytes()).await?;
         let text = about_csv(CSV_NAME, &report);
-        Ok(self.told(text, json!(report)))
+        Ok(self.findings(text, json!(report)))
     }
 
-    /// Findings are counted beyond those that are listed.
-    fn told(&self, text: String, mut found: Value) -> Answer {
+    /// Builds the answer with as many findings as have room; the counts include the others.
+    fn findings(&self, text: String, mut found: Value) -> Answer {
         bounded::fit(&mut found, &["fixed_code"], 2 * self.offer().text_max);
         Answer::plain(text, found)
     }
 }
 
-/// The name of a registered schema, or a schema; one that comes as text is a schema, too.
 pub(super) fn schema_of(given: Value) -> Result<SchemaChoice, RequestError> {
     match given {
         Value::String(text) => Ok(match serde_json::from_str::<Object>(&text) {
@@ -118,7 +116,7 @@ pub(super) fn schema_of(given: Value) -> Result<SchemaChoice, RequestError> {
     }
 }
 
-/// A string is JSON as it was written; some clients send the value in its place.
+/// Returns JSON text: a string is JSON as it was written; some clients send the value in its place.
 pub(super) fn json_text(data: Value) -> String {
     match data {
         Value::String(text) => text,
@@ -126,7 +124,7 @@ pub(super) fn json_text(data: Value) -> String {
     }
 }
 
-/// One character; a tab may be spelled out.
+/// Reads a delimiter: one character; a tab may be written as `\t` or `tab`.
 pub(crate) fn delimiter(text: &str) -> Result<char, RequestError> {
     let mut characters = text.chars();
     match (text, characters.next(), characters.next()) {
@@ -140,10 +138,10 @@ pub(crate) fn delimiter(text: &str) -> Result<char, RequestError> {
 }
 
 pub(super) fn about_code(name: &str, code: &str, found: &Validation) -> String {
-    let mut painting = diagnostics::summary(name, found);
-    painting.append(diagnostics::of_code(name, code, found, Bounds::ANSWER));
+    let mut rendered = diagnostics::summary(name, found);
+    rendered.append(diagnostics::of_code(name, code, found, Bounds::ANSWER));
     if let Some(fixed) = &found.fixed_code {
-        painting.append(diagnostics::difference(name, code, fixed));
+        rendered.append(diagnostics::difference(name, code, fixed));
     }
     let analysis = &found.analysis;
     let list = |names: &[String]| diagnostics::beginning(&names.join(", "), 500);
@@ -160,20 +158,20 @@ pub(super) fn about_code(name: &str, code: &str, found: &Validation) -> String {
             list(&analysis.domains)
         );
     }
-    painting.line(Style::Plain, &crate::terminal::neutral::line(&counts));
-    painting.plain()
+    rendered.line(Style::Plain, &crate::terminal::neutral::line(&counts));
+    rendered.plain()
 }
 
 pub(super) fn about_json(name: &str, report: &JsonReport) -> String {
-    let mut painting = diagnostics::json_summary(name, report);
-    painting.append(diagnostics::of_json(name, report, Bounds::ANSWER));
-    painting.plain()
+    let mut rendered = diagnostics::json_summary(name, report);
+    rendered.append(diagnostics::of_json(name, report, Bounds::ANSWER));
+    rendered.plain()
 }
 
 pub(super) fn about_csv(name: &str, report: &CsvReport) -> String {
-    let mut painting = diagnostics::csv_summary(name, report);
-    painting.append(diagnostics::of_csv(name, report, Bounds::ANSWER));
-    painting.plain()
+    let mut rendered = diagnostics::csv_summary(name, report);
+    rendered.append(diagnostics::of_csv(name, report, Bounds::ANSWER));
+    rendered.plain()
 }
 
 #[cfg(test)]
@@ -181,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_string_is_json_as_it_was_written() {
+    fn json_string_is_used_as_written() {
         let check = |value: Value, expect: &str| assert_eq!(json_text(value), expect);
         check(json!({"a": 1}), r#"{"a":1}"#);
         check(json!(null), "null");
@@ -199,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_is_named_or_given_as_an_object_or_as_text() {
+    fn schema_is_a_name_or_an_object_or_text() {
         let named = |value: Value| matches!(schema_of(value), Ok(SchemaChoice::Named(_)));
         let inline = |value: Value| matches!(schema_of(value), Ok(SchemaChoice::Inline(_)));
         assert!(named(json!("user")) && inline(json!({})) && inline(json!("{\"type\": \"object\"}")));
@@ -209,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delimiter_is_one_character() {
+    fn delimiter_is_one_character() {
         assert_eq!(delimiter(";").unwrap(), ';');
         assert_eq!(delimiter("\\t").unwrap(), '\t');
         for bad in ["", ",,", "\"", "\n", "é"] {

@@ -1,4 +1,4 @@
-//! The tools that read the web.
+//! Tools that read the web.
 
 use super::{Answer, Answered, Offer, call::Call, tools};
 use crate::{
@@ -20,28 +20,28 @@ impl Call<'_> {
             results_max: results(given.max_results.map(|number| number.0))?,
             recency: given.recency.map(|word| word.0),
         };
-        let wanted = SearchRequest { namespace, query };
+        let request = SearchRequest { namespace, query };
         let found = self
-            .until_left(self.engine().web_search(self.caller(), wanted), LEFT)
+            .until_left(self.engine().web_search(self.caller(), request), CANCELLED)
             .await?;
         Ok(web::search(&given.query, &found)?.into())
     }
 
     pub(super) async fn fetch_webpage(&self, given: FetchWebpage, namespace: Namespace) -> Answered {
-        let wanted = PageRequest {
+        let request = PageRequest {
             namespace,
             url: given.url,
             max_length: length(given.max_length.map(|number| number.0)),
             cursor: given.cursor,
         };
         let page = self
-            .until_left(self.engine().fetch_page(self.caller(), wanted), LEFT)
+            .until_left(self.engine().fetch_page(self.caller(), request), CANCELLED)
             .await?;
         Ok(answer(page, self.offer()))
     }
 
     pub(super) async fn browser_fetch(&self, given: BrowserFetch, namespace: Namespace) -> Answered {
-        let wanted = BrowseRequest {
+        let request = BrowseRequest {
             namespace,
             url: given.url,
             selector: given.wait_for_selector,
@@ -52,14 +52,14 @@ impl Call<'_> {
             max_length: length(given.max_length.map(|number| number.0)),
         };
         let page = self
-            .until_left(self.engine().browse_page(self.caller(), wanted), LEFT)
+            .until_left(self.engine().browse_page(self.caller(), request), CANCELLED)
             .await?;
         Ok(answer(page, self.offer()))
     }
 }
 
-/// A caller who leaves takes the page along: what is dropped is closed.
-const LEFT: [&str; 2] = ["the call was cancelled.", "Call again."];
+/// The refusal if the caller stops waiting; dropping the work closes the page.
+const CANCELLED: [&str; 2] = ["the call was cancelled.", "Call again."];
 
 fn answer(page: WebPage, offer: &Offer) -> Answer {
     let browser = BrowserFetch::NAME;
@@ -69,8 +69,8 @@ fn answer(page: WebPage, offer: &Offer) -> Answer {
     answer
 }
 
-fn results(asked: Option<u64>) -> Result<usize, RequestError> {
-    match asked.unwrap_or(RESULTS) {
+fn results(requested: Option<u64>) -> Result<usize, RequestError> {
+    match requested.unwrap_or(RESULTS) {
         number @ 1..=RESULTS_MAX => Ok(usize::try_from(number).unwrap_or_default()),
         _ => Err(invalid(
             format!("`max_results` is not from 1 to {RESULTS_MAX}."),
@@ -79,7 +79,7 @@ fn results(asked: Option<u64>) -> Result<usize, RequestError> {
     }
 }
 
-/// What is too long is refused by the engine.
-fn length(asked: Option<u64>) -> Option<usize> {
-    asked.map(|number| usize::try_from(number).unwrap_or(usize::MAX))
+/// Returns the length, which the engine refuses if it is too large.
+fn length(requested: Option<u64>) -> Option<usize> {
+    requested.map(|number| usize::try_from(number).unwrap_or(usize::MAX))
 }

@@ -1,4 +1,4 @@
-//! Requests for approval and what became of them.
+//! Requests for approval and the decisions on them.
 
 use super::Rendered;
 use crate::time;

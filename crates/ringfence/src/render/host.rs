@@ -1,4 +1,4 @@
-//! The host's commands and files, for both readers.
+//! Answers about commands and files of the host, as text and as facts.
 
 use super::Rendered;
 use crate::{terminal::neutral, time};
@@ -10,7 +10,7 @@ use ringfence_engine::{
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Both ends of a stream, with what lies between counted.
+/// The beginning and the end of a stream that is longer than `max` bytes, with the number of bytes left out between.
 fn ends(bytes: &[u8], total: u64, max: usize) -> String {
     let text = String::from_utf8_lossy(bytes);
     if text.len() <= max && total <= bytes.len() as u64 {
@@ -28,7 +28,7 @@ pub(crate) fn host_run(run: &HostRun, text_max: usize) -> Rendered {
     let stdout = ends(&run.stdout, run.stdout_bytes, text_max);
     let stderr = ends(&run.stderr, run.stderr_bytes, text_max);
     let by = match (&run.rule, &run.approved_by) {
-        (_, Some(who)) => format!("approved by {who}"),
+        (_, Some(caller)) => format!("approved by {caller}"),
         (Some(rule), None) => format!("rule {rule}"),
         (None, None) => String::new(),
     };
@@ -168,7 +168,7 @@ pub(crate) fn host_written(written: &HostWritten, writing: HostWriting) -> Rende
 
 pub(crate) fn host_copied(source: &Path, facts: &FileFacts) -> Rendered {
     let text = format!(
-        "{} has {} bytes now, in the namespace's workspace\n",
+        "{} in the namespace's workspace now has {} bytes\n",
         facts.path, facts.size_bytes
     );
     let facts = json!({

@@ -1,5 +1,5 @@
-//! What a server knows, told twice: as words for a person and as facts for a program. The tools of the protocol and the
-//! control socket tell the same.
+//! Answers of a server in two forms: text for a person and facts for a program. MCP tools and the control socket give
+//! the same.
 
 mod approvals;
 pub(crate) mod diagnostics;
@@ -26,10 +26,10 @@ use ringfence_types::{EnvName, Limits, Namespace, Session, SessionId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// Events that stand in the text about a namespace, the last first; the facts have all.
+/// Events in the text about a namespace, the latest first; the facts have all.
 const EVENTS_SHOWN: usize = 10;
 
-/// The same, for both readers. Names in it may be a stranger's.
+/// The same answer in both forms. Names in it may be untrusted.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rendered {
@@ -75,7 +75,7 @@ pub(crate) fn sessions(sessions: &[Session]) -> Rendered {
     Rendered::new(text, json!({"sessions": sessions}))
 }
 
-/// None: no session has this id.
+/// `killed` is absent if no session has this id.
 pub(crate) fn terminated(killed: Option<bool>) -> Rendered {
     let text = match killed {
         Some(true) => "ended\n",
@@ -88,12 +88,12 @@ pub(crate) fn terminated(killed: Option<bool>) -> Rendered {
 
 pub(crate) fn bridged(to: &SessionId, bridged: &Bridged) -> Rendered {
     let (name, bytes) = (bridged.name.as_str(), bridged.bytes);
-    let text = format!("{name} is a variable of the session now ({bytes} bytes)\n");
+    let text = format!("{name} is now a variable of the session ({bytes} bytes)\n");
     let facts = json!({"to_session": to.as_str(), "name": name, "bytes": bytes});
     Rendered::new(text, facts)
 }
 
-/// Rows below their titles, in columns of these widths. A column is right-aligned where its width is negative.
+/// A table with titles and columns of these widths. A negative width right-aligns the column.
 pub(crate) fn table<const N: usize>(
     columns: [(&str, i8); N],
     rows: impl IntoIterator<Item = [String; N]>,
@@ -150,7 +150,7 @@ pub(crate) fn executions(lines: &[ExecutionLine]) -> Rendered {
             line.verdict.to_owned(),
             line.language.to_string(),
             time::span(now.saturating_sub(line.started_unix_ms)),
-            took(line.duration_ms),
+            duration(line.duration_ms),
             line.artifacts.to_string(),
             line.namespace.to_string(),
             neutral::line(&line.first_line),
@@ -173,7 +173,7 @@ pub(crate) fn executions(lines: &[ExecutionLine]) -> Rendered {
     Rendered::new(text, json!({"executions": lines}))
 }
 
-fn took(milliseconds: u64) -> String {
+fn duration(milliseconds: u64) -> String {
     match milliseconds {
         short @ 0..10_000 => format!("{short}ms"),
         long => time::span(long),
@@ -187,7 +187,7 @@ fn session_line(session: &Session) -> String {
         session.language,
         session.state,
         session.calls,
-        time::span(1000 * time::left(session.idle_until_unix_ms)),
+        time::span(1000 * time::seconds_left(session.idle_until_unix_ms)),
         session.tier,
     )
 }
@@ -202,7 +202,7 @@ pub(crate) fn queue(queue: &QueueState) -> Rendered {
 
 fn queue_line(queue: &QueueState) -> String {
     format!(
-        "running {} of {} with {} of {} MiB of memory, waiting {} of {}, turned away {}\n",
+        "running {} of {} with {} of {} MiB of memory, waiting {} of {}, rejected {}\n",
         queue.running,
         queue.concurrency,
         queue.memory_mb,
@@ -340,7 +340,6 @@ pub(crate) fn records(page: &Page) -> Rendered {
     page_of(page, record_table(&page.records), records)
 }
 
-/// The same, for the command line.
 pub(crate) fn records_in_commands(page: &Page) -> Rendered {
     let mut rendered = records(page);
     if let Some(next) = rendered.facts["next_before"].as_u64() {
@@ -349,7 +348,6 @@ pub(crate) fn records_in_commands(page: &Page) -> Rendered {
     rendered
 }
 
-/// What was done and how it ended. Of the details the tool alone is told.
 pub(crate) fn records_in_short(page: &Page) -> Rendered {
     let mut lines = "SEQ TIME ACTION OUTCOME TOOL EXECUTION\n".to_owned();
     let mut records = Vec::new();
@@ -384,7 +382,7 @@ fn page_of(page: &Page, lines: String, records: Vec<Value>) -> Rendered {
     Rendered::new(text, json!({"records": records, "next_before": next}))
 }
 
-/// A record to a line, whatever a client calls itself.
+/// A table with one line per record, also if a client's name contains line breaks.
 fn record_table(records: &[Record]) -> String {
     let row = |record: &Record| {
         [
@@ -411,7 +409,7 @@ fn record_table(records: &[Record]) -> String {
     table(columns, records.iter().map(row))
 }
 
-/// A stranger's name as one word: in quotes and escaped where it would look like several.
+/// An untrusted name as one word: quoted and escaped if it would look like several words.
 fn word(name: &str) -> String {
     let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\\');
     match name {
@@ -435,15 +433,14 @@ pub(crate) fn record(record: &Record) -> Value {
     })
 }
 
-/// An action of the record, or a group of them, as `execution.`
 pub(crate) fn action(text: &str) -> Result<Actions, String> {
-    // A group may be named with its point or without.
+    // A group may be named with or without its final dot.
     text.parse().or_else(|_| format!("{text}.").parse()).map_err(|_| {
         let names = Action::ALL.iter().map(|action| action.as_str());
         let near = ringfence_types::nearest::suggestion(text, names.clone());
         let shown: String = text.chars().take(64).collect();
         format!(
-            "`{shown}` is no action of the record.{near} Known: {}",
+            "`{shown}` is not an action of the record.{near} Known: {}",
             names.collect::<Vec<_>>().join(", ")
         )
     })
@@ -454,7 +451,6 @@ pub(crate) enum Change {
     Added,
     Replaced,
     Deleted,
-    /// There was none to delete.
     None,
 }
 
@@ -474,7 +470,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_one_line_and_each_name_one_word() {
+    fn audit_record_is_one_line_and_each_name_one_word() {
         let record = Record {
             seq: 7,
             time_us: 0,

@@ -1,14 +1,13 @@
-//! What the web tools have found, as text and as facts.
+//! Results of the web tools, as text and as facts.
 
 use super::Rendered;
 use ringfence_engine::{Fence, Searched, WebPage, tried};
 use ringfence_types::RequestError;
 use serde_json::{Value, json};
 
-/// Of denials, the first are enough in a text.
 const DENIALS_SHOWN: usize = 5;
 
-/// Results, fenced: their words are strangers'.
+/// Search results, fenced because their text is untrusted.
 pub(crate) fn search(query: &str, found: &Searched) -> Result<Rendered, RequestError> {
     let fence = Fence::random().map_err(|why| {
         RequestError::fault(format!("there are no random bytes: {why}."), "Ask again later.")
@@ -55,8 +54,7 @@ pub(crate) fn search(query: &str, found: &Searched) -> Result<Rendered, RequestE
     Ok(Rendered { text, facts })
 }
 
-/// A fact in a line; none: there is nothing to say.
-fn said(name: &str, value: &Value) -> Option<String> {
+fn fact_line(name: &str, value: &Value) -> Option<String> {
     match value {
         Value::Null => None,
         Value::String(text) => Some(format!("{name}: {text}")),
@@ -64,29 +62,29 @@ fn said(name: &str, value: &Value) -> Option<String> {
     }
 }
 
-/// A page: what is known of it, then its text. `browser`: by what the reader has one.
+/// A page: facts about it, then its text. `browser` is the tool or command to name if the page needs scripts.
 pub(crate) fn page(page: &WebPage, browser: Option<&str>) -> Rendered {
     let facts = &page.facts;
     let mut head = Vec::new();
-    head.extend(said("url", &facts["url"]));
+    head.extend(fact_line("url", &facts["url"]));
     if facts["status"].as_u64().is_some_and(|status| status >= 400) {
-        head.extend(said("HTTP status", &facts["status"]));
+        head.extend(fact_line("HTTP status", &facts["status"]));
     }
     if facts["extraction"] == "fallback" {
-        head.extend(said("extraction", &facts["extraction"]));
+        head.extend(fact_line("extraction", &facts["extraction"]));
     }
     let hidden = &facts["hidden"];
     let dropped = hidden["elements"].as_u64().unwrap_or(0) + hidden["invisible"].as_u64().unwrap_or(0);
     if dropped > 0 {
-        head.extend(said("hidden characters dropped", &json!(dropped)));
+        head.extend(fact_line("hidden characters dropped", &json!(dropped)));
     }
-    head.extend(said("pages left out", &facts["pages_left_out"]));
+    head.extend(fact_line("pages left out", &facts["pages_left_out"]));
     if facts["needs_script"] == true {
         let next = browser.map_or_else(String::new, |browser| format!(": use {browser}"));
         head.push(format!("its text is made by scripts, which did not run{next}"));
     }
     if facts["timed_out"] == true {
-        head.push("what was waited for did not happen in time".to_owned());
+        head.push("the awaited event did not happen in time".to_owned());
     }
     for denial in page.denials.iter().take(DENIALS_SHOWN) {
         head.push(format!("refused: {} ({})", denial.what, denial.rule));

@@ -1,4 +1,4 @@
-//! What there is to tell of saved workspaces.
+//! Answers about files, snapshots and changes of workspaces.
 
 use super::Rendered;
 use crate::{sentence, terminal::neutral, time};
@@ -91,18 +91,17 @@ pub(crate) fn snapshot_restored(id: &str, restored: Restored) -> Rendered {
 pub(crate) fn difference(difference: &Difference) -> Rendered {
     let mut text = match &difference.base {
         Base::Snapshot(id) => format!("since the snapshot {id}\n"),
-        Base::Directory => "beside the directory below the overlay\n".to_owned(),
+        Base::Directory => "compared with the directory below the overlay\n".to_owned(),
         Base::Nothing => "there is no snapshot to compare with: everything counts as added\n".to_owned(),
     };
     text += &changes(difference);
     Rendered::new(text, json!(difference))
 }
 
-/// What has been done to an overlay, with the token by which it is accepted.
 pub(crate) fn held_changes(held: &HeldChanges) -> Rendered {
     let mut facts = json!(held.difference());
     if let Some(facts) = facts.as_object_mut() {
-        // They are compared with the directory itself.
+        // The base is always the directory itself.
         facts.remove("base");
         facts.insert("token".to_owned(), json!(held.token()));
         facts.insert("directory".to_owned(), json!(held.directory()));
@@ -131,7 +130,6 @@ pub(crate) fn committed(directory: &Path, committed: &CommittedChanges) -> Rende
     Rendered::new(text, json!(committed))
 }
 
-/// What differs, for a person: each path with its flags, then what changed in it.
 fn changes(difference: &Difference) -> String {
     let groups = [
         ("added", &difference.added),
@@ -175,8 +173,7 @@ fn changes(difference: &Difference) -> String {
     text
 }
 
-/// The repository of which this is a part that Git writes at each commit and never runs or obeys. A person is told of
-/// all of them once.
+/// Returns the repository if Git writes this path at commits, and never runs or obeys it: summarised per repository.
 fn history(one: &Changed) -> Option<&str> {
     const PARTS: [&str; 9] = [
         "",
@@ -201,7 +198,7 @@ fn history(one: &Changed) -> Option<&str> {
         None => return None,
     };
     let flagged = one.risks.iter().all(|risk| risk.rule == "git.directory");
-    // A file `.git` says where the repository lies.
+    // A file `.git` points to the repository, so it is not plain.
     let plain = |lay: &Option<Lay>| {
         let is_plain = |lay: &Lay| lay.kind == "directory" || lay.kind == "file" && !part.is_empty();
         lay.as_ref().is_none_or(is_plain)
@@ -217,7 +214,7 @@ fn risks(one: &Changed) -> String {
 }
 
 fn entry(word: &str, one: &Changed) -> String {
-    // As in the header of a difference: a name shows neither as two lines nor as another name.
+    // Escaped as in the header of a difference, so that a name is one line and does not look like another name.
     let mut text = format!("{word} {}", one.path.escape_debug());
     let target = |lay: &Option<Lay>| lay.as_ref().and_then(|lay| lay.target.clone());
     let (was, is) = (target(&one.before), target(&one.after));
@@ -275,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_shown_with_what_nobody_would_see_of_it() {
+    fn invisible_characters_of_a_path_are_escaped() {
         let check = |path: &str, kind, target: Option<&str>, expect: &str| {
             let added = changed(path, None, lay(kind, target));
             assert_eq!(entry("added", &added), expect);
@@ -288,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_in_a_repository_is_told_once_and_what_git_runs_by_itself() {
+    fn git_history_is_summarised_once_and_hooks_are_listed() {
         let flagged = |path: &str, kind| Changed {
             risks: vec![RiskFacts {
                 rule: "git.directory",
@@ -312,7 +309,7 @@ mod tests {
         }
         added.push(flagged("a/.git/HEAD", "link"));
         added.push(flagged("a/.gitx/HEAD", "file"));
-        let told = changes(&Difference {
+        let text = changes(&Difference {
             base: Base::Directory,
             conflicts: Vec::new(),
             added,
@@ -322,7 +319,7 @@ mod tests {
         });
         let flag = "  ! git.directory: Git obeys it.\n";
         assert_eq!(
-            told,
+            text,
             format!(
                 "added a/.git/hooks/post-commit\n{flag}added a/.git/HEAD\n{flag}added a/.gitx/HEAD\n{flag}\
                  history of a/.git: 7 paths\n{flag}0 changed, 10 added, 0 deleted; 4 flagged\n"
@@ -331,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_points_elsewhere_now_shows_both_places() {
+    fn retargeted_symlink_shows_both_targets() {
         let moved = changed("l", lay("link", Some("old")), lay("link", Some("/etc")));
         assert_eq!(entry("changed", &moved), "changed l -> /etc (was -> old)\n");
     }

@@ -1,25 +1,26 @@
-//! Variables that people have from the servers that Ringfence replaces. Each one takes effect, or is accepted because
-//! its value describes what happens anyway, or is refused; none is read and ignored.
+//! Environment variables of the servers that Ringfence replaces. Each takes effect, is accepted because its value
+//! describes what happens anyway, or is refused; none is read and ignored.
 
 use super::refusal;
 use ringfence_types::{Profile, RequestError, nearest::nearest, parse_size};
 
 enum Effect {
-    /// It sets this setting; the text is the same.
+    /// Sets this setting to the same text.
     Sets(&'static str),
-    /// The same, but for the documented default of the server that is replaced, which stands for this; none: for ours.
+    /// Sets this setting, except that the second text, the replaced server's documented default, stands for the third;
+    /// none: for the default here.
     SetsBut(&'static str, &'static str, Option<&'static str>),
-    /// It sets this setting to true or false.
+    /// Sets this setting to true or false.
     Turns(&'static str),
-    /// It sets this setting, in MiB, from a size ("256m").
+    /// Sets this setting, in MiB, from a size ("256m").
     SetsMebibytes(&'static str),
-    /// It says whether callers may choose this profile; the second: why they may not be offered it, where that is so.
+    /// Offers this profile to callers or not; the second, if any: why it cannot be switched on.
     Offers(Profile, Option<&'static str>),
-    /// What programs may import, which restricts them to it; `*`: everything.
+    /// Restricts the imports of programs to a list; `*`: no restriction.
     Imports,
-    /// What it is about does not exist in this version: only these values are true.
+    /// Has no setting here: only these values are accepted, others are refused with this reason.
     Fixed(&'static [&'static str], &'static str),
-    /// A secret, which is read apart from the settings.
+    /// A secret, which is read separately from the settings.
     Token,
 }
 
@@ -72,7 +73,6 @@ const ALIASES: &[(&str, Effect)] = {
     ]
 };
 
-/// Values that the vault holds, where it reads the environment.
 const SECRET_PREFIX: &str = "SANDBOXMCP_SECRET_";
 const MEBIBYTE: u64 = 1 << 20;
 
@@ -80,7 +80,7 @@ const MEBIBYTE: u64 = 1 << 20;
 pub(crate) enum Meaning {
     Nothing,
     Sets(&'static str, String),
-    /// The same, and programs may import nothing else.
+    /// Sets this setting, and programs may import nothing else.
     Restricts(&'static str, String),
     Offers(Profile, Offered),
 }
@@ -91,11 +91,11 @@ pub(crate) enum Offered {
     No,
 }
 
-pub(crate) fn concerns(name: &str) -> bool {
+pub(crate) fn is_alias(name: &str) -> bool {
     name.starts_with(SECRET_PREFIX) || ALIASES.iter().any(|(alias, _)| *alias == name)
 }
 
-/// The name of the table that is meant by one that is not in it. `SANDBOX_` is other programs' beginning, too.
+/// Returns a hint, possibly empty, for a misspelt alias. None: it is an alias, or another program's `SANDBOX_*`.
 pub(crate) fn misspelt(name: &str) -> Option<String> {
     let beginnings = ["SANDBOXMCP_", "SANDBOX_"];
     let (beginning, rest) = beginnings
@@ -107,12 +107,11 @@ pub(crate) fn misspelt(name: &str) -> Option<String> {
     let near = nearest(rest, known);
     let is_ours = beginning == beginnings[0] || near.is_some();
     let near = near.map_or_else(String::new, |near| format!(" Did you mean `{beginning}{near}`?"));
-    (is_ours && !concerns(name)).then_some(near)
+    (is_ours && !is_alias(name)).then_some(near)
 }
 
-/// What it says, or why it cannot be honoured.
 pub(crate) fn meaning(name: &str, text: &str) -> Result<Meaning, RequestError> {
-    // never the value: it may be a secret
+    // Without the value, which may be a secret.
     let refused = |why: &str| {
         let what = format!("{name} cannot be honoured: {why}.");
         refusal(what, "Unset it; it would have no effect.")
@@ -140,11 +139,11 @@ pub(crate) fn meaning(name: &str, text: &str) -> Result<Meaning, RequestError> {
         Effect::Offers(_, Some(why)) if is(ON) => Err(refused(why)),
         Effect::Turns(_) | Effect::Offers(..) => Err(RequestError {
             hint: format!("Set it to one of {}, {}.", ON.join(", "), OFF.join(", ")),
-            ..refused("it says neither yes nor no")
+            ..refused("it is neither on nor off")
         }),
         Effect::Fixed(values, _) if is(values) => Ok(Meaning::Nothing),
         Effect::Fixed(values, why) => {
-            let hint = format!("Unset it, or set it to what is so: {}.", values.join(", "));
+            let hint = format!("Unset it, or set it to one of {}.", values.join(", "));
             Err(RequestError { hint, ..refused(why) })
         }
     }

@@ -1,4 +1,4 @@
-//! The values of settings about what is asked of code and data before anything runs.
+//! Values of the settings about checks of code and data before a run.
 
 use super::{
     named::{Named, NamedValue},
@@ -55,7 +55,6 @@ impl NamedValue for String {
 /// `NAME=FILE,NAME=FILE`.
 pub(crate) type Schemas = Named<SchemaSource>;
 
-/// A JSON Schema: in a file, or as it stands in the configuration.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub(crate) enum SchemaSource {
@@ -115,7 +114,7 @@ mod tests {
     use ringfence_types::Profile;
 
     #[test]
-    fn profiles_are_words_and_a_mistyped_one_is_told_the_nearest() {
+    fn mistyped_profile_is_refused_with_the_nearest_name() {
         assert_eq!(Profile::read("strict").unwrap(), Profile::Strict);
         let reason = Profile::read("data-science").unwrap_err();
         assert!(reason.contains("Did you mean `data_science`?"), "{reason}");
@@ -155,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn schemas_are_files_in_a_variable() {
+    fn schemas_in_a_variable_are_files() {
         let read = |text: &str| Schemas::read(text).map(|schemas| schemas.json());
         assert_eq!(
             read("order=/s/order.json, x=~/x.json").unwrap(),

@@ -1,5 +1,4 @@
-//! The section `check`: what programs may import, and which schemas there are. What the variables of other servers say
-//! of it goes beyond one setting each, and is put together here.
+//! The section `check`: importable modules and schemas. A variable of other servers may change several of its settings.
 
 use super::{
     Environment, Faults,
@@ -19,8 +18,8 @@ use std::{
     path::Path,
 };
 
-/// An operator who restricts programs does not offer them a way around it, unless he says so.
-pub(super) fn settle(settings: &mut Effective, aliases: ProfileAliases, faults: &Faults) {
+/// Applies the aliases. A restricting `check.profile` narrows the callers' choice, unless `check.profiles` is set.
+pub(super) fn apply_aliases(settings: &mut Effective, aliases: ProfileAliases, faults: &Faults) {
     let profile = &mut settings.check_profile;
     if let Some(name) = aliases.restricts
         && profile.origin == Origin::Default
@@ -60,7 +59,7 @@ pub(super) fn settle(settings: &mut Effective, aliases: ProfileAliases, faults: 
     }
 }
 
-/// Schemas are read and checked now: one that is wrong is told when the server starts, and not to its first caller.
+/// Schemas are read and checked now: a wrong one is reported at the server's start, and not to its first caller.
 pub(super) fn check(environment: &Environment, settings: &Effective, faults: &Faults) -> CheckSettings {
     let profile = settings.check_profile.value;
     let profiles: BTreeSet<Profile> = settings.check_profiles.iter().copied().chain([profile]).collect();
@@ -93,7 +92,7 @@ fn schemas(environment: &Environment, settings: &Effective, faults: &Faults) -> 
         ringfence_engine::check_schema(&schema).map_err(|reason| {
             refusal(
                 crate::sentence::sentence(&place(&reason)),
-                "Correct the schema; a `$ref` leads to a place within it.",
+                "Correct the schema; a `$ref` may refer only to a place within it.",
             )
         })?;
         Ok::<_, RequestError>((name.clone(), schema))

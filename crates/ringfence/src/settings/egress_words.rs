@@ -1,4 +1,4 @@
-//! The words of `egress.*` and `web.*`.
+//! Values of the settings `egress.*`, `web.*` and `packages.hosts`.
 
 use super::words::{SettingValue, choice};
 use ringfence_engine::{
@@ -11,13 +11,13 @@ use std::net::{IpAddr, SocketAddr};
 const DNS_PORT: u16 = 53;
 
 choice! {
-    enum OnDeniedWord {
+    enum OnDeniedSetting {
         Deny = "deny",
         Ask = "ask",
     }
 }
 
-/// `example.com`, or `team-a=example.com` for one namespace; `team-*=…` for all that begin so.
+/// `example.com`, or `team-a=example.com` for one namespace; `team-*=…` for those with this prefix.
 impl SettingValue for EgressRule {
     const SEPARATOR: char = ';';
 
@@ -40,8 +40,7 @@ impl SettingValue for EgressRule {
     }
 }
 
-/// A namespace's name, or a beginning followed by `*`. A host never stands before `=`, and a path does not begin a
-/// rule.
+/// True for a namespace or a prefix with `*`. No rule has an `=` after a host alone, and none begins with a path.
 fn is_namespace(text: &str) -> bool {
     let beginning = text.strip_suffix('*').unwrap_or(text);
     text == "*" || Namespace::try_from(beginning.to_owned()).is_ok()
@@ -53,7 +52,7 @@ fn read_rule(text: &str) -> Result<HostRule, String> {
     })
 }
 
-/// `NAMESPACE/KEY=HOST`, and where in a request to it the secret stands.
+/// `NAMESPACE/KEY=HOST`, and the place of the secret in a request to the host.
 impl SettingValue for SecretBinding {
     const SEPARATOR: char = ';';
 
@@ -84,7 +83,7 @@ impl SettingValue for PrivateHost {
         let rule = read_rule(text)?;
         if rule.is_network() {
             return Err(format!(
-                "`{text}` is an address: name it in `egress.allow`, here stand names"
+                "`{text}` is an address: name it in `egress.allow`; only names belong here"
             ));
         }
         Ok(Self(rule))
@@ -94,7 +93,7 @@ impl SettingValue for PrivateHost {
     }
 }
 
-/// Who is asked for addresses: `9.9.9.9`, `127.0.0.1:5353`, `[::1]:53`.
+/// A DNS resolver: `9.9.9.9`, `127.0.0.1:5353`, `[::1]:53`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Resolver(pub(crate) SocketAddr);
 
@@ -106,7 +105,7 @@ impl SettingValue for Resolver {
         let found = address.or_else(|_| text.parse());
         found.map(Self).map_err(|_| {
             format!(
-                "`{}` is not an address, which may have a port",
+                "`{}` is not an address, with or without a port",
                 text.escape_debug()
             )
         })
@@ -119,7 +118,7 @@ impl SettingValue for Resolver {
     }
 }
 
-/// `auto`: the hosts of the index that pip and npm are told to use; or a host by name.
+/// `auto`: the hosts of the index that pip and npm are configured for; or a host by name.
 impl SettingValue for IndexHost {
     const SEPARATOR: char = ';';
 
@@ -154,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_is_everybodys_or_a_namespaces() {
+    fn egress_rule_applies_to_all_or_some_namespaces() {
         let check = |text: &str, namespace: &str, rule: &str| {
             let read = EgressRule::read(text).unwrap();
             assert_eq!(
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_has_a_url_and_a_key_where_it_needs_them() {
+    fn search_provider_requires_its_url_and_key() {
         let check = |text: &str, expect: &str| {
             let read = SearchProvider::read(text).unwrap();
             assert_eq!(read.json(), json!(expect), "{text}");
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resolver_is_an_address() {
+    fn resolver_is_an_ip_address_and_private_host_is_a_name() {
         let read = |text: &str| Resolver::read(text).map(|resolver| resolver.0.to_string());
         assert_eq!(read("9.9.9.9").unwrap(), "9.9.9.9:53");
         assert_eq!(read("127.0.0.1:5353").unwrap(), "127.0.0.1:5353");

@@ -1,5 +1,5 @@
-//! The one place that reads the process's environment, once, into a value that everything else is given. `RINGFENCE_*`
-//! variables are settings; one that is not known is refused, because a mistyped limit must not be a missing limit.
+//! The environment of the process, read here only, once, into a value that is passed to everything else. `RINGFENCE_*`
+//! variables are settings; an unknown one is refused, because a mistyped limit must not become a missing limit.
 
 mod package_sources;
 
@@ -21,37 +21,36 @@ use std::{
 };
 
 pub(crate) const CONFIG_VARIABLE: &str = "RINGFENCE_CONFIG";
-/// Ours by name, but not settings: the sandbox sets the first for the program inside, the tests read the others.
+/// `RINGFENCE_*` variables that are not settings: the sandbox sets the first for its program, tests read the others.
 const NOT_SETTINGS: [&str; 3] = ["RINGFENCE_OUTPUT_DIR", "RINGFENCE_REQUIRE", "RINGFENCE_BLESS"];
 
-/// Opens the vault's file, where it is not a key in a file that does.
+/// Opens the vault's file, if `vault.key` is `passphrase`.
 const PASSPHRASE_VARIABLE: &str = "RINGFENCE_VAULT_PASSPHRASE";
-/// A token of the HTTP server, as other servers name it.
+/// A token of the HTTP server; the name is that of other servers.
 const API_TOKEN_VARIABLE: &str = "SANDBOX_API_TOKEN";
 /// Socket activation (sd_listen_fds(3)).
 const LISTEN_FDS: &str = "LISTEN_FDS";
 const LISTEN_PID: &str = "LISTEN_PID";
 
-/// What the variables of other servers say of profiles, each with its name.
 #[derive(Debug, Default)]
 pub(super) struct ProfileAliases {
-    /// Programs may import what it lists, and nothing else.
+    /// The variable whose list limits the imports of programs.
     pub(super) restricts: Option<String>,
     pub(super) offers: Vec<(String, Profile, Offered)>,
 }
 
-/// The variables that concern us. An empty one counts as absent.
+/// The variables that Ringfence reads. An empty one counts as absent.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     variables: BTreeMap<String, OsString>,
     secrets: Vec<(String, Result<Arc<SecretValue>, String>)>,
     packages: package_sources::Variables,
     is_root: bool,
-    places_only: bool,
+    paths_only: bool,
 }
 
 impl Environment {
-    /// This process's.
+    /// Captures the environment of this process.
     pub fn capture() -> Self {
         #[expect(
             clippy::disallowed_methods,
@@ -64,23 +63,22 @@ impl Environment {
         }
     }
 
-    /// The same without settings: where interpreters and state are, and secrets for a vault that says it takes them.
-    pub(crate) fn places_only(mut self) -> Self {
-        let is_place = |name: &str| matches!(name, "HOME" | "PATH" | "XDG_RUNTIME_DIR" | "XDG_STATE_HOME");
-        self.variables.retain(|name, _| is_place(name));
-        self.places_only = true;
+    /// Drops the settings; keeps the paths of interpreters and state, and secrets for a vault of the environment.
+    pub(crate) fn paths_only(mut self) -> Self {
+        let is_path = |name: &str| matches!(name, "HOME" | "PATH" | "XDG_RUNTIME_DIR" | "XDG_STATE_HOME");
+        self.variables.retain(|name, _| is_path(name));
+        self.paths_only = true;
         self
     }
 
-    /// Whether its variables count as settings, and may say where the configuration is.
     pub(crate) fn configures(&self) -> bool {
-        !self.places_only
+        !self.paths_only
     }
 
     pub(crate) fn of(variables: impl IntoIterator<Item = (impl Into<String>, impl Into<OsString>)>) -> Self {
         let ours = |name: &str| {
             name.starts_with("RINGFENCE_")
-                || aliases::concerns(name)
+                || aliases::is_alias(name)
                 || aliases::misspelt(name).is_some()
                 || matches!(
                     name,
@@ -100,7 +98,7 @@ impl Environment {
             if value.is_empty() {
                 continue;
             }
-            if package_sources::Variables::concern(&name) {
+            if package_sources::Variables::includes(&name) {
                 if let Ok(value) = value.into_string() {
                     environment.packages.insert(name, value);
                 }
@@ -148,7 +146,7 @@ impl Environment {
         found.map(|(name, value)| read_secret(name, value)).transpose()
     }
 
-    /// How many sockets a service manager has given to this process, and to no other.
+    /// Returns the number of sockets that a service manager passed to this process (by `LISTEN_PID`).
     pub(crate) fn activated_sockets(&self) -> Result<u32, RequestError> {
         const SOCKETS_MAX: u32 = 16;
         let number = |name: &str| {
@@ -163,17 +161,16 @@ impl Environment {
             Some(count @ 1..=SOCKETS_MAX) => Ok(count),
             _ => Err(refusal(
                 format!("{LISTEN_FDS} is not a number in 1..={SOCKETS_MAX}."),
-                "It is a service manager's to set.",
+                "Only a service manager should set it.",
             )),
         }
     }
 
-    /// Whether the user wants plain text (<https://no-color.org>).
     pub(crate) fn no_colour(&self) -> bool {
         self.variables.contains_key("NO_COLOR")
     }
 
-    /// Directories to look for interpreters in: absolute ones only, a relative one would depend on where we stand.
+    /// Directories to search for interpreters: absolute ones only, as a relative one depends on the working directory.
     pub(crate) fn search_path(&self) -> Vec<PathBuf> {
         const USUAL: &str = "/usr/local/bin:/usr/bin:/bin";
         let text = self
@@ -203,26 +200,23 @@ impl Environment {
         package_sources::files(self, &self.packages)
     }
 
-    /// Where a configuration file is looked for when none is named.
-    pub(crate) fn usual_config(&self) -> Option<PathBuf> {
-        if self.places_only {
+    pub(crate) fn default_config_file(&self) -> Option<PathBuf> {
+        if self.paths_only {
             return None;
         }
         Some(self.configuration()?.join("ringfence/config.yaml"))
     }
 
-    /// Where what must outlive nothing but a run is kept.
-    pub(crate) fn usual_state(&self) -> PathBuf {
+    pub(crate) fn default_state_dir(&self) -> PathBuf {
         let base = self.absolute("XDG_STATE_HOME").map(Path::to_owned);
-        // Root's home is closed to the users that its sandboxes run as.
+        // The users that root's sandboxes run as cannot enter root's home.
         let home = self.home().filter(|_| !self.is_root);
         let base = base.or_else(|| home.map(|home| home.join(".local/state")));
         base.unwrap_or_else(|| PathBuf::from("/var/lib"))
             .join("ringfence")
     }
 
-    /// Where it may be kept when it cannot be there.
-    pub(crate) fn private_states(&self) -> Vec<PathBuf> {
+    pub(crate) fn fallback_state_dirs(&self) -> Vec<PathBuf> {
         let runtime = self
             .absolute("XDG_RUNTIME_DIR")
             .map(|runtime| runtime.join("ringfence"));
@@ -234,7 +228,7 @@ impl Environment {
         self.variables.get(CONFIG_VARIABLE).map(PathBuf::from)
     }
 
-    /// The XDG specification: a path that is not absolute is to be ignored.
+    /// Reads a path; a relative one is ignored, as the XDG specification demands.
     fn absolute(&self, name: &str) -> Option<&Path> {
         self.variables
             .get(name)
@@ -252,40 +246,39 @@ impl Environment {
             if let Some((other, same)) = given.get(path) {
                 if *same != text {
                     let what = format!("{other} and {name} both set `{path}`, to different values.");
-                    faults.own(refusal(what, "Unset one of them."), path);
+                    faults.add_own(refusal(what, "Unset one of them."), path);
                 }
                 continue;
             }
             if let Err(reason) = layer.set(path, &text, Origin::Environment(name.clone())) {
                 let what = crate::sentence::sentence(&format!("{name}: {reason}"));
                 let fault = refusal(what, &format!("Correct or unset it; it sets `{path}`."));
-                faults.own(fault, path);
+                faults.add_own(fault, path);
             }
             given.insert(path, (name.clone(), text));
         }
         layer
     }
 
-    /// What cannot be honoured has been told by [`Self::layer`].
+    /// Returns the aliases that change profiles; [`Self::layer`] reports those that cannot be honoured.
     pub(super) fn profile_aliases(&self) -> ProfileAliases {
-        let mut said = ProfileAliases::default();
-        for (name, value) in self.variables.iter().filter(|(name, _)| aliases::concerns(name)) {
+        let mut found = ProfileAliases::default();
+        for (name, value) in self.variables.iter().filter(|(name, _)| aliases::is_alias(name)) {
             match self.alias(name, value) {
-                Ok(Meaning::Restricts(..)) => said.restricts = Some(name.clone()),
-                Ok(Meaning::Offers(profile, offered)) => said.offers.push((name.clone(), profile, offered)),
+                Ok(Meaning::Restricts(..)) => found.restricts = Some(name.clone()),
+                Ok(Meaning::Offers(profile, offered)) => found.offers.push((name.clone(), profile, offered)),
                 Ok(Meaning::Nothing | Meaning::Sets(..)) | Err(_) => {}
             }
         }
-        said
+        found
     }
 
     fn alias(&self, name: &str, value: &OsString) -> Result<Meaning, RequestError> {
         aliases::meaning(name, utf8(name, value)?)
     }
 
-    /// Which setting a variable makes, and its value in that setting's own words.
     fn meaning(&self, name: &str, value: &OsString) -> Result<Option<(&'static str, String)>, RequestError> {
-        if aliases::concerns(name) {
+        if aliases::is_alias(name) {
             return Ok(match self.alias(name, value)? {
                 Meaning::Sets(path, text) | Meaning::Restricts(path, text) => Some((path, text)),
                 Meaning::Nothing | Meaning::Offers(..) => None,
@@ -344,11 +337,11 @@ mod tests {
     fn layer(variables: &[(&str, &str)]) -> Result<Layer, RequestError> {
         let faults = Faults::default();
         let layer = environment(variables).layer(&faults);
-        faults.told.into_inner().pop().map_or(Ok(layer), Err)
+        faults.found.into_inner().pop().map_or(Ok(layer), Err)
     }
 
     #[test]
-    fn an_unknown_variable_of_ours_is_refused_with_the_nearest_name() {
+    fn unknown_ringfence_variable_is_refused_with_the_nearest_name() {
         let error = layer(&[("RINGFENCE_LIMITS_RAM_MBB", "5")]).unwrap_err();
         assert_eq!(error.code, ErrorCode::InvalidConfiguration);
         assert!(
@@ -358,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_variable_of_another_server_is_refused_with_the_nearest_name() {
+    fn misspelt_alias_is_refused_with_the_nearest_name() {
         let refused = layer(&[("SANDBOXMCP_TIMEOUTT", "5")]).unwrap_err();
         assert!(
             refused.message.contains("Did you mean `SANDBOXMCP_TIMEOUT`?"),
@@ -369,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_set_settings_and_know_their_names() {
+    fn variables_set_settings_and_are_named_as_their_origin() {
         let layer = layer(&[
             ("RINGFENCE_LIMITS_RAM_MB", "64"),
             ("RINGFENCE_TOOLSETS", "execute"),
@@ -385,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_values_name_the_variable() {
+    fn refusal_of_a_bad_value_names_the_variable() {
         let check = |name: &str, value: &str| {
             let error = layer(&[(name, value)]).unwrap_err();
             assert!(error.message.contains(name), "{error}");
@@ -398,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_variable_is_absent_and_ours_that_are_no_settings_pass() {
+    fn empty_variables_and_reserved_names_are_ignored() {
         let layer = layer(&[
             ("RINGFENCE_FLOOR", ""),
             ("RINGFENCE_REQUIRE", "x"),
@@ -415,21 +408,30 @@ mod tests {
     }
 
     #[test]
-    fn places_follow_the_xdg_specification() {
+    fn directories_follow_the_xdg_specification() {
         let home = environment(&[("HOME", "/home/a")]);
         assert_eq!(
-            home.usual_config().unwrap(),
+            home.default_config_file().unwrap(),
             Path::new("/home/a/.config/ringfence/config.yaml")
         );
-        assert_eq!(home.usual_state(), Path::new("/home/a/.local/state/ringfence"));
+        assert_eq!(
+            home.default_state_dir(),
+            Path::new("/home/a/.local/state/ringfence")
+        );
         let xdg = environment(&[
             ("HOME", "/home/a"),
             ("XDG_CONFIG_HOME", "/x"),
             ("XDG_STATE_HOME", "relative"),
         ]);
-        assert_eq!(xdg.usual_config().unwrap(), Path::new("/x/ringfence/config.yaml"));
-        assert_eq!(xdg.usual_state(), Path::new("/home/a/.local/state/ringfence"));
-        assert_eq!(environment(&[]).usual_config(), None);
+        assert_eq!(
+            xdg.default_config_file().unwrap(),
+            Path::new("/x/ringfence/config.yaml")
+        );
+        assert_eq!(
+            xdg.default_state_dir(),
+            Path::new("/home/a/.local/state/ringfence")
+        );
+        assert_eq!(environment(&[]).default_config_file(), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The configuration file: each setting is read where it stands, and all that is wrong is told together.
+//! The configuration file: reads each setting with its line, and reports all faults together.
 
 use super::keys::{KEYS, Key, Layer, Origin};
 use ringfence_types::{
@@ -7,18 +7,15 @@ use ringfence_types::{
 };
 use std::{path::Path, sync::Arc};
 
-/// The most that are told of one file.
 const FAULTS_MAX: usize = 20;
 
-/// What a file says.
 pub(super) struct FileLayer {
     pub(super) layer: Layer,
-    /// What is wrong, each with its setting or section.
     pub(super) faults: Vec<(String, Fault)>,
     path: Arc<Path>,
 }
 
-/// Reads a configuration file's text as the server would.
+/// Checks the text of a configuration file as the server would.
 pub fn parse_config(text: &str) -> Result<(), Vec<Fault>> {
     let file = FileLayer::read(&Path::new("").into(), text).map_err(|fault| vec![fault])?;
     let faults: Vec<Fault> = file.faults.into_iter().map(|(_, fault)| fault).collect();
@@ -26,7 +23,7 @@ pub fn parse_config(text: &str) -> Result<(), Vec<Fault>> {
 }
 
 impl FileLayer {
-    /// A fault where nothing can be read of the text.
+    /// Reads a file's text. An error: nothing of it can be read.
     pub(super) fn read(path: &Arc<Path>, text: &str) -> Result<Self, Fault> {
         let root = yaml::read(text)?;
         let mut file = Self {
@@ -66,7 +63,7 @@ impl FileLayer {
         let read = match KEYS.iter().find(is_named) {
             None => Err(unknown(entry, section)),
             Some(_) if entry.value.is_null() => Ok(()),
-            Some(key) => self.layer.take(key.path, &entry.value, origin),
+            Some(key) => self.layer.set_node(key.path, &entry.value, origin),
         };
         if let Err(fault) = read {
             let path = section.map_or_else(String::new, |section| format!("{section}.")) + &entry.name;
@@ -85,15 +82,14 @@ fn unknown(entry: &Entry, section: Option<&str>) -> Fault {
         });
     let mut known: Vec<&str> = known.collect();
     known.dedup();
-    let meant = match EARLIER.iter().find(|(key, _)| *key == entry.name) {
+    let hint = match RENAMED_KEYS.iter().find(|(key, _)| *key == entry.name) {
         Some((_, now)) => format!(" It is called `{now}`."),
         None => suggestion(&entry.name, known.iter().copied()),
     };
-    entry.unknown(&format!("not a setting here.{meant} Known: {}", known.join(", ")))
+    entry.unknown(&format!("not a setting here.{hint} Known: {}", known.join(", ")))
 }
 
-/// Keys of the servers that Ringfence replaces, and what they are called here.
-const EARLIER: [(&str, &str); 22] = [
+const RENAMED_KEYS: [(&str, &str); 22] = [
     ("allowed_imports", "check.allowed_imports"),
     ("audit_backend", "audit.store"),
     ("default_backend", "backend"),
@@ -133,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_is_refused_with_its_line_and_the_nearest_name() {
+    fn unknown_key_is_refused_with_its_line_and_the_nearest_name() {
         check(
             "backend: native\nlimits:\n  ram_mbb: 5\n",
             3,
@@ -149,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_value_is_refused_with_its_line() {
+    fn bad_value_is_refused_with_its_line() {
         check(
             "floor: none\n",
             1,
@@ -203,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_setting_or_stands_elsewhere_is_refused_with_its_line() {
+    fn renamed_misplaced_and_duplicate_entries_are_refused_with_their_line() {
         check("default_backend: process\n", 1, "It is called `backend`");
         check("toolsets: [wub]\n", 1, "`wub` is not one of execute, sessions");
         check("state_dir: here\n", 1, "relative");
@@ -226,13 +222,13 @@ mod tests {
     }
 
     #[test]
-    fn each_setting_that_is_wrong_is_told() {
+    fn faults_of_a_file_are_all_reported_up_to_a_limit() {
         let text = "flor: full\nlimits:\n  ram_mb: 0\n  cpu_core: 2\nrun:\n  a: 1\n  b: 2\nvault: {store: nope}\n\
                     egress:\n  allow:\n    - a.test\n    - http://x\nlog: loud\n";
         let faults = |text: &str| parse_config(text).err().unwrap_or_default();
-        let told: Vec<Option<u64>> = faults(text).iter().map(|fault| fault.line).collect();
+        let reported: Vec<Option<u64>> = faults(text).iter().map(|fault| fault.line).collect();
         let lines = [1, 3, 4, 5, 8, 12, 13];
-        assert_eq!(told, lines.map(Some), "{:?}", faults(text));
+        assert_eq!(reported, lines.map(Some), "{:?}", faults(text));
         assert_eq!(faults("limits: {\n  ram_mb: 0,\n  x: 1}\n").len(), 2);
         assert_eq!(faults("floor: full\n"), []);
         assert_eq!(faults("limits:\n\tram_mb: 1\n").len(), 1);
@@ -241,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_means_every_default() {
+    fn empty_file_leaves_every_default() {
         for text in [
             "",
             "# only a comment\n",
@@ -259,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn values_know_their_lines() {
+    fn origin_of_a_value_has_its_line() {
         let text = "limits:\n  ram_mb: 1024\n\n  cpu_cores: 2\ntoolsets: all\n";
         let layer = layer(text);
         let memory = layer.limits_ram_mb.unwrap();

@@ -1,4 +1,4 @@
-//! What the settings mean to the HTTP server.
+//! The settings of the HTTP server.
 
 use super::{
     Environment, Origin, Setting, expand,
@@ -13,7 +13,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 #[derive(Clone, Debug)]
 pub(crate) struct HttpSettings {
     pub(crate) listen: HttpListen,
-    /// Sockets of a service manager, from descriptor 3 on; they are listened to instead.
+    /// Number of sockets of a service manager, from descriptor 3 on; they replace `listen`.
     pub(crate) activated: u32,
     pub(crate) authentication: HttpAuthentication,
     pub(crate) allowed_hosts: Vec<String>,
@@ -27,9 +27,8 @@ pub(crate) struct HttpSettings {
     pub(crate) oauth: Option<OAuthSettings>,
     /// SANDBOX_API_TOKEN.
     pub(crate) api_token: Option<Arc<SecretValue>>,
-    /// A file that has it instead.
     pub(crate) token_file: Option<PathBuf>,
-    /// Whether clients of revision 2024-11-05 are served, too.
+    /// True if clients of revision 2024-11-05 are served, too.
     pub(crate) has_sse: bool,
 }
 
@@ -74,10 +73,10 @@ pub(crate) struct TlsFiles {
     pub(crate) key: PathBuf,
 }
 
-/// Whose access tokens are accepted, and for whom they are.
+/// The issuer of accepted access tokens, and the principals of their bearers.
 #[derive(Clone, Debug)]
 pub(crate) struct OAuthSettings {
-    /// An origin.
+    /// Origin of this server, as clients see it.
     pub(crate) public_url: String,
     pub(crate) issuer: String,
     pub(crate) jwks_url: String,

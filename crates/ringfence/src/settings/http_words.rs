@@ -1,4 +1,4 @@
-//! The values of settings about the HTTP server.
+//! Values of the settings about the HTTP server.
 
 use super::words::{HostPath, SettingValue, Toolset, choice, optional, text};
 use crate::time::{self, DETACH_SECONDS_MAX};
@@ -7,7 +7,7 @@ use ringfence_types::{LimitsRequest, Namespace};
 use serde_json::{Value, json};
 use std::{fmt, net::SocketAddr, num::NonZeroU32, path::PathBuf};
 
-/// The longest path of a socket (unix(7)).
+/// Maximum length of a socket's path (unix(7)).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 const UNIX: &str = "unix:";
 
@@ -39,7 +39,7 @@ impl SettingValue for HttpListen {
             return match path.starts_with('/') && path.len() <= SOCKET_PATH_BYTES_MAX {
                 true if !path.contains('\0') => Ok(Self::Unix(path.into())),
                 _ => Err(format!(
-                    "the path of a socket is written from `/` and has at most {SOCKET_PATH_BYTES_MAX} bytes"
+                    "the path of a socket must be absolute and have at most {SOCKET_PATH_BYTES_MAX} bytes"
                 )),
             };
         }
@@ -55,7 +55,7 @@ impl SettingValue for HttpListen {
 }
 
 text! {
-    /// As it stands in a Host header: a name or an address, with or without a port.
+    /// The value of a Host header: a name or an address, with or without a port.
     HostName,
     |text| text.len() <= 255 && !text.contains('@') && hyper::http::uri::Authority::try_from(text).is_ok(),
     |text| format!("`{text}` is not HOST or HOST:PORT"),
@@ -67,7 +67,7 @@ optional! {
 }
 
 text! {
-    /// A URL of https, or of http on this host, as it was written.
+    /// An https URL, or an http URL of this host, as written.
     PlainUrl,
     |text| text.len() <= 2048 && !text.contains('#') && text.parse().is_ok_and(|uri: Uri| is_plain(&uri)),
     |text| format!("`{text}` is not a URL of https (http on this host alone) without a query, nor `off`"),
@@ -86,17 +86,16 @@ optional! {
     HttpUrl(PlainUrl), "off", {"type": "string", "pattern": "^(off$|https?://)"}
 }
 
-/// Whose an access token is: `CLAIM=VALUE: NAME NAMESPACE,... [TOOLSET,...] [LIMIT=NUMBER ...]`.
+/// The principal of an access token: `CLAIM=VALUE: NAME NAMESPACE,... [TOOLSET,...] [LIMIT=NUMBER ...]`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ClaimRule {
-    /// As it was written.
+    /// The rule as written, with single spaces.
     text: String,
     pub(crate) claim: String,
-    /// None: any.
     pub(crate) value: Option<String>,
     /// With `{}` for the claim's value.
     pub(crate) name: String,
-    /// The same; none: all.
+    /// With `{}` for the claim's value; none: all.
     pub(crate) namespaces: Option<Vec<String>>,
     /// Empty: those of the server.
     pub(crate) toolsets: Vec<Toolset>,
@@ -117,18 +116,18 @@ const LIMITS: [&str; 8] = [
 ];
 
 impl ClaimRule {
-    /// Whether it makes a name of the claim's value, which then has to be a single one.
-    pub(crate) fn is_about_value(&self) -> bool {
+    /// True if a name contains the claim's value, which then has to be a single one.
+    pub(crate) fn uses_claim_value(&self) -> bool {
         let names = self.namespaces.iter().flatten().chain([&self.name]);
-        names.into_iter().any(|name| name.contains(CLAIMED))
+        names.into_iter().any(|name| name.contains(CLAIM_PLACEHOLDER))
     }
 
-    /// False: it is no limit, or no number.
+    /// Sets a limit. False: the name is not a limit, the limit is set already, or the value is invalid.
     fn limit(&mut self, name: &str, text: &str) -> bool {
         let whole = text.parse::<u64>().ok();
         let seconds = text.parse::<f64>().ok();
         let detach_after =
-            seconds.and_then(|seconds| time::milliseconds_or_none(seconds, DETACH_SECONDS_MAX));
+            seconds.and_then(|seconds| time::milliseconds_or_zero(seconds, DETACH_SECONDS_MAX));
         let timeout = seconds.and_then(|seconds| time::milliseconds(seconds, 1e9));
         let of_32_bits = whole.and_then(|whole| u32::try_from(whole).ok());
         let limits = &mut self.limits;
@@ -151,15 +150,14 @@ impl ClaimRule {
     }
 }
 
-/// Once.
-fn put<T>(place: &mut Option<T>, value: Option<T>) -> bool {
-    let is_good = place.is_none() && value.is_some();
-    *place = value;
+fn put<T>(slot: &mut Option<T>, value: Option<T>) -> bool {
+    let is_good = slot.is_none() && value.is_some();
+    *slot = value;
     is_good
 }
 
 const ANY: &str = "*";
-pub(crate) const CLAIMED: &str = "{}";
+pub(crate) const CLAIM_PLACEHOLDER: &str = "{}";
 
 impl SettingValue for ClaimRule {
     const SEPARATOR: char = ';';
@@ -172,16 +170,16 @@ impl SettingValue for ClaimRule {
                 LIMITS.join(", ")
             )
         };
-        let (condition, meant) = text.split_once(": ").ok_or_else(refused)?;
+        let (condition, principal) = text.split_once(": ").ok_or_else(refused)?;
         let (claim, value) = condition.trim().split_once('=').ok_or_else(refused)?;
-        let mut words = meant.split_whitespace();
+        let mut words = principal.split_whitespace();
         let (name, namespaces) = words.next().zip(words.next()).ok_or_else(refused)?;
         let (limits, others): (Vec<&str>, Vec<&str>) = words.partition(|word| word.contains('='));
         let mut others = others.into_iter();
         let toolsets = others
             .next()
             .map(|names| names.split(',').map(Toolset::read).collect());
-        let is_name = |name: &str| Namespace::try_from(name.replace(CLAIMED, "x")).is_ok();
+        let is_name = |name: &str| Namespace::try_from(name.replace(CLAIM_PLACEHOLDER, "x")).is_ok();
         let namespaces: Option<Vec<String>> =
             (namespaces != ANY).then(|| namespaces.split(',').map(str::to_owned).collect());
         let names = namespaces.iter().flatten().map(String::as_str);
@@ -223,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_to_listen_is_an_address_or_a_path() {
+    fn listen_address_is_an_ip_and_port_or_a_unix_path() {
         let check = |text: &str, good: bool| {
             let read = HttpListen::read(text);
             assert_eq!(read.is_ok(), good, "{text}");
@@ -241,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_one_of_a_header() {
+    fn allowed_host_is_a_host_header_value() {
         for (text, good) in [
             ("mcp.example.com", true),
             ("mcp.example.com:8443", true),
@@ -256,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_are_of_https_or_of_this_host() {
+    fn urls_are_https_or_local_http() {
         for (text, good) in [
             ("off", true),
             ("https://mcp.example.com", true),
@@ -274,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_of_a_claim_says_who_and_where() {
+    fn claim_rule_round_trips_and_malformed_ones_are_refused() {
         for text in [
             "tenant=*: {} {}",
             "sub=a=b: a team-a,shared execute,sessions",

@@ -1,8 +1,8 @@
-//! What the effective settings mean to the engine: each part of it gets its own.
+//! The engine's settings, made from the effective values: each part of the engine gets its own.
 
 use super::{
     Environment, Faults, Origin, Setting, checks,
-    egress_words::OnDeniedWord,
+    egress_words::OnDeniedSetting,
     expand,
     keys::Effective,
     location, read_text,
@@ -21,7 +21,7 @@ use ringfence_engine::{
 use ringfence_store::{
     artifacts::Retention,
     audit::{Keep, Storage},
-    layers::LayersKept,
+    layers::LayerRetention,
     snapshots::SnapshotLimits,
     vault::{FileKey, VaultSettings},
 };
@@ -39,12 +39,12 @@ const DAY: u64 = 24 * 60 * MINUTE;
 /// Files, directories and links of one snapshot.
 const SNAPSHOT_ENTRIES_MAX: usize = 200_000;
 const RECORD: &str = "record";
-/// Finding an address and connecting to it.
+/// Timeout for name resolution and the connect.
 const CONNECT: Duration = Duration::from_secs(10);
-/// The first words of a connection.
+/// Timeout for the first bytes of a connection.
 const HELLO: Duration = Duration::from_secs(10);
 
-/// The engine's settings, and a warning where the state is not in its usual place.
+/// Returns the engine's settings, and a warning if the state is not in its default directory.
 pub(super) fn engine(
     environment: &Environment,
     settings: &Effective,
@@ -67,7 +67,7 @@ pub(super) fn engine(
         tier: settings.floor.value.native(),
         packages: PackageSettings {
             sources: environment.package_sources(),
-            kept: LayersKept {
+            kept: LayerRetention {
                 age: settings.packages_keep_days.of_seconds(DAY),
                 bytes: settings.packages_keep_mb.bytes(),
             },
@@ -108,7 +108,7 @@ pub(super) fn engine(
             timeout: settings.approvals_timeout_seconds.of_seconds(1),
             namespace_max: settings.approvals_max_namespace_minutes.of_seconds(MINUTE),
         },
-        // Last, because the others are still read for their faults.
+        // Last, so that the faults of the other settings are found first.
         backends: faults.keep(backends(environment, settings))?,
         record: record?,
         state_dir: state_dir?,
@@ -132,7 +132,6 @@ fn backends(environment: &Environment, settings: &Effective) -> Result<BackendSe
     })
 }
 
-/// The default is always allowed; the others where callers may choose.
 fn backend_policy(settings: &Effective) -> BackendPolicy {
     let default = settings.backend.value;
     let chosen = settings.containers_enabled.value;
@@ -201,7 +200,7 @@ fn egress(settings: &Effective, ca_file: Option<PathBuf>) -> EgressSettings {
     }
 }
 
-/// Everything that outlives a request lies in one directory of this user's alone.
+/// Everything that outlives a request is in one directory that belongs to this user alone.
 fn record(
     environment: &Environment,
     settings: &Effective,
@@ -297,8 +296,8 @@ fn policy(environment: &Environment, settings: &Effective, faults: &Faults) -> P
     };
     let patterns = settings.packages_allow.iter();
     let on_denied = match settings.egress_on_denied.value {
-        OnDeniedWord::Deny => OnDenied::Deny,
-        OnDeniedWord::Ask => OnDenied::Ask(settings.egress_ask_seconds.of_seconds(1)),
+        OnDeniedSetting::Deny => OnDenied::Deny,
+        OnDeniedSetting::Ask => OnDenied::Ask(settings.egress_ask_seconds.of_seconds(1)),
     };
     PolicySettings {
         defaults,
@@ -313,7 +312,7 @@ fn policy(environment: &Environment, settings: &Effective, faults: &Faults) -> P
             on_denied,
         },
         web: EgressPolicy {
-            // The server dials itself, and a browser is made only where there is a network namespace for it.
+            // The server connects itself, and a browser is started only where it gets a network namespace.
             tier: Tier::Full,
             allow: settings.web_allow.to_vec(),
             secrets: Vec::new(),
@@ -335,7 +334,7 @@ fn policy(environment: &Environment, settings: &Effective, faults: &Faults) -> P
     }
 }
 
-/// Where they really are: what is lent shall be what the operator sees now.
+/// Resolves the directories, so that programs get the directories that the operator sees now.
 fn workspaces(environment: &Environment, setting: &Setting<Shares>, faults: &Faults) -> Vec<ListedWorkspace> {
     let one = |(name, share): (&WorkspaceName, &Share)| {
         let path = expand(environment, &share.path, &setting.origin)?;
@@ -352,7 +351,7 @@ fn workspaces(environment: &Environment, setting: &Setting<Shares>, faults: &Fau
                     setting.origin,
                     path.display()
                 ),
-                "Name a directory that is there.",
+                "Name an existing directory.",
             )
         })?;
         let listed = ListedWorkspace {
@@ -370,23 +369,23 @@ fn workspaces(environment: &Environment, setting: &Setting<Shares>, faults: &Fau
         if let Some(outer) = others.find(|outer| may_replace(outer, path, &inner.directory)) {
             faults.add(refusal(
                 format!(
-                    "workspace `{}` ({}): {} lies in the workspace `{}`, whose programs may put anything in its place.",
+                    "workspace `{}` ({}): {} is inside the workspace `{}`, whose programs may put anything in its place.",
                     inner.name,
                     setting.origin,
                     path.display(),
                     outer.name
                 ),
-                "Share that one as `overlay` or `ro`, or have a directory elsewhere.",
+                "Share that one as `overlay` or `ro`, or use a directory elsewhere.",
             ));
         }
     }
     all.into_iter().map(|(_, listed)| listed).collect()
 }
 
-/// Whether the path to a directory, as written or resolved, leads through one that programs may write.
+/// True if the path to a directory, as written or resolved, leads through one that programs may write.
 fn may_replace(outer: &ListedWorkspace, path: &Path, directory: &Path) -> bool {
-    let passes = |way: &Path| {
-        let mut above = way.ancestors().skip(1);
+    let passes = |path: &Path| {
+        let mut above = path.ancestors().skip(1);
         above.any(|above| above.canonicalize().is_ok_and(|real| real == outer.directory))
     };
     outer.mode == WorkspaceMode::Rw && (passes(path) || passes(directory))
@@ -406,7 +405,7 @@ fn host_rules(
     let mut rules = load_host_rules(source).map_err(|error| {
         refusal(
             format!("{error}."),
-            "`ringfence host check` tries a command; docs/host.md says what a rule file may say.",
+            "`ringfence host check` tries a command; docs/host.md says what a rule file may contain.",
         )
     })?;
     rules.guard(trust::private(environment, configuration), HostFileAccess::Read);
@@ -420,14 +419,14 @@ fn trusted(path: &Path) -> Result<String, RequestError> {
                 "the rules of the host {} cannot be read: {error}.",
                 path.display()
             ),
-            "Name a file in `host.rules` that is there.",
+            "Name an existing file in `host.rules`.",
         )
     })?;
     trust::check(path, &found)?;
     Ok(text)
 }
 
-/// `all` has those of the host where it is enabled; to name them where it is not is a mistake.
+/// Adds `host` to the default toolsets if it is enabled; an explicit `host` is refused if it is not.
 pub(super) fn toolsets(settings: &Effective) -> Result<Vec<Toolset>, RequestError> {
     let mut toolsets = settings.toolsets.to_vec();
     match (settings.host_enabled.value, toolsets.contains(&Toolset::Host)) {
@@ -443,19 +442,19 @@ pub(super) fn toolsets(settings: &Effective) -> Result<Vec<Toolset>, RequestErro
     Ok(toolsets)
 }
 
-/// How long a call waits for its program, and what becomes of that when its caller does not.
+/// Settings of calls: how long a call waits for its program, and what happens to the program of an abandoned call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Calls {
-    /// None: a call waits for the end of its program, however long that takes.
+    /// None: a call waits for the end of its program without a limit.
     pub(crate) detach_after: Option<Duration>,
     pub(crate) on_cancel: OnHangUp,
     pub(crate) on_disconnect: OnHangUp,
-    /// Whether a result is there for a later call; if not, no call is detached.
+    /// True if results are kept for later calls; otherwise no call is detached.
     pub(crate) keep_results: bool,
 }
 
 impl Calls {
-    /// Where no result is kept, a default gives way, and a value that was set is refused.
+    /// If no results are kept, a default that detaches calls is ignored, and a value that was set is refused.
     pub(super) fn of(settings: &Effective) -> Result<Self, RequestError> {
         let memory = &settings.results_memory_mb;
         let keep_results = memory.get() > 0;
@@ -467,10 +466,10 @@ impl Calls {
                 detaching("on_cancel", on_cancel, |word| *word == OnHangUp::Detach),
                 detaching("on_disconnect", on_disconnect, |word| *word == OnHangUp::Detach),
             ];
-            if let Some(said) = all.into_iter().flatten().next() {
+            if let Some(conflict) = all.into_iter().flatten().next() {
                 return Err(refusal(
                     format!(
-                        "{said} needs results that are kept, and results.memory_mb = 0 ({}).",
+                        "{conflict} needs results that are kept, and results.memory_mb = 0 ({}).",
                         memory.origin
                     ),
                     "Raise results.memory_mb, or leave the other one out.",
@@ -478,7 +477,7 @@ impl Calls {
             }
         }
         Ok(Self {
-            detach_after: span(after.get()).filter(|_| keep_results),
+            detach_after: duration_or_never(after.get()).filter(|_| keep_results),
             on_cancel: on_cancel.value,
             on_disconnect: on_disconnect.value,
             keep_results,
@@ -486,12 +485,10 @@ impl Calls {
     }
 }
 
-/// 0: never.
-pub(crate) fn span(seconds: f64) -> Option<Duration> {
+pub(crate) fn duration_or_never(seconds: f64) -> Option<Duration> {
     (seconds > 0.0).then(|| Duration::from_secs_f64(seconds))
 }
 
-/// How a refusal names a setting that was set and wants a call detached.
 fn detaching<T: SettingValue>(
     name: &str,
     setting: &Setting<T>,

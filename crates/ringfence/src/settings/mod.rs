@@ -1,5 +1,5 @@
-//! Configuration: what was typed (a file, the environment, flags) becomes what it means. A flag wins over the
-//! environment, which wins over the file, which wins over the default; every value remembers where it comes from.
+//! Configuration: a file, the environment and flags become typed settings. A flag overrides the environment, which
+//! overrides the file, which overrides the default; each value keeps its origin.
 
 pub(crate) mod aliases;
 mod check_words;
@@ -13,7 +13,7 @@ pub(crate) mod keys;
 mod meaning;
 mod named;
 mod record_words;
-mod reload;
+pub(crate) mod reload;
 mod render;
 mod shares;
 mod state;
@@ -23,9 +23,9 @@ mod words;
 pub use environment::Environment;
 pub use file::parse_config;
 pub(crate) use http::{HttpSettings, OAuthSettings, TlsFiles};
-pub(crate) use http_words::{CLAIMED, ClaimRule, HttpAuthentication, HttpListen, HttpUrl};
+pub(crate) use http_words::{CLAIM_PLACEHOLDER, ClaimRule, HttpAuthentication, HttpListen, HttpUrl};
 pub(crate) use keys::{Layer, Origin, Setting};
-pub(crate) use meaning::{Calls, span};
+pub(crate) use meaning::{Calls, duration_or_never};
 pub(crate) use render::{example, schema, table};
 pub(crate) use trust::token_line;
 pub(crate) use words::{LogLevel, OnHangUp, SettingValue, Toolset};
@@ -53,7 +53,6 @@ use words::{Cores, HostPath, Location};
 pub(crate) struct Flags {
     pub(crate) config: Option<PathBuf>,
     pub(crate) layer: Layer,
-    /// The log level of this command if none is set.
     pub(crate) log: LogLevel,
 }
 
@@ -61,21 +60,19 @@ pub(crate) struct Flags {
 pub(crate) enum Namespaces {
     CallerChooses,
     Fixed,
-    /// These, and no others exist for it; never empty.
+    /// Only these exist for the principal; never empty.
     Of(Arc<[Namespace]>),
 }
 
 impl Namespaces {
-    /// That of a request that names none.
-    pub(crate) fn usual(&self) -> Namespace {
-        let usual = Namespace::default_name();
+    pub(crate) fn default_namespace(&self) -> Namespace {
+        let default = Namespace::default_name();
         match self {
-            Self::Of(names) if !names.contains(&usual) => names.first().cloned().unwrap_or(usual),
-            _ => usual,
+            Self::Of(names) if !names.contains(&default) => names.first().cloned().unwrap_or(default),
+            _ => default,
         }
     }
 
-    /// That of a request that names one.
     pub(crate) fn chosen(&self, name: Namespace) -> Result<Namespace, RequestError> {
         let refused = |message: &str, hint: &str| Err(RequestError::denied(message, hint));
         match self {
@@ -92,7 +89,6 @@ impl Namespaces {
         }
     }
 
-    /// Whether a caller may see what is in it.
     pub(crate) fn has(&self, name: &str) -> bool {
         match self {
             Self::CallerChooses => true,
@@ -112,7 +108,6 @@ pub(crate) struct Config {
     pub(crate) calls: Calls,
     pub(crate) log: LogLevel,
     pub(crate) metrics: Option<SocketAddr>,
-    /// Where a collector of telemetry is.
     pub(crate) otlp: Option<Uri>,
     pub(crate) http: HttpSettings,
     pub(crate) file: Option<PathBuf>,
@@ -122,8 +117,8 @@ pub(crate) struct Config {
 
 const MEBIBYTE: u64 = 1 << 20;
 
-/// What holds where nothing is set.
-pub(crate) fn usual() -> Result<Config, RequestError> {
+/// Returns the configuration without a file, variables or flags.
+pub(crate) fn default_config() -> Result<Config, RequestError> {
     let flags = Flags {
         config: None,
         layer: Layer::default(),
@@ -132,18 +127,17 @@ pub(crate) fn usual() -> Result<Config, RequestError> {
     load(&Environment::default(), flags)
 }
 
-/// What is wrong. Reading goes on behind a fault to find the others; what is read after one is never used.
+/// Faults of the configuration. Reading continues after a fault to find the others; its result is not used then.
 #[derive(Default)]
 struct Faults {
-    told: RefCell<Vec<RequestError>>,
+    found: RefCell<Vec<RequestError>>,
     /// Settings and sections with a fault of their own.
     settings: RefCell<Vec<String>>,
 }
 
 impl Faults {
-    /// One of a setting, or of a whole section, by itself.
-    fn own(&self, fault: RequestError, path: impl Into<String>) {
-        self.told.borrow_mut().push(fault);
+    fn add_own(&self, fault: RequestError, path: impl Into<String>) {
+        self.found.borrow_mut().push(fault);
         self.settings.borrow_mut().push(path.into());
     }
 
@@ -153,12 +147,12 @@ impl Faults {
         settings.iter().any(|own| own == path || is_in(own))
     }
 
-    /// What names a setting with a fault of its own may contradict nothing but the default in its place.
+    /// Adds a fault, unless it names a setting with a fault of its own: it may be about the default in its place only.
     fn add(&self, fault: RequestError) {
         let names =
             |path: &str| path.contains('.') && (fault.message.contains(path) || fault.hint.contains(path));
         if !keys::KEYS.iter().any(|key| names(key.path) && self.has(key.path)) {
-            self.told.borrow_mut().push(fault);
+            self.found.borrow_mut().push(fault);
         }
     }
 
@@ -176,15 +170,14 @@ pub(crate) fn first(faults: Vec<RequestError>) -> RequestError {
     faults.into_iter().next().unwrap_or_else(unknown)
 }
 
-/// The same with all that is wrong: settings by themselves, and what they mean together.
+/// Loads the configuration, or returns all faults: those of single settings, and contradictions between settings.
 pub(crate) fn check(environment: &Environment, flags: Flags) -> Result<Config, Vec<RequestError>> {
     let faults = Faults::default();
     let config = read(environment, flags, &faults);
-    ended(config, faults.told.into_inner())
+    result_or_faults(config, faults.found.into_inner())
 }
 
-/// What was read, or at least one fault.
-fn ended<T>(read: Option<T>, faults: Vec<RequestError>) -> Result<T, Vec<RequestError>> {
+fn result_or_faults<T>(read: Option<T>, faults: Vec<RequestError>) -> Result<T, Vec<RequestError>> {
     match read {
         Some(read) if faults.is_empty() => Ok(read),
         None if faults.is_empty() => Err(vec![first(faults)]),
@@ -196,14 +189,14 @@ fn read(environment: &Environment, flags: Flags, faults: &Faults) -> Option<Conf
     let from_file = read_file(environment, flags.config, faults);
     let from_environment = environment.layer(faults);
     let (file, from_file) = from_file?;
-    let usual = Effective::defaults(machine(environment, flags.log))
+    let defaults = Effective::defaults(machine(environment, flags.log))
         .map_err(|reason| refusal(format!("{reason}."), "Report this."));
     let mut effective = faults
-        .keep(usual)?
+        .keep(defaults)?
         .overlaid(from_file)
         .overlaid(from_environment)
         .overlaid(flags.layer);
-    checks::settle(&mut effective, environment.profile_aliases(), faults);
+    checks::apply_aliases(&mut effective, environment.profile_aliases(), faults);
     within_caps(&mut effective, faults);
     let engine = meaning::engine(environment, &effective, file.as_deref(), faults);
     let calls = faults.keep(Calls::of(&effective));
@@ -235,7 +228,7 @@ fn cores() -> u64 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64)
 }
 
-/// Of the host, or of the container that this server is in.
+/// Memory of the host, or the limit of the container that this server is in.
 fn machine_memory_mb() -> u64 {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let total = read("/proc/meminfo");
@@ -252,26 +245,27 @@ fn machine_memory_mb() -> u64 {
 
 #[expect(clippy::cast_precision_loss, reason = "no machine has 2^52 cores")]
 fn machine(environment: &Environment, log: LogLevel) -> Layer {
+    let state_dir = environment.default_state_dir();
     Layer {
         caps_cpu_cores: Some(Setting::default_of(Cores::clamped(cores() as f64))),
         queue_concurrency: Some(Setting::default_of(Concurrency::clamped(16 * cores()))),
         queue_memory_mb: Some(Setting::default_of(Memory::clamped(2 * machine_memory_mb()))),
-        state_dir: Some(Setting::default_of(HostPath::ours(&environment.usual_state()))),
+        state_dir: Some(Setting::default_of(HostPath::ours(&state_dir))),
         log: Some(Setting::default_of(log)),
         ..Layer::default()
     }
 }
 
-/// A cap lowers a default below it; a limit that was set above its cap is refused.
+/// Lowers each default limit to its cap; a limit that was set above its cap is refused.
 fn within_caps(settings: &mut Effective, faults: &Faults) {
     macro_rules! bound {
         ($name:literal, $limit:ident, $cap:ident) => {
             let (limit, cap) = (&mut settings.$limit, &settings.$cap);
             if limit.get() > cap.get() {
                 if limit.origin != Origin::Default {
-                    let (asked, by) = (limit.json(), &limit.origin);
+                    let (value, origin) = (limit.json(), &limit.origin);
                     let most = format!("caps.{} = {} ({})", $name, cap.json(), cap.origin);
-                    let what = format!("limits.{} = {asked} ({by}) is more than {most}.", $name);
+                    let what = format!("limits.{} = {value} ({origin}) is more than {most}.", $name);
                     faults.add(refusal(what, "Raise the cap or lower the limit."));
                 }
                 limit.value = cap.value;
@@ -286,7 +280,7 @@ fn within_caps(settings: &mut Effective, faults: &Faults) {
     bound!("disk_mb", limits_disk_mb, caps_disk_mb);
 }
 
-/// Where it is that the operator has named; none: in its usual place.
+/// Expands a path that the operator has named; none: the default applies (`auto`).
 fn location(environment: &Environment, setting: &Setting<Location>) -> Result<Option<PathBuf>, RequestError> {
     let path = setting.0.as_ref();
     path.map(|path| expand(environment, path, &setting.origin))
@@ -305,7 +299,7 @@ fn expand(environment: &Environment, path: &HostPath, origin: &Origin) -> Result
     }
 }
 
-/// The file that is named, or the usual one where it exists; none: nothing of it could be read.
+/// Reads the named file, or the default one if it exists. None: nothing of it could be read.
 fn read_file(
     environment: &Environment,
     flag: Option<PathBuf>,
@@ -313,13 +307,13 @@ fn read_file(
 ) -> Option<(Option<PathBuf>, Layer)> {
     let by_flag = match environment.configures() {
         true => "--config",
-        false => "as the program says",
+        false => "set by the program",
     };
     let named = flag.map(|path| (path, Some(by_flag)));
     let named = named.or(environment
         .named_config()
         .map(|path| (path, Some(CONFIG_VARIABLE))));
-    let Some((path, by)) = named.or(environment.usual_config().map(|path| (path, None))) else {
+    let Some((path, by)) = named.or(environment.default_config_file().map(|path| (path, None))) else {
         return Some((None, Layer::default()));
     };
     let absences = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
@@ -330,7 +324,7 @@ fn read_file(
             let read = FileLayer::read(&Arc::from(path.as_path()), &text);
             let file = faults.keep(read.map_err(|fault| of_file(&path, &fault)))?;
             for (setting, fault) in file.faults {
-                faults.own(of_file(&path, &fault), setting);
+                faults.add_own(of_file(&path, &fault), setting);
             }
             return Some((Some(path), file.layer));
         }
@@ -342,7 +336,7 @@ fn read_file(
             ),
             "Name a file that exists, or start from `ringfence config example`.",
         ),
-        // It may hold limits; going on without them would be to degrade in silence.
+        // The file may hold limits; continuing without them would degrade silently.
         (Err(error), None) => refusal(
             format!("cannot read the configuration {}: {error}.", path.display()),
             "Make it readable, set HOME to your own, or name another file with --config.",
@@ -352,7 +346,7 @@ fn read_file(
     None
 }
 
-/// At most one byte more than is allowed is read, whatever the file is.
+/// Reads a text of at most 1 MiB; of any file, device or pipe, at most one byte more is read.
 fn read_text(path: &Path) -> io::Result<(String, Metadata)> {
     let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why);
     let mut bytes = Vec::new();
@@ -370,7 +364,7 @@ fn of_file(path: &Path, fault: &Fault) -> RequestError {
     let place = fault.line.map_or_else(String::new, |line| format!(":{line}"));
     refusal(
         crate::sentence::sentence(&format!("{}{place}: {fault}", path.display())),
-        "`ringfence config schema` prints what a file may say.",
+        "`ringfence config schema` prints what a file may contain.",
     )
 }
 

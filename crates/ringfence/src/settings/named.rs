@@ -1,5 +1,4 @@
-//! Settings that are values by name: a mapping in a file, and `NAME=VALUE` with separators between in a flag or a
-//! variable.
+//! Settings that map names to values: a mapping in a file, a separated list of `NAME=VALUE` in a flag or a variable.
 
 use super::words::SettingValue;
 use ringfence_types::yaml::{Fault, Node};
@@ -14,14 +13,13 @@ pub(crate) trait NamedValue: Clone + Debug + Serialize + DeserializeOwned + 'sta
     type Name: Clone + Debug + Ord + Display + Serialize + DeserializeOwned + TryFrom<String, Error: Display>;
     const ITEMS_MAX: usize;
     const SEPARATOR: char = ',';
-    /// How one of them is written in a variable.
+    /// Form of one item in a variable, for messages.
     const FORM: &'static str;
-    /// What a name looks like, for the schema.
+    /// Pattern of a name, for the schema.
     const NAMES: Option<&'static str> = Some("^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$");
 
-    /// From what stands behind `NAME=`.
     fn read(text: &str) -> Result<Self, String>;
-    /// Whether it can have this name, whatever it was read from.
+    /// Checks the value and its name, for each source.
     fn check(&self, name: &Self::Name) -> Result<(), String>;
     fn schema() -> Value;
 }

@@ -1,4 +1,4 @@
-//! The values of settings about what is kept and who is served: each is read from text, checked once, and written back.
+//! Values of the settings about storage, priorities and telemetry: each is read from text, checked, and written back.
 
 use super::words::{SettingValue, choice, optional, text};
 use hyper::Uri;
@@ -29,13 +29,13 @@ choice! {
     }
 }
 
-/// Reads a beginning or the whole of a name, as `team-*`.
+/// True for a name, or a prefix of one followed by `*`: `team-*`.
 pub(super) fn is_pattern(text: &str, is_part: impl Fn(char) -> bool) -> bool {
     let plain = text.strip_suffix('*').unwrap_or(text);
     (plain.len() < text.len() || !plain.is_empty()) && text.len() <= 128 && plain.chars().all(is_part)
 }
 
-/// `NAMESPACE/KEY`; either may be a beginning followed by `*`.
+/// `NAMESPACE/KEY`; either may be a prefix followed by `*`.
 impl SettingValue for SecretRule {
     fn read(text: &str) -> Result<Self, String> {
         let refused = || format!("`{text}` is not NAMESPACE/KEY; either may end with `*`");
@@ -58,7 +58,7 @@ impl SettingValue for SecretRule {
 }
 
 text! {
-    /// The name of a package, or a beginning followed by `*`.
+    /// The name of a package, or a prefix followed by `*`.
     PackagePattern,
     |text| is_pattern(text, |c| c.is_ascii_alphanumeric() || "._-@/~".contains(c)),
     |text| format!("`{text}` is not the name of a package, which may end with `*`"),
@@ -98,12 +98,12 @@ impl SettingValue for SocketAddr {
 }
 
 optional! {
-    /// Where metrics can be read, or nowhere.
+    /// Address at which metrics are served, or `off`.
     Listen(SocketAddr), "off", {"type": "string"}
 }
 
 text! {
-    /// A URL of HTTP without a query: TLS is for a collector on this host to speak.
+    /// An http URL without a query; a collector on this host can forward over TLS.
     CollectorUrl,
     |text| text.len() <= 2048 && text.parse().is_ok_and(|uri: Uri| is_collector(&uri)),
     |text| format!(
@@ -113,7 +113,7 @@ text! {
 }
 
 optional! {
-    /// Where a collector of OpenTelemetry listens (OTLP over HTTP), as `http://HOST[:PORT][/PATH]`.
+    /// Address of an OpenTelemetry collector (OTLP over HTTP): `http://HOST[:PORT][/PATH]`, or `off`.
     Endpoint(CollectorUrl), "off", {"type": "string", "pattern": "^(off$|http://)"}
 }
 

@@ -1,10 +1,10 @@
-//! What a server that runs takes over of a configuration that has changed.
+//! Changes of the configuration that a running server applies (SIGHUP).
 
 use super::Config;
 use ringfence_engine::Reload;
 
-/// Settings that take effect while a server runs.
-const CHANGEABLE: [&str; 17] = [
+/// Settings that a running server applies, by prefix of their path; `log` is another.
+pub(crate) const CHANGEABLE: [&str; 17] = [
     "disk.",
     "packages.hosts",
     "egress.allow",
@@ -25,7 +25,7 @@ const CHANGEABLE: [&str; 17] = [
 ];
 
 impl Config {
-    /// What of this configuration a server that runs on another can take over, and the settings that it cannot.
+    /// Returns the changes that a server running on `present` can apply, and the changed settings that it cannot apply.
     pub(crate) fn changes_from(&self, present: &Self) -> (Reload, Vec<&'static str>) {
         let (now, then) = (self.effective.rows(), present.effective.rows());
         let differ = now

@@ -3,21 +3,21 @@
 use super::{Config, keys::KEYS};
 use serde_json::{Map, Value, json};
 
-/// Every effective value with its origin, aligned; or as JSON.
 pub(crate) fn table(config: &Config) -> (String, Value) {
     let rows = config.effective.rows();
-    let shown: Vec<(&str, String, String)> = rows
+    let rendered: Vec<(&str, String, String)> = rows
         .iter()
         .map(|row| (row.path, plain(&row.value), row.origin.to_string()))
         .collect();
-    let names = shown.iter().map(|row| row.0.len()).max().unwrap_or(0);
-    let values = shown.iter().map(|row| row.1.chars().count()).max().unwrap_or(0);
+    let names = rendered.iter().map(|row| row.0.len()).max().unwrap_or(0);
+    let values = rendered.iter().map(|row| row.1.chars().count());
+    let values = values.max().unwrap_or(0);
     let mut text = match &config.file {
         Some(file) => format!("# file: {}\n", file.display()),
         None => "# no configuration file\n".to_owned(),
     };
     let mut object = Map::new();
-    for (row, (path, value, origin)) in rows.iter().zip(&shown) {
+    for (row, (path, value, origin)) in rows.iter().zip(&rendered) {
         text += &format!("{path:names$}  {value:values$}  {origin}\n");
         object.insert(row.path.to_owned(), json!({"value": row.value, "origin": origin}));
     }
@@ -62,11 +62,11 @@ pub(crate) fn schema() -> String {
     format!("{schema:#}\n")
 }
 
-/// A file that says every default aloud; what depends on the machine is commented out.
+/// Returns a configuration file with every default; those that depend on the machine are commented out.
 pub(crate) fn example() -> String {
     let mut text = String::from(
         "# Ringfence's configuration: every setting with its default. Leave out what you do not change.\n\
-         # A flag wins over the environment, which wins over this file.\n",
+         # A flag overrides the environment, which overrides this file.\n",
     );
     let mut open = None;
     for key in KEYS {

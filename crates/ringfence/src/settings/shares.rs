@@ -1,4 +1,4 @@
-//! The setting `workspaces`: directories of the host that the operator lends to programs, by name.
+//! The setting `workspaces`: directories of the host that the operator shares with programs, by name.
 
 use super::{
     named::{Named, NamedValue},
@@ -19,12 +19,12 @@ pub(crate) type Shares = Named<Share>;
 pub(crate) struct Share {
     pub(crate) path: HostPath,
     pub(crate) mode: WorkspaceMode,
-    /// Namespaces, or beginnings followed by `*`.
-    #[serde(default = "everybody")]
+    /// Namespaces, or prefixes followed by `*`.
+    #[serde(default = "all_namespaces")]
     pub(crate) namespaces: Vec<String>,
 }
 
-fn everybody() -> Vec<String> {
+fn all_namespaces() -> Vec<String> {
     vec!["*".to_owned()]
 }
 
@@ -39,7 +39,7 @@ impl NamedValue for Share {
         Ok(Self {
             path: HostPath::read(path)?,
             mode: WorkspaceMode::read(mode).map_err(|_| refused())?,
-            namespaces: everybody(),
+            namespaces: all_namespaces(),
         })
     }
 
@@ -48,7 +48,7 @@ impl NamedValue for Share {
         let mut namespaces = self.namespaces.iter();
         if let Some(bad) = namespaces.find(|text| !is_pattern(text, of_namespace)) {
             return Err(format!(
-                "`{bad}` is no namespace, nor a beginning followed by `*`"
+                "`{bad}` is not a namespace, nor a prefix followed by `*`"
             ));
         }
         match (1..=PATTERNS_MAX).contains(&self.namespaces.len()) {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_of_directories_is_read_and_what_it_cannot_be_is_refused() {
+    fn workspace_list_is_read_and_malformed_ones_are_refused() {
         let read = |text: &str| Shares::read(text).map(|shares| shares.json());
         let expect = json!({
             "code": {"path": "/srv/a:b", "mode": "rw", "namespaces": ["*"]},

@@ -1,5 +1,5 @@
-//! Where state is kept if it is not set and the usual directory cannot be written: without HOME, or below a root that
-//! is read-only. A private directory takes its place, with a warning that names the setting.
+//! The state directory. If it is not set and the default one cannot be written (no HOME, or a read-only root), a
+//! private directory replaces it, with a warning that names the setting.
 
 use super::{Environment, Faults, Origin, expand, keys::Effective};
 use ringfence_store::make_own_directory;
@@ -7,14 +7,13 @@ use ringfence_types::RequestError;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use std::path::{Path, PathBuf};
 
-/// The directory, and the warning where it is not the usual one.
+/// The directory, and a warning if it is not the default one.
 type Found = Result<(PathBuf, Option<String>), RequestError>;
 
-/// As it was said, or where it usually is.
 pub(super) fn of(environment: &Environment, effective: &Effective, faults: &Faults) -> Found {
-    let said = &effective.state_dir;
-    let directory = expand(environment, &said.value, &said.origin)?;
-    match said.origin {
+    let setting = &effective.state_dir;
+    let directory = expand(environment, &setting.value, &setting.origin)?;
+    match setting.origin {
         Origin::Default if !faults.has("state_dir") => usual_or_private(environment, directory),
         _ => Ok((directory, None)),
     }
@@ -26,7 +25,7 @@ fn usual_or_private(environment: &Environment, usual: PathBuf) -> Found {
     };
     let usual = usual.display();
     let mut tried = format!("{usual}: {refusal}");
-    for private in environment.private_states() {
+    for private in environment.fallback_state_dirs() {
         match make_own_directory(&private) {
             Ok(()) => {
                 let warning = format!(
@@ -46,11 +45,11 @@ fn usual_or_private(environment: &Environment, usual: PathBuf) -> Found {
     ))
 }
 
-/// Whether this process may write there, or make it: asked of the kernel, which changes nothing.
+/// Checks that this process may write to the directory or make it, without changing anything (faccessat(2)).
 fn may_write(directory: &Path) -> rustix::io::Result<()> {
-    let there = directory.ancestors().find(|path| path.symlink_metadata().is_ok());
+    let existing = directory.ancestors().find(|path| path.symlink_metadata().is_ok());
     let wanted = Access::WRITE_OK | Access::EXEC_OK;
-    accessat(CWD, there.unwrap_or(directory), wanted, AtFlags::EACCESS)
+    accessat(CWD, existing.unwrap_or(directory), wanted, AtFlags::EACCESS)
 }
 
 #[cfg(test)]
@@ -59,7 +58,7 @@ mod tests {
     use std::{ffi::OsString, fs, os::unix::fs::PermissionsExt};
 
     #[test]
-    fn a_directory_that_cannot_be_written_is_replaced_by_a_private_one_with_a_warning() {
+    fn unwritable_state_directory_is_replaced_by_a_private_one_with_a_warning() {
         let base = std::env::temp_dir().join(format!("ringfence-state-{}", std::process::id()));
         fs::create_dir_all(&base).unwrap();
         let runtime = OsString::from(&base);
@@ -67,9 +66,9 @@ mod tests {
         let usual = base.join("not/yet/there");
         let found = usual_or_private(&environment, usual.clone()).ok().unwrap();
         assert_eq!(found, (usual.clone(), None));
-        assert!(!usual.exists(), "asking has made it");
+        assert!(!usual.exists(), "the check has made it");
 
-        // Nobody writes below a device, not even root.
+        // Not even root can write below a device.
         let (found, warning) = usual_or_private(&environment, "/dev/null/ringfence".into())
             .ok()
             .unwrap();
@@ -78,7 +77,7 @@ mod tests {
         let mode = fs::metadata(&found).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
 
-        // One that others may look into is not taken.
+        // A directory that other users may read is not used.
         fs::set_permissions(&found, fs::Permissions::from_mode(0o755)).unwrap();
         match usual_or_private(&environment, "/dev/null/ringfence".into()) {
             Ok((other, _)) => assert_ne!(other, found),

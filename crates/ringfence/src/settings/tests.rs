@@ -44,7 +44,7 @@ fn origin(config: &Config, path: &str) -> (String, String) {
 }
 
 #[test]
-fn a_flag_wins_over_the_environment_over_the_file_over_the_default() {
+fn flag_overrides_environment_overrides_file_overrides_default() {
     let file = TextFile::new(
         "precedence",
         "limits:\n  ram_mb: 100\n  disk_mb: 100\n  processes: 100\n",
@@ -84,7 +84,7 @@ fn a_flag_wins_over_the_environment_over_the_file_over_the_default() {
 }
 
 #[test]
-fn the_defaults_are_the_contracts() {
+fn defaults_match_the_documented_contract() {
     let config = load(&environment(&[]), flags(None)).unwrap();
     let (limits, caps) = (&config.engine.policy.defaults, &config.engine.policy.caps);
     assert_eq!((limits.memory_bytes, caps.memory_bytes), (512 << 20, 8192 << 20));
@@ -103,7 +103,7 @@ fn the_defaults_are_the_contracts() {
 }
 
 #[test]
-fn the_reference_tells_the_true_defaults() {
+fn default_texts_match_the_effective_defaults() {
     let config = load(&environment(&[]), flags(None)).unwrap();
     for (key, row) in keys::KEYS.iter().zip(config.effective.rows()) {
         let Some(text) = key.default else { continue };
@@ -123,20 +123,20 @@ fn the_reference_tells_the_true_defaults() {
 }
 
 #[test]
-fn a_limit_above_its_cap_is_refused_with_both_places() {
+fn limit_above_its_cap_is_refused_with_both_origins() {
     let file = TextFile::new("caps", "caps:\n  ram_mb: 256\n");
     let error = refused(&[("RINGFENCE_LIMITS_RAM_MB", "512")], Some(&file.0));
     assert!(
         error.message.contains("RINGFENCE_LIMITS_RAM_MB") && error.message.contains(":2"),
         "{error}"
     );
-    // The default of 512 was nobody's choice: the cap lowers it.
+    // The default of 512 was not set by the operator: the cap lowers it.
     let config = load(&environment(&[]), flags(Some(&file.0))).unwrap();
     assert_eq!(config.engine.policy.defaults.memory_bytes, 256 << 20);
 }
 
 #[test]
-fn all_that_is_wrong_is_told_together() {
+fn all_faults_are_reported_together() {
     let file = TextFile::new(
         "all-faults",
         "flor: full\nlimits:\n  ram_mb: 0\n  disk_mb: 300\n  processes: 9\ncaps:\n  disk_mb: 200\n  processes: 8\n\
@@ -149,7 +149,7 @@ fn all_that_is_wrong_is_told_together() {
         ("SANDBOXMCP_TIMEOUT", "31"),
     ]);
     let faults = check(&variables, flags(Some(&file.0))).unwrap_err();
-    let told: Vec<&str> = faults.iter().map(|fault| fault.message.as_str()).collect();
+    let messages: Vec<&str> = faults.iter().map(|fault| fault.message.as_str()).collect();
     let expect = [
         "`flor`",
         "`ram_mb`",
@@ -163,29 +163,29 @@ fn all_that_is_wrong_is_told_together() {
         "`host`",
         "`http.tls_key`",
     ];
-    assert_eq!(told.len(), expect.len(), "{told:#?}");
-    for (told, part) in told.iter().zip(expect) {
-        assert!(told.contains(part), "{part}: {told}");
+    assert_eq!(messages.len(), expect.len(), "{messages:#?}");
+    for (message, part) in messages.iter().zip(expect) {
+        assert!(message.contains(part), "{part}: {message}");
     }
 }
 
 #[test]
-fn what_is_not_read_has_a_fault() {
-    assert_eq!(ended::<()>(None, Vec::new()).unwrap_err().len(), 1);
-    assert!(ended(Some(()), vec![first(Vec::new())]).is_err());
+fn missing_result_always_has_a_fault() {
+    assert_eq!(result_or_faults::<()>(None, Vec::new()).unwrap_err().len(), 1);
+    assert!(result_or_faults(Some(()), vec![first(Vec::new())]).is_err());
 }
 
 #[test]
-fn a_setting_with_a_fault_contradicts_none() {
+fn faulty_setting_contradicts_no_other_setting() {
     let state = std::env::temp_dir().join(format!("ringfence-unread-{}", std::process::id()));
     let path = state.to_str().unwrap();
     let refused = |text: &str, variables: &[(&str, &str)], expect: &[&str]| {
         let file = TextFile::new("unread", text);
         let faults = check(&environment(variables), flags(Some(&file.0))).unwrap_err();
-        let told: Vec<&str> = faults.iter().map(|fault| fault.message.as_str()).collect();
-        assert_eq!(told.len(), expect.len(), "{text}: {told:#?}");
-        for (told, part) in told.iter().zip(expect) {
-            assert!(told.contains(part), "{part}: {told}");
+        let messages: Vec<&str> = faults.iter().map(|fault| fault.message.as_str()).collect();
+        assert_eq!(messages.len(), expect.len(), "{text}: {messages:#?}");
+        for (message, part) in messages.iter().zip(expect) {
+            assert!(message.contains(part), "{part}: {message}");
         }
     };
     let ram = "limits:\n  ram_mb: 100000\n";
@@ -202,7 +202,7 @@ fn a_setting_with_a_fault_contradicts_none() {
 }
 
 #[test]
-fn a_named_file_must_exist_and_the_usual_one_need_not() {
+fn named_file_must_exist_and_the_default_one_need_not() {
     let missing = Path::new("/nonexistent/ringfence.yaml");
     assert!(refused(&[], Some(missing)).message.contains("--config"));
     let by_variable = ("RINGFENCE_CONFIG", "/nonexistent/ringfence.yaml");
@@ -213,7 +213,7 @@ fn a_named_file_must_exist_and_the_usual_one_need_not() {
 }
 
 #[test]
-fn a_broken_file_is_refused_with_its_place() {
+fn broken_file_is_refused_with_its_line() {
     let file = TextFile::new("broken", "backend: native\nlimit:\n  ram_mb: 1\n");
     let error = refused(&[], Some(&file.0));
     assert_eq!(error.code, ErrorCode::InvalidConfiguration);
@@ -225,7 +225,7 @@ fn a_broken_file_is_refused_with_its_place() {
 }
 
 #[test]
-fn a_home_path_needs_a_home() {
+fn tilde_path_requires_home() {
     let file = TextFile::new("home", "runtimes:\n  python: ~/venv\nstate_dir: /s\n");
     let config = load(&environment(&[("HOME", "/home/a")]), flags(Some(&file.0))).unwrap();
     assert_eq!(
@@ -236,22 +236,22 @@ fn a_home_path_needs_a_home() {
 }
 
 #[test]
-fn the_example_is_a_configuration_that_changes_nothing() {
+fn example_configuration_equals_the_defaults() {
     let file = TextFile::new("example", &example());
-    let said = load(&environment(&[]), flags(Some(&file.0))).unwrap();
-    let silent = load(&environment(&[]), flags(None)).unwrap();
-    for (with, without) in said.effective.rows().iter().zip(silent.effective.rows()) {
+    let example = load(&environment(&[]), flags(Some(&file.0))).unwrap();
+    let default = load(&environment(&[]), flags(None)).unwrap();
+    for (with, without) in example.effective.rows().iter().zip(default.effective.rows()) {
         assert_eq!(with.value, without.value, "{}", with.path);
     }
     assert!(
-        origin(&said, "limits.ram_mb")
+        origin(&example, "limits.ram_mb")
             .1
             .starts_with(&file.0.display().to_string())
     );
 }
 
 #[test]
-fn a_section_of_checks_is_read_and_its_schemas_with_it() {
+fn check_section_is_read_with_its_schemas() {
     let order = TextFile::new("order-schema", r#"{"type": "object", "required": ["id"]}"#);
     let text = format!(
         "check:\n  profile: basic\n  profiles: [basic, data_science]\n  allowed_imports: [yaml, os.path]\n  \
@@ -284,7 +284,7 @@ fn a_section_of_checks_is_read_and_its_schemas_with_it() {
 }
 
 #[test]
-fn what_is_wrong_with_a_check_is_told_with_its_place() {
+fn fault_in_the_check_section_is_reported_with_its_place() {
     let refused = |text: &str, parts: &[&str]| {
         let file = TextFile::new("checks-refused", text);
         let error = refused(&[], Some(&file.0));
@@ -320,7 +320,7 @@ fn what_is_wrong_with_a_check_is_told_with_its_place() {
 }
 
 #[test]
-fn an_operator_who_restricts_programs_offers_no_way_around_it_unless_he_says_so() {
+fn restricting_profile_narrows_the_offered_profiles_unless_they_are_set() {
     let profiles = |variables: &[(&str, &str)]| {
         let config = load(&environment(variables), flags(None)).unwrap();
         let check = config.engine.policy.check;
@@ -335,7 +335,7 @@ fn an_operator_who_restricts_programs_offers_no_way_around_it_unless_he_says_so(
     assert_eq!(profiles(&[strict]), ("strict", "strict".to_owned()));
     let both = [basic, ("RINGFENCE_CHECK_PROFILES", "all")];
     assert_eq!(profiles(&both), ("basic", all.to_owned()));
-    // What other servers were told.
+    // Variables of other servers.
     let data = |switch| ("SANDBOX_ENABLE_DATA_SCIENCE", switch);
     assert_eq!(
         profiles(&[data("false"), ("SANDBOX_ENABLE_NETWORK", "false")]),
@@ -361,7 +361,7 @@ fn an_operator_who_restricts_programs_offers_no_way_around_it_unless_he_says_so(
 }
 
 #[test]
-fn the_schema_is_golden() {
+fn schema_and_example_match_their_goldens() {
     crate::golden::compare("config-schema.json", &schema());
     crate::golden::compare("config-example.yaml.txt", &example());
 }

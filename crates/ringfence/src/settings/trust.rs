@@ -1,5 +1,5 @@
-//! A configuration decides what programs may do, so only the user who runs Ringfence, or root, may be able to change
-//! it; and neither it nor what else decides about runs lies where programs write.
+//! Trust in files. A configuration decides what programs may do, so only the user who runs Ringfence, or root, may be
+//! able to change it; and neither it nor other files that decide about runs may be where programs write.
 
 use super::{
     check_words::SchemaSource,
@@ -25,7 +25,6 @@ struct User {
     gid: u32,
 }
 
-/// Refuses a configuration that another user can change.
 pub(super) fn check(path: &Path, found: &Metadata) -> Result<(), RequestError> {
     let own = User {
         uid: rustix::process::geteuid().as_raw(),
@@ -37,7 +36,7 @@ pub(super) fn check(path: &Path, found: &Metadata) -> Result<(), RequestError> {
     };
     // A device or a pipe (`--config /dev/stdin`) belongs to the user who named it.
     let trouble = if found.is_file() {
-        let own = trouble(own, of_file, found.mode());
+        let own = foreign_access(own, of_file, found.mode());
         let own = own.map(|(what, change)| (what, format!("{change} {}", path.display())));
         own.or_else(|| replaceable(path))
     } else {
@@ -47,13 +46,13 @@ pub(super) fn check(path: &Path, found: &Metadata) -> Result<(), RequestError> {
         None => Ok(()),
         Some((what, change)) => Err(refusal(
             format!("the configuration {} {what}.", path.display()),
-            &format!("Look at what it says, then run `{change}`."),
+            &format!("Check its contents, then run `{change}`."),
         )),
     }
 }
 
-/// Who else can change it, and what ends that.
-fn trouble(own: User, of_file: User, mode: u32) -> Option<(String, String)> {
+/// Returns who else can change the file, and the command that prevents it.
+fn foreign_access(own: User, of_file: User, mode: u32) -> Option<(String, String)> {
     if of_file.uid != own.uid && of_file.uid != 0 {
         let what = format!("belongs to another user (uid {}), who can change it", of_file.uid);
         return Some((what, format!("chown {}", own.uid)));
@@ -61,7 +60,7 @@ fn trouble(own: User, of_file: User, mode: u32) -> Option<(String, String)> {
     if mode & 0o002 != 0 {
         return Some(("can be changed by every user".to_owned(), "chmod go-w".to_owned()));
     }
-    // A group of one's own, as many distributions give it, has no other members.
+    // A user's own group, as many distributions make it, has no other members.
     if mode & 0o020 != 0 && of_file.gid != own.gid {
         let what = format!("can be changed by another group (gid {})", of_file.gid);
         return Some((what, "chmod g-w".to_owned()));
@@ -69,7 +68,7 @@ fn trouble(own: User, of_file: User, mode: u32) -> Option<(String, String)> {
     None
 }
 
-/// Whether every user can put another in its place.
+/// Returns how every user could replace the file, and the command that prevents it.
 fn replaceable(path: &Path) -> Option<(String, String)> {
     const STICKY: u32 = 0o1000;
     let real = path.canonicalize().ok()?;
@@ -83,15 +82,15 @@ fn replaceable(path: &Path) -> Option<(String, String)> {
     Some((what, format!("chmod o-w {open}")))
 }
 
-/// The first line of a file with a token, of this user or of root, whose mode has none of these bits.
+/// Reads the first line of a token file of this user or root. `why`: the refusal of a mode with `forbidden` bits.
 pub(crate) fn token_line(path: &Path, forbidden: u32, why: &str) -> io::Result<Zeroizing<String>> {
     const FILE_BYTES_MAX: usize = 16 << 10;
-    // An open for reading alone waits for the writer of a FIFO.
+    // Without O_NONBLOCK, opening a FIFO for reading waits for a writer.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     let about = file.metadata()?;
     let wrong = match about.uid() {
-        _ if !about.is_file() => Some("it is no file"),
+        _ if !about.is_file() => Some("it is not a regular file"),
         _ if about.mode() & forbidden != 0 => Some(why),
         uid if uid != 0 && uid != rustix::process::geteuid().as_raw() => Some("it belongs to another user"),
         _ => None,
@@ -106,7 +105,7 @@ pub(crate) fn token_line(path: &Path, forbidden: u32, why: &str) -> io::Result<Z
     ))
 }
 
-/// Files that decide what is run and allowed, whether or not they exist yet: nothing writes there but their owner.
+/// Returns the files that decide what is run and allowed, existing or not: no program may write to them.
 pub(super) fn guarded(environment: &Environment, settings: &Effective, file: Option<&Path>) -> Vec<PathBuf> {
     let schemas = settings.check_schemas.items().values();
     let schemas = schemas.filter_map(|source| match source {
@@ -120,7 +119,6 @@ pub(super) fn guarded(environment: &Environment, settings: &Effective, file: Opt
     files.chain(std::env::current_exe()).collect()
 }
 
-/// The file with the server's token, and the one with its key.
 pub(super) fn secret(environment: &Environment, settings: &Effective) -> Vec<PathBuf> {
     let files = settings.http_token_file.0.iter().chain(&settings.http_tls_key.0);
     expanded(environment, files).collect()
@@ -133,12 +131,12 @@ fn expanded<'a>(
     paths.filter_map(|path| expand(environment, path, &Origin::Default).ok())
 }
 
-/// The configurations, of ours and of installers, which may hold credentials.
+/// Returns the configuration files of Ringfence and of package installers, which may hold credentials.
 pub(super) fn private(environment: &Environment, file: Option<&Path>) -> Vec<PathBuf> {
     let files = file
         .map(Path::to_owned)
         .into_iter()
-        .chain(environment.usual_config());
+        .chain(environment.default_config_file());
     let files = files.chain(environment.package_files());
     files
         .map(|path| std::path::absolute(&path).unwrap_or(path))
@@ -150,10 +148,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_file_that_no_other_user_can_change_is_used() {
+    fn file_that_another_user_can_change_is_refused() {
         let user = |uid, gid| User { uid, gid };
         let check = |own: User, of_file: User, mode: u32, expect: Option<&str>| {
-            let change = trouble(own, of_file, mode).map(|(_, change)| change);
+            let change = foreign_access(own, of_file, mode).map(|(_, change)| change);
             assert_eq!(change.as_deref(), expect, "{mode:o}");
         };
         let (root, ada, bob) = (user(0, 0), user(1000, 1000), user(1001, 1001));
@@ -169,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_in_a_directory_that_every_user_can_change_is_not_used() {
+    fn file_in_a_world_writable_directory_is_refused() {
         use std::{fs, os::unix::fs::PermissionsExt};
         let directory = std::env::temp_dir().join(format!("ringfence-trust-{}", std::process::id()));
         let file = directory.join("below/ringfence.yaml");

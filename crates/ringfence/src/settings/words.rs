@@ -1,5 +1,5 @@
-//! The values that a setting can have: each is read from one text form (flag, environment) and one YAML form, checked
-//! in both by the same code, and written back as JSON.
+//! The values of settings: each is read from a text form (flag, environment) and a YAML form, checked in both by the
+//! same code, and written back as JSON.
 
 use ringfence_engine::OnFailure;
 use ringfence_store::audit::Durability;
@@ -16,22 +16,20 @@ use std::{
 };
 
 pub(crate) trait SettingValue: Sized + Clone + 'static {
-    /// Between two of a list, in a flag or a variable.
+    /// Separator of the items of a list in a flag or a variable.
     const SEPARATOR: char = ',';
-    /// What the word `all` stands for, which may be there instead of a list; empty: it is not a word.
+    /// The items that `all` stands for instead of a list; empty: `all` is not accepted.
     const ALL_MEANS: &'static [Self] = &[];
-    /// The least and the most that a list has.
     const ITEMS: RangeInclusive<usize> = 0..=64;
 
-    /// From a flag or a variable.
     fn read(text: &str) -> Result<Self, String>;
-    /// From a file: the same text, unless the value has a form of its own there.
+    /// Reads the value from a file: from the same text, unless the value has another form there.
     fn of(node: &Node) -> Result<Self, Fault> {
         Self::read(node.text()?).map_err(|reason| node.fault(reason))
     }
-    /// As it is shown, and as a file would say it.
+    /// Returns the value as it is shown, and as a file would contain it.
     fn json(&self) -> Value;
-    /// What a file may say. A rule of any kind is a text of bounded length.
+    /// Returns the JSON Schema of the value in a file; by default, a text of bounded length.
     fn schema() -> Value {
         json!({"type": "string", "minLength": 1, "maxLength": 1024})
     }
@@ -49,12 +47,11 @@ impl<const MIN: u64, const MAX: u64> WholeNumber<MIN, MAX> {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
 
-    /// Of a number of MiB.
     pub(crate) fn bytes(self) -> u64 {
         self.0 << 20
     }
 
-    /// Of a number of lengths of so many seconds.
+    /// Converts a number of units, of `each` seconds, to a duration.
     pub(crate) fn of_seconds(self, each: u64) -> Duration {
         Duration::from_secs(each * self.0)
     }
@@ -88,7 +85,7 @@ impl<const MIN: u64, const MAX: u64> SettingValue for WholeNumber<MIN, MAX> {
     }
 }
 
-/// A number with a fraction, of so many thousandths at least and at most.
+/// A number with a fraction; `MIN` and `MAX` are in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(crate) struct Fraction<const MIN: u32, const MAX: u32>(f64);
 
@@ -164,7 +161,7 @@ impl SettingValue for bool {
         }
     }
     fn of(node: &Node) -> Result<Self, Fault> {
-        node.truth()
+        node.boolean()
     }
     fn json(&self) -> Value {
         json!(self)
@@ -174,7 +171,7 @@ impl SettingValue for bool {
     }
 }
 
-/// The values of a setting that is one of a closed set of words: an enum of its own, or one that is there.
+/// Implements [`SettingValue`] for a closed set of words: a new enum, or an existing one.
 macro_rules! choice {
     (
         $(#[$meta:meta])* enum $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal),+ $(,)? }
@@ -221,7 +218,7 @@ choice!(
     }
 );
 
-/// A text in a type of its own: whether it is one, what is said of another, and its schema.
+/// Declares a newtype of a text: its check, the refusal of other texts, and its schema.
 macro_rules! text {
     ($(#[$about:meta])* $name:ident, $is_good:expr, $refused:expr, $schema:tt) => {
         $(#[$about])*
@@ -246,14 +243,13 @@ macro_rules! text {
 
 pub(super) use text;
 
-/// How the names of images and modules go on.
 fn is_path_like(text: &str) -> bool {
     text.chars()
         .all(|c| c.is_ascii_alphanumeric() || "_.:@/-".contains(c))
 }
 
 text! {
-    /// A container image: what stands behind `docker pull`.
+    /// A container image: the argument of `docker pull`.
     ImageName,
     |text| text.len() <= 512 && text.starts_with(|c: char| c.is_ascii_alphanumeric()) && is_path_like(text),
     |_| "that is not the name of a container image".to_owned(),
@@ -271,7 +267,7 @@ text! {
 }
 
 choice! {
-    /// The least important lines of the operator's log that are still written.
+    /// The lowest level of log lines that are written.
     enum LogLevel {
         Off = "off",
         Error = "error",
@@ -283,7 +279,7 @@ choice! {
 }
 
 choice! {
-    /// What becomes of a program whose caller does not wait for it any more.
+    /// The fate of a program whose caller no longer waits for it.
     enum OnHangUp {
         Cancel = "cancel",
         Detach = "detach",
@@ -302,7 +298,7 @@ choice! {
         Host = "host",
         Web = "web",
     }
-    /// `host` is there where `host.enabled` is.
+    /// Without `host`, which `host.enabled` adds.
     const ALL_MEANS: &'static [Self] = &[
         Self::Execute,
         Self::Sessions,
@@ -360,7 +356,7 @@ impl SettingValue for HostPath {
     }
 }
 
-/// A value that may be absent, for which a word stands.
+/// Declares an optional value, whose absence is written as a word.
 macro_rules! optional {
     ($(#[$about:meta])* $name:ident($value:ty), $word:literal, $schema:tt) => {
         $(#[$about])*
@@ -387,7 +383,7 @@ macro_rules! optional {
 pub(super) use optional;
 
 optional! {
-    /// A file or directory of the host, or wherever such a thing usually is.
+    /// A file or directory of the host, or `auto` for the default.
     Location(HostPath), "auto", {"type": "string", "pattern": "^(auto$|/|~/)"}
 }
 
@@ -443,7 +439,7 @@ impl<T: SettingValue> SettingValue for List<T> {
             }
             Err(_) if is_all(node) => Ok(Self(T::ALL_MEANS.to_vec())),
             Err(fault) if T::ALL_MEANS.is_empty() => Err(fault),
-            Err(_) => Err(node.is_not(&format!("a list or `{ALL}`"))),
+            Err(_) => Err(node.mismatch(&format!("a list or `{ALL}`"))),
         }
     }
     fn json(&self) -> Value {
@@ -464,7 +460,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn absurd_numbers_are_refused() {
+    fn numbers_out_of_range_are_refused() {
         let whole = |text: &str| WholeNumber::<16, 8192>::read(text).is_ok();
         assert!(whole("16") && whole("8192"));
         assert!(!whole("0") && !whole("15") && !whole("8193") && !whole("-1") && !whole("1.5") && !whole(""));

@@ -1,9 +1,9 @@
-//! The way to a collector: OTLP over HTTP, protobuf, one connection for each batch. A collector that is down costs a
-//! batch and, once in a minute at most, a line in the log; nothing waits for it but the thread that sends.
+//! The client of a collector: OTLP over HTTP, protobuf, one connection for each batch. If the collector is down, the
+//! batch is lost and, at most once a minute, a line is logged; only the sending thread waits for it.
 
 use crate::{
     lock::lock,
-    outgoing::{Destination, said},
+    outgoing::{Destination, error_text},
 };
 use http_body_util::Full;
 use hyper::{
@@ -34,27 +34,26 @@ use std::{
 };
 use tokio::runtime::Handle;
 
-/// For one batch, from the name of the host to the end of the answer.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// A collector says no more than which part it did not take.
+/// Maximum time to send a batch, from name resolution to the end of the response.
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
+/// A response only reports the rejected part of a batch.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// Between two lines of the log about a collector that takes nothing.
-const SILENCE: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// A collector; clones share what is known of its trouble.
+/// A collector; clones share the count of its failures.
 #[derive(Clone)]
 pub(super) struct Collector {
     destination: Arc<Destination>,
-    /// Before `/v1/traces`; empty or without a slash at its end.
+    /// Path before `/v1/traces`; empty, or without a trailing slash.
     base: String,
-    /// The threads that send have none of their own.
+    /// The runtime for requests: the sending threads have none of their own.
     runtime: Handle,
-    trouble: Arc<Mutex<Trouble>>,
+    failures: Arc<Mutex<Failures>>,
 }
 
 #[derive(Default)]
-struct Trouble {
-    told: Option<Instant>,
+struct Failures {
+    logged: Option<Instant>,
     lost: u64,
 }
 
@@ -65,13 +64,12 @@ impl fmt::Debug for Collector {
 }
 
 impl Collector {
-    /// Sends from the caller's runtime.
     pub(super) fn at(address: &Uri) -> Result<Self, String> {
         Ok(Self {
             destination: Arc::new(Destination::host(address)?),
             base: address.path().trim_end_matches('/').to_owned(),
             runtime: Handle::current(),
-            trouble: Arc::default(),
+            failures: Arc::default(),
         })
     }
 
@@ -84,11 +82,11 @@ impl Collector {
         let sent = self.post(path, batch).await;
         let taken = sent.and_then(|answer| match A::decode(answer).map(rejected) {
             Ok(rejected) if rejected > 0 => Err(format!("it rejected {rejected} entries")),
-            // What it took it took, whatever it says of that.
+            // The batch was accepted, even if the response cannot be decoded.
             Ok(_) | Err(_) => Ok(()),
         });
         taken.map_err(|why| {
-            if let Some(lost) = self.note_trouble(Instant::now()) {
+            if let Some(lost) = self.note_failure(Instant::now()) {
                 tracing::warn!(
                     why,
                     lost,
@@ -99,27 +97,27 @@ impl Collector {
         })
     }
 
-    /// How many batches were lost since the last line, when it is time for another.
-    fn note_trouble(&self, now: Instant) -> Option<u64> {
-        let mut trouble = lock(&self.trouble);
-        trouble.lost += 1;
-        if trouble
-            .told
-            .is_some_and(|told| now.duration_since(told) < SILENCE)
+    /// Counts a failure. Returns the batches lost since the last log line if another line is due.
+    fn note_failure(&self, now: Instant) -> Option<u64> {
+        let mut failures = lock(&self.failures);
+        failures.lost += 1;
+        if failures
+            .logged
+            .is_some_and(|logged| now.duration_since(logged) < LOG_INTERVAL)
         {
             return None;
         }
-        trouble.told = Some(now);
-        Some(std::mem::take(&mut trouble.lost))
+        failures.logged = Some(now);
+        Some(std::mem::take(&mut failures.lost))
     }
 
     async fn post(&self, path: &str, batch: Vec<u8>) -> Result<Bytes, String> {
         let path = format!("{}{path}", self.base);
         let exchange = exchange(self.destination.clone(), path, batch);
-        // The clock is the runtime's, too.
+        // Spawned, because the timer needs the runtime, too.
         let posted = self
             .runtime
-            .spawn(async { tokio::time::timeout(PATIENCE, exchange).await });
+            .spawn(async { tokio::time::timeout(SEND_TIMEOUT, exchange).await });
         match posted.await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err("it did not answer in time".to_owned()),
@@ -133,7 +131,7 @@ async fn exchange(destination: Arc<Destination>, path: String, batch: Vec<u8>) -
         .header(CONTENT_TYPE, "application/x-protobuf")
         .header(CONNECTION, "close")
         .body(Full::from(batch))
-        .map_err(said)?;
+        .map_err(error_text)?;
     destination.send(request).await?.success(ANSWER_BYTES_MAX).await
 }
 
@@ -197,7 +195,7 @@ mod tests {
         net::TcpListener,
     };
 
-    /// A collector that reads a request and says this.
+    /// Starts a collector that reads a request and sends this response.
     async fn answering(answer: &'static [u8]) -> Collector {
         let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", socket.local_addr().unwrap());
@@ -217,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_collector_answers_is_read_and_bounded() {
+    async fn collector_response_is_read_and_bounded() {
         let taken = posted(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
         assert_eq!(taken.unwrap(), "ok");
         let refused = posted(b"HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n").await;
@@ -237,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_collector_that_says_nothing_is_not_waited_for() {
+    async fn silent_collector_times_out() {
         let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", socket.local_addr().unwrap());
         let silent = Collector::at(&address.parse().unwrap()).unwrap();
@@ -246,11 +244,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn trouble_is_told_once_in_a_minute_with_what_was_lost() {
+    async fn failures_are_logged_once_a_minute_with_the_batches_lost() {
         let collector = Collector::at(&Uri::from_static("http://127.0.0.1:1")).unwrap();
         let begun = Instant::now();
-        assert_eq!(collector.note_trouble(begun), Some(1));
-        assert_eq!(collector.note_trouble(begun + SILENCE / 2), None);
-        assert_eq!(collector.note_trouble(begun + SILENCE), Some(2));
+        assert_eq!(collector.note_failure(begun), Some(1));
+        assert_eq!(collector.note_failure(begun + LOG_INTERVAL / 2), None);
+        assert_eq!(collector.note_failure(begun + LOG_INTERVAL), Some(2));
     }
 }

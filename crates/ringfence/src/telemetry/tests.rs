@@ -1,4 +1,4 @@
-//! What a collector is told, read from the library's own memory exporters.
+//! Spans that a collector gets, kept in memory by an exporter of these tests; a collector that does not respond.
 
 use super::*;
 use opentelemetry_sdk::{
@@ -7,7 +7,7 @@ use opentelemetry_sdk::{
 };
 use ringfence_types::{Language, Phases, ResourceUsage};
 
-/// Keeps what it is given.
+/// An exporter that keeps the spans.
 #[derive(Clone, Debug, Default)]
 struct Kept(Arc<Mutex<Vec<SpanData>>>);
 
@@ -54,7 +54,7 @@ fn spans(kind: EventKind) -> Vec<SpanData> {
         .build();
     let points = SdkMeterProvider::builder().build();
     let event = event(kind);
-    Instruments::new(&traces, &points).note(&event, 0);
+    Instruments::new(&traces, &points).record(&event, 0);
     let spans = kept.0.lock().unwrap();
     spans.clone()
 }
@@ -64,7 +64,7 @@ fn since_ms(time: SystemTime) -> u128 {
 }
 
 #[test]
-fn an_execution_is_a_span_and_its_phases_fill_it_from_the_start() {
+fn execution_is_a_span_and_its_phases_are_consecutive_child_spans() {
     let spans = spans(EventKind::ExecutionCompleted(ended(Some(ExitKind::Code), None)));
     let times: Vec<(&str, u128, u128)> = spans
         .iter()
@@ -109,7 +109,7 @@ fn an_execution_is_a_span_and_its_phases_fill_it_from_the_start() {
 }
 
 #[test]
-fn whatever_is_no_success_is_an_error_in_words_of_ours() {
+fn failed_execution_has_an_error_status_in_fixed_words() {
     let check = |kind: EventKind, expect: &'static str| {
         let spans = spans(kind);
         assert_eq!(spans.last().unwrap().status, Status::error(expect));
@@ -130,7 +130,7 @@ fn whatever_is_no_success_is_an_error_in_words_of_ours() {
 }
 
 #[test]
-fn a_refused_execution_has_only_the_phases_that_it_got_to() {
+fn refused_execution_has_only_the_phases_it_reached() {
     let mut refused = ended(None, Some("policy_denied"));
     refused.phases = Phases {
         queued_ms: 5.0,
@@ -142,7 +142,7 @@ fn a_refused_execution_has_only_the_phases_that_it_got_to() {
 }
 
 #[test]
-fn times_that_make_no_sense_make_no_span_that_ends_before_it_begins() {
+fn invalid_durations_yield_no_span_that_ends_before_it_begins() {
     for ms in [f64::NAN, f64::INFINITY, -1.0, 1e300] {
         let mut odd = ended(Some(ExitKind::Code), None);
         odd.phases.run_ms = ms;
@@ -154,19 +154,22 @@ fn times_that_make_no_sense_make_no_span_that_ends_before_it_begins() {
 }
 
 #[tokio::test]
-async fn more_executions_than_a_silent_collector_takes_cost_no_time_and_a_bounded_farewell() {
+async fn silent_collector_delays_no_execution_and_shutdown_only_up_to_the_limit() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", silent.local_addr().unwrap());
     let telemetry = Telemetry::begin(&address.parse().unwrap()).unwrap();
     let event = event(EventKind::ExecutionCompleted(ended(Some(ExitKind::Code), None)));
     let begun = std::time::Instant::now();
-    // five spans each, three times what may wait
+    // Five spans each: three times the queue.
     for _ in 0..SPANS_WAITING_MAX * 3 / 5 {
-        telemetry.instruments.note(&event, 0);
+        telemetry.instruments.record(&event, 0);
     }
     let noted = begun.elapsed();
     telemetry.finish().await;
     let finished = begun.elapsed() - noted;
     assert!(noted < Duration::from_secs(5), "{noted:?}");
-    assert!(finished < FAREWELL + Duration::from_millis(500), "{finished:?}");
+    assert!(
+        finished < SHUTDOWN_TIMEOUT + Duration::from_millis(500),
+        "{finished:?}"
+    );
 }

@@ -1,4 +1,4 @@
-//! The only place that prints. Our own words may be coloured; a stranger's bytes reach a terminal neutralised.
+//! The only place that prints. Our own text may be coloured; untrusted bytes are neutralised for a terminal.
 
 pub(crate) mod neutral;
 
@@ -14,13 +14,13 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terminal {
-    out: End,
-    err: End,
+    out: Reader,
+    err: Reader,
     has_colours: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum Reader {
     Person,
     Program,
 }
@@ -38,7 +38,7 @@ fn colour(style: Style) -> Option<&'static str> {
     }
 }
 
-impl End {
+impl Reader {
     fn of(stream: &impl IsTerminal) -> Self {
         if stream.is_terminal() {
             Self::Person
@@ -51,15 +51,15 @@ impl End {
 impl Terminal {
     pub(crate) fn new(environment: &Environment) -> Self {
         Self {
-            out: End::of(&io::stdout()),
-            err: End::of(&io::stderr()),
+            out: Reader::of(&io::stdout()),
+            err: Reader::of(&io::stderr()),
             has_colours: !environment.no_colour(),
         }
     }
 
-    fn paint(self, end: End, style: Style, text: &str) -> String {
+    fn paint(self, reader: Reader, style: Style, text: &str) -> String {
         match colour(style) {
-            Some(colour) if end == End::Person && self.has_colours => format!("{colour}{text}{RESET}"),
+            Some(colour) if reader == Reader::Person && self.has_colours => format!("{colour}{text}{RESET}"),
             _ => text.to_owned(),
         }
     }
@@ -68,21 +68,21 @@ impl Terminal {
         self.paint(self.out, style, text)
     }
 
-    /// Text of our own on stdout.
+    /// Prints text of our own on stdout. A closed pipe is not an error.
     pub(crate) fn print(self, text: &str) -> io::Result<()> {
         let mut out = io::stdout().lock();
         quiet(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
     }
 
-    /// Text for stdout, in lines that fit a person's terminal. What is too long goes on below, indented.
+    /// Wraps text for stdout to the width of a person's terminal, at least 40 columns. Continuation lines are indented.
     pub(crate) fn wrapped(self, text: &str) -> String {
         let columns = rustix::termios::tcgetwinsize(io::stdout()).map_or(u16::MAX, |size| size.ws_col);
         wrapped(text, columns.max(40).into())
     }
 
-    /// A stranger's value on stdout: all of it for a program, and so many harmless bytes for a person.
+    /// Prints an untrusted value on stdout: for a program unchanged, for a person neutralised, `bytes_max` at most.
     pub(crate) fn print_value(self, value: &str, bytes_max: usize) -> io::Result<()> {
-        if self.out == End::Program {
+        if self.out == Reader::Program {
             return self.print(value);
         }
         if value.len() <= bytes_max {
@@ -93,18 +93,17 @@ impl Terminal {
         self.print(&format!("\n[{} of {} bytes shown]\n", shown.len(), value.len()))
     }
 
-    /// A file's bytes on stdout, as they are for a program and harmless for a person.
+    /// Prints a file's bytes on stdout: unchanged for a program, neutralised for a person.
     pub(crate) fn print_bytes(self, bytes: &[u8]) -> io::Result<()> {
-        if self.out == End::Person {
+        if self.out == Reader::Person {
             return self.print(&neutral::text(&String::from_utf8_lossy(bytes)));
         }
         let mut out = io::stdout().lock();
         quiet(out.write_all(bytes).and_then(|()| out.flush()))
     }
 
-    /// One JSON document on stdout, laid out for a person when one is looking.
     pub(crate) fn print_json(self, document: &impl Serialize) -> io::Result<()> {
-        let text = if self.out == End::Person {
+        let text = if self.out == Reader::Person {
             neutral::json(&serde_json::to_string_pretty(document)?)
         } else {
             serde_json::to_string(document)?
@@ -112,14 +111,13 @@ impl Terminal {
         self.print(&(text + "\n"))
     }
 
-    /// `error: ...` and `hint: ...` on stderr.
     pub(crate) fn error(self, error: &RequestError) {
-        self.complain(&error.message, &error.hint);
+        self.error_with_hint(&error.message, &error.hint);
     }
 
-    pub(crate) fn complain(self, message: &str, hint: &str) {
+    pub(crate) fn error_with_hint(self, message: &str, hint: &str) {
         let (error, next) = (self.err("error", Style::Error), self.err("hint", Style::Info));
-        // Indented, no line of a stranger's looks like one of ours.
+        // Indented, so that no untrusted line looks like one of ours.
         let message: Vec<String> = message.lines().map(neutral::line).collect();
         self.note_text(&format!(
             "{error}: {}\n{next}: {}\n",
@@ -128,24 +126,22 @@ impl Terminal {
         ));
     }
 
-    /// Lines of our own on stderr.
     pub(crate) fn note(self, text: &str) {
         self.note_text(&format!("{text}\n"));
     }
 
-    /// One unobtrusive line on stderr that may hold a stranger's words.
     pub(crate) fn dim(self, text: &str) {
         self.note_text(&format!("{}\n", self.err(&neutral::line(text), Style::Guide)));
     }
 
-    /// What an installer says, a line at a time.
+    /// Prints an installer's output, each line like `dim`.
     pub(crate) fn notices(self, bytes: &[u8]) {
         let text = String::from_utf8_lossy(bytes);
         let lines = text.lines().filter(|line| !line.trim().is_empty());
         lines.for_each(|line| self.dim(line));
     }
 
-    /// What has changed, on stderr: paths and texts are a stranger's.
+    /// Prints changes on stderr, neutralised: paths and texts are untrusted.
     pub(crate) fn difference(self, text: &str) {
         self.note_text(&self.painted_difference(self.err, text));
     }
@@ -154,8 +150,8 @@ impl Terminal {
         self.print(&self.painted_difference(self.out, text))
     }
 
-    /// Lines of a unified difference are indented; flags begin with `!`.
-    fn painted_difference(self, end: End, text: &str) -> String {
+    /// Colours changes: lines of a unified difference are indented by two spaces, risks begin with `!`.
+    fn painted_difference(self, reader: Reader, text: &str) -> String {
         let painted = |line: &str| {
             let style = match line.get(..3) {
                 Some("  +") => Style::Added,
@@ -163,45 +159,43 @@ impl Terminal {
                 Some("  @") => Style::Info,
                 _ => Style::Plain,
             };
-            self.paint(end, style, &neutral::line(line)) + "\n"
+            self.paint(reader, style, &neutral::line(line)) + "\n"
         };
         text.lines().map(painted).collect()
     }
 
-    pub(crate) fn print_painting(self, painting: &StyledText) -> io::Result<()> {
-        self.print(&self.painted(self.out, painting))
+    pub(crate) fn print_styled(self, text: &StyledText) -> io::Result<()> {
+        self.print(&self.painted(self.out, text))
     }
 
-    pub(crate) fn note_painting(self, painting: &StyledText) {
-        self.note_text(&self.painted(self.err, painting));
+    pub(crate) fn note_styled(self, text: &StyledText) {
+        self.note_text(&self.painted(self.err, text));
     }
 
-    fn painted(self, end: End, painting: &StyledText) -> String {
-        let pieces = painting.pieces();
-        pieces.map(|(style, text)| self.paint(end, style, text)).collect()
+    fn painted(self, reader: Reader, text: &StyledText) -> String {
+        let paint = |(style, text)| self.paint(reader, style, text);
+        text.pieces().map(paint).collect()
     }
 
-    /// Asks about something that may hold a stranger's words.
     pub(crate) fn ask(self, text: &str) -> io::Result<()> {
         io::stderr().lock().write_all(neutral::line(text).as_bytes())
     }
 
     pub(crate) fn has_person(self) -> bool {
-        self.err == End::Person
+        self.err == Reader::Person
     }
 
-    /// How far long work is, in place of what was said before; nothing: it is over. Only a person is told.
+    /// Replaces the line of progress on stderr, which only a person sees. Empty text clears it.
     pub(crate) fn progress(self, text: &str) {
-        if self.err == End::Person {
+        if self.err == Reader::Person {
             self.note_text(&format!("\r\x1b[K{text}"));
         }
     }
 
-    /// Stdout, for JSON that is written a whole line at a time.
     pub(crate) fn json_lines(self) -> JsonLines<io::StdoutLock<'static>> {
         JsonLines {
             sink: io::stdout().lock(),
-            end: self.out,
+            reader: self.out,
         }
     }
 
@@ -210,12 +204,12 @@ impl Terminal {
     }
 
     fn note_text(self, text: &str) {
-        // There is no other place to report that stderr is gone.
+        // A closed stderr cannot be reported anywhere else.
         drop(io::stderr().lock().write_all(text.as_bytes()));
     }
 
     pub(crate) fn guest(self, raw: Raw) -> (GuestStream<tokio::io::Stdout>, GuestStream<tokio::io::Stderr>) {
-        let neutral = |end: End| (end == End::Person && raw == Raw::Neutralised).then(Decoder::default);
+        let neutral = |to: Reader| (to == Reader::Person && raw == Raw::Neutralised).then(Decoder::default);
         (
             GuestStream {
                 sink: tokio::io::stdout(),
@@ -229,17 +223,17 @@ impl Terminal {
     }
 }
 
-/// A stream of lines of JSON. A person sees them harmless.
+/// A stream of JSON lines, neutralised for a person.
 pub(crate) struct JsonLines<W> {
     sink: W,
-    end: End,
+    reader: Reader,
 }
 
 impl<W: Write> Write for JsonLines<W> {
     fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
-        match self.end {
-            End::Program => self.sink.write_all(lines)?,
-            End::Person => {
+        match self.reader {
+            Reader::Program => self.sink.write_all(lines)?,
+            Reader::Person => {
                 let text = String::from_utf8_lossy(lines);
                 self.sink.write_all(neutral::json(&text).as_bytes())?;
             }
@@ -261,7 +255,7 @@ fn wrapped(text: &str, columns: usize) -> String {
     text.lines().map(line).collect()
 }
 
-/// A reader who has left is no error.
+/// Ignores a broken pipe: a closed reader is not an error.
 pub(crate) fn quiet(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -271,13 +265,12 @@ pub(crate) fn quiet(result: io::Result<()>) -> io::Result<()> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Raw {
-    /// As they are: the user asked for it.
+    /// Unchanged, as the user asked.
     AsWritten,
     Neutralised,
 }
 
 impl From<bool> for Raw {
-    /// Of the flag `--raw`.
     fn from(is_raw: bool) -> Self {
         match is_raw {
             true => Self::AsWritten,
@@ -286,10 +279,10 @@ impl From<bool> for Raw {
     }
 }
 
-/// One of our streams, carrying a program's bytes.
+/// One of our own streams, for a program's output.
 pub(crate) struct GuestStream<W> {
     sink: W,
-    /// Of a stream whose text is made harmless: a character may be cut anywhere between two writes.
+    /// Decoder of a neutralised stream: a character may be split between two writes.
     neutral: Option<Decoder>,
 }
 
@@ -305,7 +298,7 @@ impl<W: AsyncWrite + Unpin> GuestStream<W> {
         self.sink.flush().await
     }
 
-    /// What an unfinished character at the end becomes.
+    /// Writes the replacement of an incomplete character at the end, and flushes.
     pub(crate) async fn end(&mut self) -> io::Result<()> {
         if let Some(decoder) = &mut self.neutral {
             self.sink.write_all(decoder.end().as_bytes()).await?;
@@ -319,7 +312,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_pipe_gets_the_bytes_and_a_terminal_gets_them_harmless() {
+    async fn output_is_raw_on_a_pipe_and_neutralised_on_a_terminal() {
         let hostile = b"a\x1b]0;owned\x07b\xff";
         let mut pipe = GuestStream {
             sink: Vec::new(),
@@ -338,22 +331,22 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_json_are_harmless_for_a_person_and_untouched_for_a_program() {
+    fn json_lines_are_neutralised_for_a_person_and_unchanged_for_a_program() {
         let line = "{\"caller\":\"a\u{9b}31m\u{202e}\"}\n";
-        let shown = |end| {
+        let shown = |reader| {
             let mut lines = JsonLines {
                 sink: Vec::new(),
-                end,
+                reader,
             };
             lines.write_all(line.as_bytes()).unwrap();
             String::from_utf8(lines.sink).unwrap()
         };
-        assert_eq!(shown(End::Program), line);
-        assert_eq!(shown(End::Person), "{\"caller\":\"a\\u009b31m\\u202e\"}\n");
+        assert_eq!(shown(Reader::Program), line);
+        assert_eq!(shown(Reader::Person), "{\"caller\":\"a\\u009b31m\\u202e\"}\n");
     }
 
     #[test]
-    fn a_long_line_goes_on_below_and_no_word_is_cut() {
+    fn long_line_wraps_between_words() {
         let text = "rules:\n  ls: ls [-l] [--full-time] [--all]\n";
         let narrow = "rules:\n  ls: ls [-l]\n      [--full-time]\n      [--all]\n";
         assert_eq!(wrapped(text, 18), narrow);
@@ -361,17 +354,17 @@ mod tests {
     }
 
     #[test]
-    fn colours_need_a_terminal_and_a_user_who_wants_them() {
+    fn colours_require_a_terminal_and_no_opt_out() {
         let shown = |out, has_colours| {
             let terminal = Terminal {
                 out,
-                err: End::Program,
+                err: Reader::Program,
                 has_colours,
             };
             terminal.mark(Style::Good, "x")
         };
-        assert_eq!(shown(End::Person, false), "x");
-        assert_eq!(shown(End::Program, true), "x");
-        assert!(shown(End::Person, true).contains('\x1b'));
+        assert_eq!(shown(Reader::Person, false), "x");
+        assert_eq!(shown(Reader::Program, true), "x");
+        assert!(shown(Reader::Person, true).contains('\x1b'));
     }
 }

@@ -1,14 +1,14 @@
-//! Makes a stranger's text harmless for a terminal: no escape sequence, no control character but newline and tab, no
-//! character that reorders the line or takes no room in it. A program could otherwise retitle the window, paste into
-//! the shell, or show a reviewer something else than what stands there (CVE-2021-42574).
+//! Neutralises untrusted text for a terminal: no escape sequences, no control characters except newline and tab, no
+//! characters that reorder the line or are invisible. A program could otherwise change the window's title, paste into
+//! the shell, or show a reviewer something other than the real text (CVE-2021-42574).
 
-/// Characters that change the order in which others are shown (Unicode Bidirectional Algorithm, UAX #9).
+/// True for characters that change the order of others (Unicode Bidirectional Algorithm, UAX #9).
 fn reorders(c: char) -> bool {
     matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Characters that show nothing at all, or end a line where none is counted. Those that emoji and scripts are joined
-/// with are text.
+/// True for characters that are not visible, or that end a line without counting as a newline. The joiners of emoji and
+/// scripts are text.
 fn invisible(c: char) -> bool {
     matches!(c, '\u{00ad}' | '\u{2028}' | '\u{2029}' | '\u{200b}' | '\u{2060}'..='\u{2064}' | '\u{206a}'..='\u{206f}' | '\u{feff}' | '\u{115f}' | '\u{1160}'
         | '\u{3164}' | '\u{ffa0}' | '\u{180e}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
@@ -18,8 +18,8 @@ fn harmless(c: char) -> bool {
     matches!(c, '\n' | '\t') || !(c.is_control() || reorders(c) || invisible(c))
 }
 
-/// C0 has pictures of its own in Unicode; the rest is spelled out.
-fn show(out: &mut String, c: char) {
+/// Appends a visible form: Unicode's control pictures for C0 and DEL, the code point for others.
+fn push_visible(out: &mut String, c: char) {
     match c {
         '\0'..='\x1f' => out.extend(char::from_u32(0x2400 + u32::from(c))),
         '\x7f' => out.push('\u{2421}'),
@@ -27,7 +27,6 @@ fn show(out: &mut String, c: char) {
     }
 }
 
-/// Harmless text of several lines.
 pub(crate) fn text(hostile: &str) -> String {
     if hostile.chars().all(harmless) {
         return hostile.to_owned();
@@ -37,19 +36,19 @@ pub(crate) fn text(hostile: &str) -> String {
         if harmless(c) {
             out.push(c)
         } else {
-            show(&mut out, c)
+            push_visible(&mut out, c)
         }
     }
     out
 }
 
-/// Harmless text of one line.
+/// Neutralises text of one line: newlines become pictures, tabs become spaces.
 pub(crate) fn line(hostile: &str) -> String {
     text(hostile).replace('\n', "\u{240a}").replace('\t', " ")
 }
 
-/// A JSON document with everything harmful written as JSON escapes: the same document, harmless to look at. (Such
-/// characters occur only inside strings, and JSON itself already escapes C0.)
+/// Neutralises a JSON document with JSON escapes, so that it decodes to the same document. (The escaped characters
+/// occur only inside strings, and JSON itself already escapes C0.)
 pub(crate) fn json(document: &str) -> String {
     let mut out = String::with_capacity(document.len());
     for c in document.chars() {
@@ -70,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_moves_the_cursor_or_reorders_text_survives() {
+    fn control_bidi_and_invisible_characters_are_spelled_out() {
         let check = |hostile: &str, expect: &str| assert_eq!(text(hostile), expect);
         check("plain\n\ttext é 漢 🎉", "plain\n\ttext é 漢 🎉");
         check("\x1b[31mred", "␛[31mred");
@@ -83,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shown_document_is_the_same_document() {
+    fn neutralised_json_decodes_to_the_same_document() {
         let value = serde_json::json!({"out": "a\u{1b}[0m\u{9b}\u{202e}\u{7f}\u{200b}\u{e0041}\n"});
         let shown = json(&serde_json::to_string_pretty(&value).unwrap());
         assert!(shown.chars().all(harmless));

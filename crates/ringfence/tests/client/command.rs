@@ -1,4 +1,4 @@
-//! The command line, and directories for what it reads.
+//! Runs the command line, and provides temporary directories for its files.
 
 use super::state_dir;
 use serde_json::Value;
@@ -11,14 +11,15 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-/// Of this build, or of another that is to be tested.
+/// The binary of this build, or the one named by `TESTED_RINGFENCE`.
 pub fn binary() -> PathBuf {
     std::env::var_os("TESTED_RINGFENCE")
         .map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_ringfence")), PathBuf::from)
 }
 
-/// A program at another place, as a link where that can be made. This process writes no program that it starts: a
-/// child of another thread may have it open for writing then, and it is busy (ETXTBSY, execve(2)).
+/// Places a program at another path: a hard link where possible, else a copy made by `cp`. This process never writes a
+/// program that it starts: a child forked by another thread could still have the file open for writing, and execve(2)
+/// would fail with ETXTBSY.
 pub fn link_program(program: &Path, to: &Path) {
     if fs::hard_link(program, to).is_err() {
         let copied = Command::new("cp").arg(program).arg(to).status().unwrap();
@@ -26,11 +27,11 @@ pub fn link_program(program: &Path, to: &Path) {
     }
 }
 
-/// `ringfence` with these words, an environment of nothing but a path, and this test's state directory.
-pub fn ringfence(words: &[&str]) -> Command {
+/// `ringfence` with these arguments, this test's state directory, and an environment of only `PATH` and `HOME`.
+pub fn ringfence(arguments: &[&str]) -> Command {
     let mut command = Command::new(binary());
     command
-        .args(words)
+        .args(arguments)
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
         .env("HOME", "/nonexistent")
@@ -39,8 +40,8 @@ pub fn ringfence(words: &[&str]) -> Command {
     command
 }
 
-/// The same command as an argument of another.
-pub fn below(wrapper: &[&str], inner: &Command) -> Command {
+/// The command as an argument of a wrapper program, with the same environment.
+pub fn wrap_command(wrapper: &[&str], inner: &Command) -> Command {
     let mut command = Command::new(wrapper[0]);
     let environment = inner.get_envs();
     command
@@ -52,14 +53,14 @@ pub fn below(wrapper: &[&str], inner: &Command) -> Command {
     command
 }
 
-/// `ringfence serve` with this configuration, YAML, and no log.
+/// `ringfence serve` with this YAML configuration; its log is discarded.
 pub fn serve_with(yaml: &str) -> Command {
     let mut command = ringfence(&["serve", "--config", &config(yaml)]);
     command.stderr(Stdio::null());
     command
 }
 
-/// A configuration file in this test's state directory.
+/// Writes a configuration file in this test's state directory and returns its path.
 pub fn config(yaml: &str) -> String {
     fs::create_dir_all(state_dir()).unwrap();
     let path = state_dir().join("config.yaml");
@@ -67,53 +68,53 @@ pub fn config(yaml: &str) -> String {
     path.display().to_string()
 }
 
-/// The output of `ringfence` with these words.
-pub fn said(words: &[&str]) -> Output {
-    ringfence(words).output().unwrap()
+/// Runs `ringfence` with these arguments and returns its output.
+pub fn run_cli(arguments: &[&str]) -> Output {
+    ringfence(arguments).output().unwrap()
 }
 
-/// The output of a command that must succeed.
+/// The output of a command that must exit with 0.
 #[track_caller]
-pub fn succeeded(mut command: Command) -> Output {
+pub fn run_successfully(mut command: Command) -> Output {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {output:?}");
     output
 }
 
-/// What a command prints that must succeed.
+/// The standard output of a command that must exit with 0.
 #[track_caller]
-pub fn told(words: &[&str]) -> String {
-    stdout_of(&succeeded(ringfence(words)))
+pub fn cli_stdout(arguments: &[&str]) -> String {
+    stdout_of(&run_successfully(ringfence(arguments)))
 }
 
-/// The same with `--json`, as data.
+/// [`cli_stdout`] with `--json`, parsed.
 #[track_caller]
-pub fn told_json(words: &[&str]) -> Value {
-    json_of(&succeeded(ringfence(&[words, &["--json"]].concat())))
+pub fn cli_json(arguments: &[&str]) -> Value {
+    json_of(&run_successfully(ringfence(&[arguments, &["--json"]].concat())))
 }
 
-/// The output of a command that must end so.
+/// The output of a command that must exit with this status.
 #[track_caller]
-pub fn ended_with(words: &[&str], status: i32) -> Output {
-    let output = said(words);
-    assert_eq!(output.status.code(), Some(status), "{words:?}: {output:?}");
+pub fn cli_exits_with(arguments: &[&str], status: i32) -> Output {
+    let output = run_cli(arguments);
+    assert_eq!(output.status.code(), Some(status), "{arguments:?}: {output:?}");
     output
 }
 
-/// What a command that must fail in this way says of that, on standard error.
+/// The standard error of a command that must exit with this status.
 #[track_caller]
-pub fn refused(words: &[&str], status: i32) -> String {
-    stderr_of(&ended_with(words, status))
+pub fn cli_error(arguments: &[&str], status: i32) -> String {
+    stderr_of(&cli_exits_with(arguments, status))
 }
 
-/// What a command prints whose answer is no.
+/// The standard output of a command that must exit with 1.
 #[track_caller]
-pub fn denied(words: &[&str]) -> String {
-    stdout_of(&ended_with(words, 1))
+pub fn cli_failure_stdout(arguments: &[&str]) -> String {
+    stdout_of(&cli_exits_with(arguments, 1))
 }
 
-/// The output of a command that has this on its standard input. It may end before it has read it.
-pub fn feed(mut command: Command, input: impl AsRef<[u8]>) -> Output {
+/// Runs a command with this standard input and returns its output. The command may exit before it has read all input.
+pub fn run_with_stdin(mut command: Command, input: impl AsRef<[u8]>) -> Output {
     command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -121,35 +122,35 @@ pub fn feed(mut command: Command, input: impl AsRef<[u8]>) -> Output {
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = input.as_ref().to_owned();
-    // It may write more than a pipe has room for before it reads.
-    let feeding = std::thread::spawn(move || stdin.write_all(&input));
+    // A thread writes the input: the command may fill its output pipes before it reads.
+    let writer = std::thread::spawn(move || stdin.write_all(&input));
     let output = child.wait_with_output().unwrap();
-    match feeding.join().unwrap() {
+    match writer.join().unwrap() {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => panic!("{error}"),
         _ => output,
     }
 }
 
-/// A command that goes on beside the test, with pipes for what it says.
-pub fn start(command: &mut Command) -> Child {
+/// Spawns a command with pipes for its output, and does not wait for it.
+pub fn spawn_piped(command: &mut Command) -> Child {
     let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().unwrap()
 }
 
-/// Runs code through `ringfence run -`.
-pub fn run_code(language: &str, code: &str, words: &[&str]) -> Output {
+/// Runs code with `ringfence run -`.
+pub fn run_code(language: &str, code: &str, arguments: &[&str]) -> Output {
     let mut command = ringfence(&["run", "-", "--language", language]);
-    command.args(words);
-    feed(command, code)
+    command.args(arguments);
+    run_with_stdin(command, code)
 }
 
-/// The same with `--json`, as data.
+/// [`run_code`] with `--json`, parsed.
 #[track_caller]
-pub fn run_json(language: &str, code: &str, words: &[&str]) -> Value {
-    json_of(&run_code(language, code, &[words, &["--json"]].concat()))
+pub fn run_json(language: &str, code: &str, arguments: &[&str]) -> Value {
+    json_of(&run_code(language, code, &[arguments, &["--json"]].concat()))
 }
 
-/// Standard output, which is one document.
+/// Parses standard output, which must be one JSON document.
 #[track_caller]
 pub fn json_of(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
@@ -163,8 +164,8 @@ pub fn stderr_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Both streams.
-pub fn all_of(output: &Output) -> String {
+/// Standard output followed by standard error.
+pub fn both_streams_of(output: &Output) -> String {
     stdout_of(output) + &stderr_of(output)
 }
 
@@ -172,7 +173,7 @@ pub fn set_mode(path: impl AsRef<Path>, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// A directory that goes away.
+/// A temporary directory, removed on drop.
 pub struct TempDir(pub PathBuf);
 
 impl TempDir {

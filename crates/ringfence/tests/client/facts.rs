@@ -1,9 +1,9 @@
-//! What is said, as data, and what is expected of it.
+//! Assertions on JSON documents, and access to the parts of a tool's result.
 
 use serde_json::Value;
 use std::fmt::Display;
 
-/// What a field holds: its path is `records.0.details.why`.
+/// The value at a path such as `records.0.details.why`; null if absent.
 fn at<'a>(facts: &'a Value, path: &str) -> &'a Value {
     path.split('.')
         .fold(facts, |facts, step| match step.parse::<usize>() {
@@ -12,32 +12,32 @@ fn at<'a>(facts: &'a Value, path: &str) -> &'a Value {
         })
 }
 
-/// What a document is expected to say.
+/// Assertions on a JSON document, and the parts of a tool's result.
 pub trait Facts {
-    /// Each of these fields, named by its path, holds exactly this; what is not there is null.
-    fn shows(&self, expect: Value);
+    /// Asserts that each field, named by its path, equals the expected value; an absent field is null.
+    fn assert_fields(&self, expect: Value);
 
-    /// The text at this path holds each of these parts.
-    fn says<const N: usize>(&self, path: &str, parts: [&str; N]);
+    /// Asserts that the text at this path contains each part.
+    fn assert_text<const N: usize>(&self, path: &str, parts: [&str; N]);
 
-    /// What a tool's result says for people.
+    /// The text content of a tool's result.
     fn text(&self) -> &str;
 
-    /// What a tool's result says for programs: of a refusal its code, message and hint.
+    /// The structured content of a tool's result; for an error its code, message and hint.
     fn facts(&self) -> Value;
 }
 
 impl Facts for Value {
     #[track_caller]
-    fn shows(&self, expect: Value) {
-        assert_facts_of("", self, expect);
+    fn assert_fields(&self, expect: Value) {
+        assert_fields_of("", self, expect);
     }
 
     #[track_caller]
-    fn says<const N: usize>(&self, path: &str, parts: [&str; N]) {
-        let said = at(self, path).as_str().unwrap_or_default();
+    fn assert_text<const N: usize>(&self, path: &str, parts: [&str; N]) {
+        let text = at(self, path).as_str().unwrap_or_default();
         for part in parts {
-            assert!(said.contains(part), "{part:?} is not in {path} of {self}");
+            assert!(text.contains(part), "{part:?} is not in {path} of {self}");
         }
     }
 
@@ -47,25 +47,25 @@ impl Facts for Value {
     }
 
     fn facts(&self) -> Value {
-        let refusal = &self["_meta"]["io.ringfence/error"];
-        let facts = if refusal.is_null() {
+        let error = &self["_meta"]["io.ringfence/error"];
+        let facts = if error.is_null() {
             &self["structuredContent"]
         } else {
-            refusal
+            error
         };
         facts.clone()
     }
 }
 
-/// [`Facts::shows`], and which of several it was.
+/// [`Facts::assert_fields`] with a label for the message of a failure.
 #[track_caller]
-pub fn assert_facts_of(which: impl Display, facts: &Value, expect: Value) {
+pub fn assert_fields_of(label: impl Display, facts: &Value, expect: Value) {
     for (path, value) in expect.as_object().unwrap() {
-        assert_eq!(at(facts, path), value, "{which}: {path} of {facts}");
+        assert_eq!(at(facts, path), value, "{label}: {path} of {facts}");
     }
 }
 
-/// The text holds each of these parts.
+/// Asserts that the text contains each part.
 #[track_caller]
 pub fn assert_contains<const N: usize>(text: impl AsRef<str>, parts: [&str; N]) {
     let text = text.as_ref();
@@ -74,7 +74,7 @@ pub fn assert_contains<const N: usize>(text: impl AsRef<str>, parts: [&str; N]) 
     }
 }
 
-/// The text holds none of these parts.
+/// Asserts that the text contains none of the parts.
 #[track_caller]
 pub fn assert_lacks<const N: usize>(text: impl AsRef<str>, parts: [&str; N]) {
     let text = text.as_ref();
@@ -93,15 +93,16 @@ pub fn list_of(value: &Value) -> &[Value] {
     value.as_array().unwrap_or_else(|| panic!("not a list: {value}"))
 }
 
-/// This field of each item of a list.
+/// The text in this field of each item of a list.
 #[track_caller]
 pub fn texts_of<'a>(items: &'a Value, field: &str) -> Vec<&'a str> {
     list_of(items).iter().map(|item| text_of(&item[field])).collect()
 }
 
-/// Puts the facts of a refusal where those of an answer are, for stories that read either. In truth they are in `_meta`
-/// alone: clients hold structured content against the tool's output schema, and drop a refusal that has any.
-pub fn show_refusal(message: &mut Value) {
+/// Copies the error of a tool's result from `_meta` into `structuredContent`, so that tests read successes and errors
+/// in the same way. The server sends it in `_meta` alone: clients validate structured content against the tool's output
+/// schema, and drop an error that has any.
+pub fn expose_error(message: &mut Value) {
     if let Some(result) = message.get_mut("result")
         && result["isError"] == true
     {

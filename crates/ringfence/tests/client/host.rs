@@ -1,4 +1,4 @@
-//! The host around a story: its state directory, its processes, its users, and what it can do.
+//! The host of a test: its state directory, processes, users and capabilities.
 
 use super::{Server, binary, link_program, stdout_of};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
@@ -14,7 +14,7 @@ use std::{
 };
 
 thread_local! {
-    /// Each test runs in a thread of its own, and with it goes what its servers and commands have kept.
+    /// State directory of the current test, which runs in its own thread; removed when the thread ends.
     static STATE: State = State::new();
 }
 
@@ -37,56 +37,58 @@ impl Drop for State {
     }
 }
 
-/// The state directory of this test's servers and commands.
+/// State directory of this test's servers and commands.
 pub fn state_dir() -> PathBuf {
     STATE.with(|state| state.0.clone())
 }
 
-/// How often a condition is looked at: what is waited for needs the processors more.
-const LOOK: Duration = Duration::from_millis(2);
-/// What takes longer, on a machine that is busy with others, does not come.
+/// Interval between checks of a condition; longer than a spin, to leave the processors to the work that is awaited.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// Time after which an awaited condition has failed, even on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Does it become true in time.
-pub fn within(patience: Duration, mut condition: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + patience;
+/// True if the condition becomes true within the timeout.
+pub fn becomes_true_within(timeout: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + timeout;
     while !condition() {
         if Instant::now() > deadline {
             return false;
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
     true
 }
 
-/// It becomes true, however busy the machine is.
+/// Asserts that the condition becomes true within [`PATIENCE`].
 #[track_caller]
 pub fn eventually(condition: impl FnMut() -> bool) {
     assert!(
-        within(PATIENCE, condition),
-        "it does not come true in {PATIENCE:?}"
+        becomes_true_within(PATIENCE, condition),
+        "the condition is not true within {PATIENCE:?}"
     );
 }
 
-/// Processes whose command line holds this word.
-pub fn processes_with(word: &str) -> Vec<u32> {
+/// Processes whose command line contains this text.
+pub fn processes_with(text: &str) -> Vec<u32> {
     let own = std::process::id();
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let holds = |pid: &u32| command_line(*pid).contains(word);
-    pids.filter(|pid| *pid != own).filter(holds).collect()
+    let matches = |pid: &u32| command_line(*pid).contains(text);
+    pids.filter(|pid| *pid != own).filter(matches).collect()
 }
 
-/// The processes of this word end, long before they would by themselves; how long that took.
+/// Asserts that all processes whose command line contains this text end within 20 seconds, and returns the time taken.
+/// The processes of the tests would run longer by themselves.
 #[track_caller]
-pub fn assert_gone(word: &str) -> Duration {
+pub fn assert_processes_end(text: &str) -> Duration {
     let begun = Instant::now();
-    let are_gone = within(Duration::from_secs(20), || processes_with(word).is_empty());
-    assert!(are_gone, "{word}: {:?}", processes_with(word));
+    let are_gone = becomes_true_within(Duration::from_secs(20), || processes_with(text).is_empty());
+    assert!(are_gone, "{text}: {:?}", processes_with(text));
     begun.elapsed()
 }
 
-/// What took no longer than the bound; where starting a process takes longer than usual just now, that much longer.
+/// Asserts that a duration is within the bound. If starting a process currently takes longer than 2 ms, the bound grows
+/// by the same factor.
 #[track_caller]
 pub fn assert_took_at_most(took: Duration, bound: Duration) {
     const USUAL: Duration = Duration::from_millis(2);
@@ -102,13 +104,13 @@ pub fn assert_took_at_most(took: Duration, bound: Duration) {
     let bound = bound.mul_f64(slower.max(1.0));
     assert!(
         took <= bound,
-        "{took:?}, and a machine of this speed has {bound:?}"
+        "took {took:?}; the limit on a machine of this speed is {bound:?}"
     );
 }
 
 #[track_caller]
-pub fn assert_within_a_second(round: impl FnOnce() -> Duration) {
-    assert_took_at_most(round(), Duration::from_secs(1));
+pub fn assert_within_a_second(measure: impl FnOnce() -> Duration) {
+    assert_took_at_most(measure(), Duration::from_secs(1));
 }
 
 pub fn children(pid: u32) -> Vec<u32> {
@@ -122,21 +124,21 @@ pub fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Every process below this one.
+/// All descendants of this process.
 pub fn descendants(pid: u32) -> Vec<u32> {
     let of_child = |child| [descendants(child), vec![child]].concat();
     children(pid).into_iter().flat_map(of_child).collect()
 }
 
-/// Those whose command line holds this word.
-pub fn descendants_with(pid: u32, word: &str) -> Vec<u32> {
+/// Descendants whose command line contains this text.
+pub fn descendants_with(pid: u32, text: &str) -> Vec<u32> {
     let mut all = descendants(pid);
-    all.retain(|pid| command_line(*pid).contains(word));
+    all.retain(|pid| command_line(*pid).contains(text));
     all
 }
 
-/// What a process calls itself.
-pub fn name_of(pid: u32) -> String {
+/// The name of a process, from `/proc/PID/comm`.
+pub fn comm_of(pid: u32) -> String {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     name.trim_end().to_owned()
 }
@@ -146,18 +148,18 @@ pub fn command_line(pid: u32) -> String {
     String::from_utf8_lossy(&line).into_owned()
 }
 
-/// A field of [`stat_of`].
+/// Field number for [`proc_stat`].
 pub const MINOR_FAULTS: usize = 10;
 
-/// A field of proc_pid_stat(5), counted from 1; the second, a name, may hold anything.
-pub fn stat_of(pid: u32, number: usize) -> Option<String> {
+/// A field of proc_pid_stat(5) after the second, numbered from 1. The second, the name, may contain any character.
+pub fn proc_stat(pid: u32, number: usize) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(") ")?;
     rest.split_whitespace().nth(number - 3).map(str::to_owned)
 }
 
-/// What it can write to. Nothing, where the kernel does not show it, as of pid 1 to its own user.
-pub fn memory_of(pid: u32) -> Vec<u8> {
+/// The private writable memory of a process. Empty if the kernel denies access, as for pid 1 to its own user.
+pub fn writable_memory_of(pid: u32) -> Vec<u8> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps"));
     let Some((maps, memory)) = maps.ok().zip(File::open(format!("/proc/{pid}/mem")).ok()) else {
         return Vec::new();
@@ -174,26 +176,26 @@ pub fn memory_of(pid: u32) -> Vec<u8> {
     bytes.flatten().collect()
 }
 
-/// A process that has ended is its parent's to bury.
-pub fn lives(pid: u32) -> bool {
-    stat_of(pid, 3).is_some_and(|state| state != "Z")
+/// True if the process exists and is not a zombie.
+pub fn is_running(pid: u32) -> bool {
+    proc_stat(pid, 3).is_some_and(|state| state != "Z")
 }
 
 /// A field of `/proc/PID/status`, in KiB.
-pub fn status_of(pid: u32, field: &str) -> u64 {
+pub fn proc_status_kib(pid: u32, field: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
     let number = line.trim_start_matches(':').split_whitespace().next();
     number.unwrap().parse().unwrap()
 }
 
-/// Sends a signal. One that has ended meanwhile is no error.
+/// Sends a signal; not an error if the process has ended.
 pub fn signal(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(pid.cast_signed()).unwrap();
     kill_process(pid, signal).unwrap_or_default();
 }
 
-/// What lies below a directory and is none, with the bytes of files.
+/// All entries below a directory that are not directories, with the content of regular files.
 pub fn files_below(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).unwrap() {
@@ -207,26 +209,26 @@ pub fn files_below(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     files
 }
 
-/// Does this stand in it.
-pub fn holds(bytes: &[u8], word: &str) -> bool {
-    bytes.windows(word.len()).any(|window| window == word.as_bytes())
+/// True if the bytes contain the text.
+pub fn contains_text(bytes: &[u8], text: &str) -> bool {
+    bytes.windows(text.len()).any(|window| window == text.as_bytes())
 }
 
-/// The files below a directory in which this stands, and the links to files in which it does.
-pub fn holding(directory: &Path, word: &str) -> Vec<PathBuf> {
+/// Files below a directory that contain the text, and symlinks to such files.
+pub fn files_containing(directory: &Path, text: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for (path, mut bytes) in files_below(directory) {
         if path.is_symlink() && path.is_file() {
             bytes = fs::read(&path).unwrap();
         }
-        if holds(&bytes, word) {
+        if contains_text(&bytes, text) {
             found.push(path);
         }
     }
     found
 }
 
-/// The names of directories below this one, so many levels deep.
+/// Names of the directories below this one: its children, and `depth` further levels.
 pub fn directories_below(directory: &Path, depth: usize) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
@@ -240,39 +242,43 @@ pub fn directories_below(directory: &Path, depth: usize) -> Vec<String> {
     names
 }
 
-/// What this variable asks for.
-pub fn number<T: FromStr>(variable: &str) -> Option<T> {
+/// The number in an environment variable; `None` if unset or not a number.
+pub fn env_number<T: FromStr>(variable: &str) -> Option<T> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// Does `RINGFENCE_REQUIRE` name this capability.
-pub fn asks_for(capability: &str) -> bool {
+/// True if `RINGFENCE_REQUIRE` names this capability.
+pub fn is_required(capability: &str) -> bool {
     let required = std::env::var("RINGFENCE_REQUIRE").unwrap_or_default();
     required.split(',').any(|word| word.trim() == capability)
 }
 
-/// Can a test run that needs this: if not, it says so, unless `RINGFENCE_REQUIRE` asks for it.
+/// Returns the result of the check for a capability that a test needs. If it is false, prints that the test is skipped,
+/// or fails if `RINGFENCE_REQUIRE` names the capability.
 #[track_caller]
-pub fn has(capability: &str, look: impl FnOnce() -> bool) -> bool {
-    let is_there = look();
+pub fn has_capability(capability: &str, check: impl FnOnce() -> bool) -> bool {
+    let is_there = check();
     if !is_there {
-        assert!(!asks_for(capability), "RINGFENCE_REQUIRE asks for {capability}");
+        assert!(
+            !is_required(capability),
+            "RINGFENCE_REQUIRE asks for {capability}"
+        );
         let caller = std::panic::Location::caller();
         eprintln!("skipped, because it needs {capability}: {caller}");
     }
     is_there
 }
 
-/// May a test do what only root can; if not, it says so.
+/// [`has_capability`] for root.
 #[track_caller]
 pub fn is_root() -> bool {
-    has("root", || geteuid().is_root())
+    has_capability("root", || geteuid().is_root())
 }
 
-/// An ordinary user, who cannot look into the directory of the build.
+/// Uid and gid of an unprivileged user, who cannot read the build directory.
 pub const NOBODY: u32 = 65534;
 
-/// This program as that user, with no variables but a path.
+/// The program as that user, with only `PATH` and `HOME` in its environment.
 pub fn as_nobody(program: impl AsRef<OsStr>) -> Command {
     let user = NOBODY.to_string();
     let mut command = Command::new("setpriv");
@@ -285,11 +291,11 @@ pub fn as_nobody(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// A place where that user runs a server, from a copy of the binary.
+/// A directory where that user runs a server, with a copy of the binary.
 pub struct Nobody(pub PathBuf);
 
 impl Nobody {
-    /// None, and says so, where whoever tests is not root.
+    /// `None`, with a message, unless the tests run as root.
     #[track_caller]
     pub fn new(yaml: &str) -> Option<Self> {
         if !is_root() {
@@ -297,13 +303,13 @@ impl Nobody {
         }
         let own = state_dir();
         let own = own.file_name().unwrap().to_string_lossy();
-        let place = std::env::temp_dir().join(format!("ringfence-nobody-{own}"));
-        drop(fs::remove_dir_all(&place));
-        fs::create_dir_all(&place).unwrap();
-        link_program(&binary(), &place.join("ringfence"));
-        fs::write(place.join("config.yaml"), yaml).unwrap();
-        std::os::unix::fs::chown(&place, Some(NOBODY), Some(NOBODY)).unwrap();
-        Some(Self(place))
+        let directory = std::env::temp_dir().join(format!("ringfence-nobody-{own}"));
+        drop(fs::remove_dir_all(&directory));
+        fs::create_dir_all(&directory).unwrap();
+        link_program(&binary(), &directory.join("ringfence"));
+        fs::write(directory.join("config.yaml"), yaml).unwrap();
+        std::os::unix::fs::chown(&directory, Some(NOBODY), Some(NOBODY)).unwrap();
+        Some(Self(directory))
     }
 
     pub fn command(&self) -> Command {
@@ -316,7 +322,7 @@ impl Nobody {
         command
     }
 
-    /// What a Python program prints outside of every sandbox, in a directory of its own.
+    /// Standard output of a Python program that runs outside any sandbox, in its own directory.
     pub fn python(&self, program: &str) -> String {
         let work = self.0.join("work/here");
         fs::create_dir_all(&work).unwrap();
@@ -327,7 +333,7 @@ impl Nobody {
     }
 
     pub fn serve(&self) -> Server {
-        Server::of(self.command())
+        Server::from_command(self.command())
     }
 }
 

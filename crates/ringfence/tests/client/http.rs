@@ -1,6 +1,6 @@
-//! A server that is reached over HTTP, and its clients, which write each request by hand.
+//! A server over HTTP, and clients that write each request by hand.
 
-use super::{Caller, ringfence, show_refusal, within};
+use super::{McpClient, becomes_true_within, expose_error, ringfence};
 use serde_json::{Value, json};
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -11,64 +11,64 @@ use std::{
     time::Duration,
 };
 
-/// A server that says nothing for so long while a test waits for it has failed.
-const SILENCE: Duration = Duration::from_secs(60);
+/// Maximum wait for data or a log line of the server.
+const RECEIVE_TIMEOUT: Duration = Duration::from_secs(60);
 const HANDSHAKE: &str = "2025-11-25";
 const STATELESS: &str = "2026-07-28";
 
-/// `ringfence serve --transport http`, at a port of its own.
+/// `ringfence serve --transport http`, on its own port.
 pub struct HttpServer {
     pub child: Child,
     /// `127.0.0.1:PORT` or `unix:PATH`.
-    pub place: String,
+    pub address: String,
     log: Receiver<String>,
 }
 
 impl HttpServer {
-    pub fn start(words: &[&str]) -> Self {
-        Self::of(Self::command(words))
+    pub fn start(arguments: &[&str]) -> Self {
+        Self::from_command(Self::command(arguments))
     }
 
-    /// With these settings.
+    /// A server with these environment variables.
     pub fn with_env<const N: usize>(settings: [(&str, &str); N]) -> Self {
         let mut command = Self::command(&[]);
         command.envs(settings);
-        Self::of(command)
+        Self::from_command(command)
     }
 
-    pub fn command(words: &[&str]) -> Command {
+    pub fn command(arguments: &[&str]) -> Command {
         let mut command = ringfence(&["serve", "--transport", "http", "--listen", "127.0.0.1:0"]);
-        command.args(words);
+        command.args(arguments);
         command
     }
 
-    /// Of a command line that serves over HTTP.
-    pub fn of(mut command: Command) -> Self {
+    /// Starts this command, which must serve over HTTP, and waits until it listens.
+    pub fn from_command(mut command: Command) -> Self {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let (line, log) = channel();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         std::thread::spawn(move || {
             for text in stderr.lines().map_while(Result::ok) {
                 if line.send(text).is_err() {
-                    continue; // read on: a full pipe would stop the server
+                    continue; // keeps reading: a full pipe would block the server
                 }
             }
         });
         let mut server = Self {
             child,
-            place: String::new(),
+            address: String::new(),
             log,
         };
-        let said = server.logs("MCP over HTTP is answered");
-        let said: Value = serde_json::from_str(&said).unwrap();
-        server.place = said["fields"]["place"].as_str().unwrap().to_owned();
+        let line = server.await_log("serving MCP over HTTP");
+        let line: Value = serde_json::from_str(&line).unwrap();
+        server.address = line["fields"]["place"].as_str().unwrap().to_owned();
         server
     }
 
-    /// The next line of the log that has this in it.
-    pub fn logs(&self, part: &str) -> String {
+    /// Waits for the next log line that contains this text.
+    pub fn await_log(&self, part: &str) -> String {
         loop {
-            let line = self.log.recv_timeout(SILENCE).unwrap();
+            let line = self.log.recv_timeout(RECEIVE_TIMEOUT).unwrap();
             if line.contains(part) {
                 return line;
             }
@@ -78,7 +78,7 @@ impl HttpServer {
     /// A client without a token.
     pub fn client(&self) -> HttpClient {
         HttpClient {
-            place: self.place.clone(),
+            address: self.address.clone(),
             token: None,
             session: None,
             next: 1,
@@ -86,13 +86,13 @@ impl HttpServer {
     }
 
     /// A client without a token, after the handshake.
-    pub fn greeted(&self) -> HttpClient {
+    pub fn initialized_client(&self) -> HttpClient {
         let mut client = self.client();
         client.initialize();
         client
     }
 
-    /// A client with this token, which has said nothing yet.
+    /// A client with this token, before the handshake.
     pub fn client_with(&self, token: &str) -> HttpClient {
         let token = Some(token.to_owned());
         HttpClient {
@@ -102,7 +102,7 @@ impl HttpServer {
     }
 
     /// A client with this token, after the handshake.
-    pub fn client_of(&self, token: &str) -> HttpClient {
+    pub fn initialized_client_with(&self, token: &str) -> HttpClient {
         let mut client = self.client_with(token);
         client.initialize();
         client
@@ -112,9 +112,10 @@ impl HttpServer {
         self.client().get("/readyz").status == 200
     }
 
-    pub fn ends_within(&mut self, patience: Duration) -> Option<ExitStatus> {
+    /// The exit status of the server, if it ends within the timeout.
+    pub fn wait_exit(&mut self, timeout: Duration) -> Option<ExitStatus> {
         let mut status = None;
-        within(patience, || {
+        becomes_true_within(timeout, || {
             status = self.child.try_wait().unwrap();
             status.is_some()
         });
@@ -131,7 +132,7 @@ impl Drop for HttpServer {
 
 #[derive(Clone)]
 pub struct HttpClient {
-    pub place: String,
+    pub address: String,
     pub token: Option<String>,
     pub session: Option<String>,
     next: u64,
@@ -140,7 +141,7 @@ pub struct HttpClient {
 #[derive(Debug)]
 pub struct HttpReply {
     pub status: u16,
-    /// As they came, below the status.
+    /// The header lines as received, without the status line.
     pub head: String,
     pub body: String,
 }
@@ -152,7 +153,7 @@ impl HttpReply {
         found.map(|(_, value)| value.trim())
     }
 
-    /// The JSON-RPC messages in it.
+    /// The JSON-RPC messages in the body: one document, or one per event.
     pub fn messages(&self) -> Vec<Value> {
         let is_stream = self
             .header("content-type")
@@ -170,11 +171,11 @@ impl HttpReply {
     }
 }
 
-trait Wire: Read + Write + Send {}
-impl<T: Read + Write + Send> Wire for T {}
+trait Stream: Read + Write + Send {}
+impl<T: Read + Write + Send> Stream for T {}
 
-/// What a request of revision 2026-07-28 says of its client, which has these capabilities.
-pub fn stateless(capabilities: Value) -> Value {
+/// `_meta` of a request in revision 2026-07-28, from a client with these capabilities.
+pub fn stateless_meta(capabilities: Value) -> Value {
     json!({
         "io.modelcontextprotocol/protocolVersion": STATELESS,
         "io.modelcontextprotocol/clientCapabilities": capabilities,
@@ -182,38 +183,38 @@ pub fn stateless(capabilities: Value) -> Value {
     })
 }
 
-impl Caller for HttpClient {
+impl McpClient for HttpClient {
     #[track_caller]
-    fn ask(&mut self, method: &str, params: Value) -> Value {
-        let reply = self.ask_reply(method, params);
+    fn rpc(&mut self, method: &str, params: Value) -> Value {
+        let reply = self.rpc_reply(method, params);
         let id = json!(self.next);
         let answer = reply.messages().into_iter().find(|message| message["id"] == id);
         let mut answer = answer.unwrap_or_else(|| panic!("no answer to {method}: {reply:?}"));
-        show_refusal(&mut answer);
+        expose_error(&mut answer);
         answer
     }
 }
 
 impl HttpClient {
-    fn connect(&self) -> Box<dyn Wire> {
-        match self.place.strip_prefix("unix:") {
+    fn connect(&self) -> Box<dyn Stream> {
+        match self.address.strip_prefix("unix:") {
             Some(path) => {
                 let stream = UnixStream::connect(path).unwrap();
-                stream.set_read_timeout(Some(SILENCE)).unwrap();
+                stream.set_read_timeout(Some(RECEIVE_TIMEOUT)).unwrap();
                 Box::new(stream)
             }
             None => {
-                let stream = TcpStream::connect(&self.place).unwrap();
-                stream.set_read_timeout(Some(SILENCE)).unwrap();
+                let stream = TcpStream::connect(&self.address).unwrap();
+                stream.set_read_timeout(Some(RECEIVE_TIMEOUT)).unwrap();
                 Box::new(stream)
             }
         }
     }
 
-    /// Sends these bytes, and reads what comes until the server closes the connection.
+    /// Sends these bytes, and reads the reply until the server closes the connection.
     pub fn raw(&self, bytes: &[u8]) -> HttpReply {
         let mut stream = self.connect();
-        // A server that has refused the head may close before it has read the rest.
+        // A server that rejects the head may close the connection before it has read the rest.
         drop(stream.write_all(bytes));
         drop(stream.flush());
         let mut all = Vec::new();
@@ -232,10 +233,10 @@ impl HttpClient {
         let mut text = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
         let has = |name: &str| headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
         if !has("host") {
-            let host = if self.place.starts_with("unix:") {
+            let host = if self.address.starts_with("unix:") {
                 "localhost"
             } else {
-                &self.place
+                &self.address
             };
             text += &format!("Host: {host}\r\n");
         }
@@ -251,10 +252,10 @@ impl HttpClient {
         text + "\r\n"
     }
 
-    /// Asks for a stream of events, of which nothing is read yet.
+    /// Requests a stream of events, without reading the reply.
     pub fn open(&self, path: &str) -> TcpStream {
-        let mut stream = TcpStream::connect(&self.place).unwrap();
-        stream.set_read_timeout(Some(SILENCE)).unwrap();
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(RECEIVE_TIMEOUT)).unwrap();
         let session = self.session.iter().map(|id| ("Mcp-Session-Id", id.as_str()));
         let headers: Vec<_> = session.chain([("Accept", "text/event-stream")]).collect();
         stream
@@ -263,17 +264,17 @@ impl HttpClient {
         stream
     }
 
-    /// The events of its session, from now on.
-    pub fn listen(&self) -> Heard {
-        let mut heard = Heard {
+    /// Opens the stream of this session's events.
+    pub fn open_events(&self) -> EventStream {
+        let mut events = EventStream {
             stream: self.open("/mcp"),
             text: String::new(),
         };
-        heard.until("text/event-stream");
-        heard
+        events.read_until("text/event-stream");
+        events
     }
 
-    /// Ends its session.
+    /// Ends this client's session.
     pub fn delete(&self) -> HttpReply {
         let id = self.session.as_deref().unwrap();
         self.request("DELETE", "/mcp", &[("Mcp-Session-Id", id)], "")
@@ -297,8 +298,8 @@ impl HttpClient {
         self.request("POST", "/mcp", &headers, &message.to_string())
     }
 
-    /// The first request of the handshake revisions, as it is.
-    pub fn hello(&self, capabilities: &Value) -> HttpReply {
+    /// Sends `initialize`, as in revisions with a handshake, and returns the reply.
+    pub fn send_initialize(&self, capabilities: &Value) -> HttpReply {
         let params = json!({"protocolVersion": HANDSHAKE, "capabilities": capabilities, "clientInfo": {"name": "story", "version": "1"}});
         self.post(
             &[],
@@ -306,17 +307,17 @@ impl HttpClient {
         )
     }
 
-    /// Speaks the handshake.
+    /// Performs the handshake.
     #[track_caller]
     pub fn initialize(&mut self) {
-        self.initialize_able(&json!({}));
+        self.initialize_with(&json!({}));
     }
 
-    /// The same of a client with these capabilities.
+    /// [`HttpClient::initialize`] for a client with these capabilities.
     #[track_caller]
-    pub fn initialize_able(&mut self, capabilities: &Value) {
+    pub fn initialize_with(&mut self, capabilities: &Value) {
         self.session = None;
-        let reply = self.hello(capabilities);
+        let reply = self.send_initialize(capabilities);
         assert_eq!(reply.status, 200, "{reply:?}");
         assert_eq!(
             reply.messages()[0]["result"]["serverInfo"]["name"],
@@ -324,31 +325,31 @@ impl HttpClient {
             "{reply:?}"
         );
         self.session = Some(reply.header("mcp-session-id").unwrap().to_owned());
-        let told = self.post(
+        let reply = self.post(
             &[],
             &json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
         );
-        assert_eq!(told.status, 202, "{told:?}");
+        assert_eq!(reply.status, 202, "{reply:?}");
     }
 
-    /// A request in the session.
-    pub fn ask_reply(&mut self, method: &str, params: Value) -> HttpReply {
+    /// Sends a request in the session and returns the HTTP reply.
+    pub fn rpc_reply(&mut self, method: &str, params: Value) -> HttpReply {
         self.next += 1;
         let message = json!({"jsonrpc": "2.0", "id": self.next, "method": method, "params": params});
         self.post(&[("MCP-Protocol-Version", HANDSHAKE)], &message)
     }
 
-    /// A request of revision 2026-07-28, complete in itself.
+    /// Sends a stateless request, of revision 2026-07-28.
     #[track_caller]
-    pub fn ask_stateless(&mut self, method: &str, params: Value) -> Value {
-        self.ask_able(json!({}), method, params)
+    pub fn rpc_stateless(&mut self, method: &str, params: Value) -> Value {
+        self.rpc_stateless_with(json!({}), method, params)
     }
 
-    /// The same of a client with these capabilities.
+    /// [`HttpClient::rpc_stateless`] for a client with these capabilities.
     #[track_caller]
-    pub fn ask_able(&mut self, capabilities: Value, method: &str, mut params: Value) -> Value {
+    pub fn rpc_stateless_with(&mut self, capabilities: Value, method: &str, mut params: Value) -> Value {
         self.next += 1;
-        params["_meta"] = stateless(capabilities);
+        params["_meta"] = stateless_meta(capabilities);
         let message = json!({"jsonrpc": "2.0", "id": self.next, "method": method, "params": params});
         let mut headers = vec![("MCP-Protocol-Version", STATELESS), ("Mcp-Method", method)];
         let name = ["taskId", "name"]
@@ -361,22 +362,23 @@ impl HttpClient {
         };
         let reply = without.post(&headers, &message);
         let mut answer = reply.messages().pop().unwrap_or_else(|| panic!("{reply:?}"));
-        show_refusal(&mut answer);
+        expose_error(&mut answer);
         answer
     }
 }
 
 /// A stream of notifications.
-pub struct Heard {
+pub struct EventStream {
     stream: TcpStream,
     pub text: String,
 }
 
-impl Heard {
+impl EventStream {
+    /// Reads until the text appears in all that was received.
     #[track_caller]
-    pub fn until(&mut self, word: &str) {
+    pub fn read_until(&mut self, text: &str) {
         let mut buffer = [0; 4096];
-        while !self.text.contains(word) {
+        while !self.text.contains(text) {
             let count = self.stream.read(&mut buffer).unwrap();
             assert!(count > 0, "{}", self.text);
             self.text += &String::from_utf8_lossy(&buffer[..count]);
@@ -394,15 +396,15 @@ fn reply(bytes: &[u8]) -> HttpReply {
         status: status.unwrap_or_default(),
         head: head.to_owned(),
         body: if is_chunked {
-            unchunked(body)
+            decode_chunked(body)
         } else {
             body.to_owned()
         },
     }
 }
 
-/// Lengths are of bytes, and nothing but ASCII is looked for behind them.
-fn unchunked(mut rest: &str) -> String {
+/// Decodes a chunked body. Chunk lengths count bytes; the tests search it for ASCII only.
+fn decode_chunked(mut rest: &str) -> String {
     let mut body = String::new();
     while let Some((length, after)) = rest.split_once("\r\n") {
         let Ok(length) = usize::from_str_radix(length.trim(), 16) else {

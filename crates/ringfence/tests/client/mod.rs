@@ -1,5 +1,5 @@
-//! The vocabulary of all stories: command lines that are run, a server that is spoken to in plain JSON-RPC, what both say,
-//! and the host around them.
+//! The helpers of all tests: running the command line, plain JSON-RPC clients of a server, assertions on their output,
+//! and the host's state, processes and users.
 
 mod caller;
 mod command;

@@ -1,7 +1,7 @@
-//! A server on pipes, spoken to in plain JSON-RPC.
+//! A server on pipes, with a client that speaks plain JSON-RPC.
 
 use super::host::PATIENCE;
-use super::{Caller, Facts, ringfence, serve_with, show_refusal, state_dir, within};
+use super::{Facts, McpClient, becomes_true_within, expose_error, ringfence, serve_with, state_dir};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 use std::{
@@ -17,36 +17,36 @@ use std::{
     time::Duration,
 };
 
-/// A server that says nothing for so long while a test waits for it has failed.
-const SILENCE: Duration = Duration::from_secs(120);
+/// Maximum wait for a message of the server.
+const RECEIVE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A server on pipes, after the handshake.
 pub struct Server {
     pub child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
-    /// Messages that were passed over on the way to another.
+    /// Messages read while waiting for another.
     unread: VecDeque<Value>,
     next: u64,
-    /// A server that is gone reads nothing, and that is no failure here.
+    /// If true, writing to a server that has ended is not a failure.
     may_be_gone: bool,
 }
 
-/// What a client of this name says at first.
-pub fn hello(name: &str, capabilities: Value) -> Value {
+/// Parameters of `initialize` for a client with this name.
+pub fn initialize_params(name: &str, capabilities: Value) -> Value {
     let about = json!({"name": name, "version": "1"});
     json!({"protocolVersion": "2025-06-18", "capabilities": capabilities, "clientInfo": about})
 }
 
-/// The token of a request whose progress is watched; nothing like the id of the request.
+/// The progress token of a request; distinct from the request's id.
 pub fn progress_token(id: u64) -> String {
     format!("p{id}")
 }
 
-impl Caller for Server {
-    fn ask(&mut self, method: &str, params: Value) -> Value {
+impl McpClient for Server {
+    fn rpc(&mut self, method: &str, params: Value) -> Value {
         let id = self.send(method, params);
-        self.await_answer(id).0
+        self.await_response(id).0
     }
 }
 
@@ -55,45 +55,45 @@ impl Server {
         Self::start_with(&[])
     }
 
-    pub fn start_with(words: &[&str]) -> Self {
+    pub fn start_with(arguments: &[&str]) -> Self {
         let mut command = ringfence(&["serve"]);
-        command.args(words).stderr(Stdio::null());
-        Self::of(command)
+        command.args(arguments).stderr(Stdio::null());
+        Self::from_command(command)
     }
 
-    /// Whose structured results have all that is kept of the streams.
-    pub fn telling_all() -> Self {
+    /// A server whose structured results contain all retained output.
+    pub fn with_full_output() -> Self {
         Self::with_env([("RINGFENCE_TEXT_MAX", "1048576")])
     }
 
-    /// With this configuration, YAML.
-    pub fn with(yaml: &str) -> Self {
-        Self::of(serve_with(yaml))
+    /// A server with this YAML configuration.
+    pub fn with_config(yaml: &str) -> Self {
+        Self::from_command(serve_with(yaml))
     }
 
-    /// With these variables.
+    /// A server with these environment variables.
     pub fn with_env<const N: usize>(variables: [(&str, &str); N]) -> Self {
         let mut command = ringfence(&["serve"]);
         command.envs(variables).stderr(Stdio::null());
-        Self::of(command)
+        Self::from_command(command)
     }
 
-    /// Of a command line that serves.
-    pub fn of(command: Command) -> Self {
-        Self::able_to(json!({}), command)
+    /// Starts this command, which must serve on its pipes, and performs the handshake.
+    pub fn from_command(command: Command) -> Self {
+        Self::with_capabilities(json!({}), command)
     }
 
-    /// The same for a client with these capabilities.
-    pub fn able_to(capabilities: Value, command: Command) -> Self {
-        let mut server = Self::silent(command);
-        let answer = server.ask("initialize", hello("story", capabilities));
+    /// [`Server::from_command`] for a client with these capabilities.
+    pub fn with_capabilities(capabilities: Value, command: Command) -> Self {
+        let mut server = Self::without_handshake(command);
+        let answer = server.rpc("initialize", initialize_params("story", capabilities));
         assert_eq!(answer["result"]["serverInfo"]["name"], "ringfence");
-        server.tell("notifications/initialized", json!({}));
+        server.notify("notifications/initialized", json!({}));
         server
     }
 
-    /// The same without the handshake.
-    pub fn silent(mut command: Command) -> Self {
+    /// [`Server::from_command`] without the handshake.
+    pub fn without_handshake(mut command: Command) -> Self {
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = child.unwrap();
         let (stdin, stdout) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
@@ -107,9 +107,10 @@ impl Server {
         }
     }
 
-    /// The same for who reads what it says elsewhere, and writes to it although it may be gone.
-    pub fn unheard(command: Command) -> (Self, File) {
-        let mut server = Self::silent(command);
+    /// [`Server::without_handshake`] with the server's standard output for the caller to read. Writing to the server is
+    /// not a failure after it has ended.
+    pub fn with_raw_stdout(command: Command) -> (Self, File) {
+        let mut server = Self::without_handshake(command);
         server.may_be_gone = true;
         let stdout = server.stdout.get_ref().as_fd().try_clone_to_owned();
         (server, File::from(stdout.unwrap()))
@@ -123,16 +124,17 @@ impl Server {
         }
     }
 
-    pub fn tell(&mut self, method: &str, params: Value) {
+    /// Sends a notification.
+    pub fn notify(&mut self, method: &str, params: Value) {
         self.write(&json!({"jsonrpc": "2.0", "method": method, "params": params}));
     }
 
-    /// Answers a request of the server's.
+    /// Responds to a request from the server.
     pub fn reply(&mut self, request: &Value, result: Value) {
         self.write(&json!({"jsonrpc": "2.0", "id": request["id"], "result": result}));
     }
 
-    /// Sends a request and does not wait; its id.
+    /// Sends a request and returns its id without waiting.
     pub fn send(&mut self, method: &str, params: Value) -> u64 {
         let id = self.next;
         self.next += 1;
@@ -140,87 +142,91 @@ impl Server {
         id
     }
 
-    /// The next message, whatever it is.
+    /// The next message of any kind.
     pub fn receive(&mut self) -> Value {
         self.unread.pop_front().unwrap_or_else(|| self.read())
     }
 
-    /// The next message of this method. Others that come before it are kept: between a call's result and what its
-    /// dialogues say there is no order.
-    pub fn hear(&mut self, method: &str) -> Value {
+    /// The next message with this method. Earlier messages are kept: the result of a call and the requests of its
+    /// dialogues arrive in any order.
+    pub fn receive_method(&mut self, method: &str) -> Value {
         self.first(|message| message["method"] == method)
     }
 
-    /// The answer to a request, and the notifications before it. Answers to other requests are kept.
-    pub fn await_answer(&mut self, id: u64) -> (Value, Vec<Value>) {
-        // The server's own requests have numbers, too.
-        let is_answer = |message: &Value| message.get("method").is_none();
-        let answer = self.first(|message| is_answer(message) && message["id"] == json!(id));
-        let (kept, before) = self.unread.drain(..).partition(is_answer);
+    /// The response to a request, and the notifications received before it. Responses to other requests are kept.
+    pub fn await_response(&mut self, id: u64) -> (Value, Vec<Value>) {
+        // Requests from the server have numeric ids, too.
+        let is_response = |message: &Value| message.get("method").is_none();
+        let answer = self.first(|message| is_response(message) && message["id"] == json!(id));
+        let (kept, before) = self.unread.drain(..).partition(is_response);
         self.unread = kept;
         (answer, Vec::from(before))
     }
 
-    /// The first message that is wanted; what is passed over on the way to it is unread.
-    fn first(&mut self, is_wanted: impl Fn(&Value) -> bool) -> Value {
-        if let Some(at) = self.unread.iter().position(&is_wanted) {
+    /// The first message that matches; messages read before it stay in `unread`.
+    fn first(&mut self, matches: impl Fn(&Value) -> bool) -> Value {
+        if let Some(at) = self.unread.iter().position(&matches) {
             return self.unread.remove(at).unwrap();
         }
         loop {
             let message = self.read();
-            if is_wanted(&message) {
+            if matches(&message) {
                 return message;
             }
             self.unread.push_back(message);
         }
     }
 
-    /// One line, which must be protocol.
+    /// Reads one line, which must be a JSON-RPC message.
     fn read(&mut self) -> Value {
         if self.stdout.buffer().is_empty() {
             let mut output = [PollFd::new(self.stdout.get_ref(), PollFlags::IN)];
-            let patience = Timespec::try_from(SILENCE).unwrap();
-            let ready = poll(&mut output, Some(&patience)).unwrap();
-            assert_eq!(ready, 1, "nothing for {SILENCE:?}; unread: {:?}", self.unread);
+            let timeout = Timespec::try_from(RECEIVE_TIMEOUT).unwrap();
+            let ready = poll(&mut output, Some(&timeout)).unwrap();
+            assert_eq!(
+                ready, 1,
+                "nothing for {RECEIVE_TIMEOUT:?}; unread: {:?}",
+                self.unread
+            );
         }
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
         let mut message: Value =
             serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"));
-        show_refusal(&mut message);
+        expose_error(&mut message);
         assert_eq!(message["jsonrpc"], "2.0");
         message
     }
 
-    /// Calls a tool and does not wait; the request's id.
+    /// Sends a tool call and returns the request's id without waiting.
     pub fn send_call(&mut self, tool: &str, arguments: Value) -> u64 {
         self.send("tools/call", json!({"name": tool, "arguments": arguments}))
     }
 
-    /// Runs a program and does not wait; the request's id.
+    /// Sends an `execute_code` call and returns the request's id without waiting.
     pub fn send_run(&mut self, arguments: Value) -> u64 {
         self.send_call("execute_code", arguments)
     }
 
-    /// The same, whose output comes as progress.
-    pub fn send_watched(&mut self, arguments: Value) -> u64 {
+    /// [`Server::send_run`] with a progress token, so that output arrives as progress notifications.
+    pub fn send_run_with_progress(&mut self, arguments: Value) -> u64 {
         let token = json!({"progressToken": progress_token(self.next)});
         let params = json!({"name": "execute_code", "arguments": arguments, "_meta": token});
         self.send("tools/call", params)
     }
 
-    /// The facts of the answer to a call.
+    /// Waits for the response to a call and returns the structured content or the error of its result.
     pub fn result(&mut self, id: u64) -> Value {
-        self.await_answer(id).0["result"].facts()
+        self.await_response(id).0["result"].facts()
     }
 
-    /// Takes a request back.
+    /// Cancels a request.
     pub fn cancel(&mut self, id: u64) {
-        self.tell("notifications/cancelled", json!({"requestId": id}));
+        self.notify("notifications/cancelled", json!({"requestId": id}));
     }
 
-    /// The answers to several requests, each with its id, as they came.
-    pub fn await_all(&mut self, ids: &[u64]) -> Vec<(u64, Value)> {
+    /// The results of several calls, each with its request's id, in order of arrival. Other messages are dropped.
+    pub fn await_responses(&mut self, ids: &[u64]) -> Vec<(u64, Value)> {
         let mut answers = Vec::new();
         while answers.len() < ids.len() {
             let message = self.receive();
@@ -238,7 +244,7 @@ impl Server {
         state_dir().join(format!("control/{}.sock", self.child.id()))
     }
 
-    /// Another client of its control socket, whose name may be longer than an address.
+    /// Connects to the control socket, through `/proc/self/fd`: its path may be too long for a socket address.
     pub fn connect(&self) -> UnixStream {
         let socket = self.socket();
         let directory = File::open(socket.parent().unwrap()).unwrap();
@@ -246,7 +252,7 @@ impl Server {
         UnixStream::connect(format!("/proc/self/fd/{}/{name}", directory.as_raw_fd())).unwrap()
     }
 
-    /// What the control socket answers. The method is first in every request.
+    /// Sends a request to the control socket and returns the response. The method is the first field of every request.
     pub fn control(&self, method: &str, params: &Value) -> Value {
         let mut stream = self.connect();
         writeln!(stream, r#"{{"method":"{method}","params":{params}}}"#).unwrap();
@@ -255,41 +261,38 @@ impl Server {
         serde_json::from_str(&line).unwrap()
     }
 
-    /// `kill -9`.
+    /// Sends SIGKILL and waits.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Hangs up, as a client that vanishes does.
-    pub fn hang_up(&mut self) {
+    /// Closes the server's standard input, as a client that vanishes does.
+    pub fn close_stdin(&mut self) {
         self.stdin = None;
     }
 
-    /// Hangs up, and sees it end.
+    /// Closes the server's standard input, and asserts that it exits.
     #[track_caller]
-    pub fn leaves(&mut self) {
-        self.leaves_within(PATIENCE);
+    pub fn shut_down(&mut self) {
+        self.shut_down_within(PATIENCE);
     }
 
     #[track_caller]
-    pub fn leaves_within(&mut self, patience: Duration) {
-        self.hang_up();
-        assert!(
-            self.has_ended_within(patience),
-            "it has not ended in {patience:?}"
-        );
+    pub fn shut_down_within(&mut self, timeout: Duration) {
+        self.close_stdin();
+        assert!(self.exits_within(timeout), "not ended within {timeout:?}");
     }
 
-    fn has_ended_within(&mut self, patience: Duration) -> bool {
-        within(patience, || self.child.try_wait().unwrap().is_some())
+    fn exits_within(&mut self, timeout: Duration) -> bool {
+        becomes_true_within(timeout, || self.child.try_wait().unwrap().is_some())
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         self.stdin = None;
-        if !self.has_ended_within(Duration::from_secs(5)) {
+        if !self.exits_within(Duration::from_secs(5)) {
             drop(self.child.kill());
         }
         drop(self.child.wait());

@@ -1,6 +1,6 @@
-//! A person at a terminal.
+//! A command in a terminal, and the keys typed there.
 
-use super::below;
+use super::wrap_command;
 use rustix::{
     fs::{Mode, OFlags},
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
@@ -13,7 +13,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-/// A command in the foreground of a terminal of its own, and the person before it.
+/// A command in the foreground of its own pseudoterminal.
 pub struct Terminal {
     pub child: Child,
     keyboard: File,
@@ -21,13 +21,13 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// What the command prints is not shown, but for what it says.
+    /// The terminal is the command's standard input and standard error; its standard output is discarded.
     pub fn new(command: &Command) -> Self {
         Self::open(command, |_| Stdio::null())
     }
 
-    /// What the command prints is shown, too.
-    pub fn showing_all(command: &Command) -> Self {
+    /// The terminal is the command's standard output, too.
+    pub fn with_stdout(command: &Command) -> Self {
         Self::open(command, |line| line.try_clone().unwrap().into())
     }
 
@@ -38,8 +38,8 @@ impl Terminal {
         let name = ptsname(&controller, Vec::new()).unwrap();
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let line = rustix::fs::open(&*name, flags, Mode::empty()).unwrap();
-        // A process in the background of its terminal is not asked.
-        let child = below(&["setsid", "--ctty", "--wait"], command)
+        // `setsid --ctty` makes it the foreground process: one in the background is not prompted.
+        let child = wrap_command(&["setsid", "--ctty", "--wait"], command)
             .stdin(line.try_clone().unwrap())
             .stdout(stdout(&line))
             .stderr(line)
@@ -51,8 +51,8 @@ impl Terminal {
         }
     }
 
-    /// Reads until this stands there: all that came since the last time.
-    pub fn sees(&mut self, text: &str) -> String {
+    /// Reads until the text appears, and returns all output since the last call up to its end.
+    pub fn read_until(&mut self, text: &str) -> String {
         let mut chunk = [0; 4096];
         while !self.unread.contains(text) {
             let count = self.keyboard.read(&mut chunk).unwrap();
@@ -62,29 +62,29 @@ impl Terminal {
         self.unread.drain(..end).collect()
     }
 
-    pub fn types(&mut self, keys: &[u8]) {
+    pub fn type_keys(&mut self, keys: &[u8]) {
         self.keyboard.write_all(keys).unwrap();
     }
 
-    /// Are keys shown as they are typed.
-    pub fn echoes(&self) -> bool {
+    /// True if the terminal echoes typed keys.
+    pub fn is_echoing(&self) -> bool {
         tcgetattr(&self.keyboard)
             .unwrap()
             .local_modes
             .contains(LocalModes::ECHO)
     }
 
-    /// What comes until the command and all others have left the terminal.
-    pub fn rest(mut self) -> String {
+    /// The remaining output, until all processes have closed the terminal.
+    pub fn read_to_end(mut self) -> String {
         let mut chunk = [0; 4096];
-        // Reading from a terminal that nobody has open ends with an error.
+        // Reading fails once no process has the terminal open.
         while let Ok(count) = self.keyboard.read(&mut chunk) {
             self.unread += &String::from_utf8_lossy(&chunk[..count]);
         }
         std::mem::take(&mut self.unread)
     }
 
-    /// How the command ends.
+    /// Waits for the command and returns its exit status; `None` after a signal.
     pub fn status(&mut self) -> Option<i32> {
         self.child.wait().unwrap().code()
     }
@@ -92,7 +92,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Ctrl-C, as a person ends it; where tests were started so that it is ignored, by force.
+        // Ctrl-C as a user would type it, then SIGKILL: SIGINT is ignored if the test process inherited that.
         drop(self.keyboard.write_all(b"\x03"));
         drop(self.child.kill());
         drop(self.child.wait());

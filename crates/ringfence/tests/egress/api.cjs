@@ -1,10 +1,10 @@
-// A host that asks who calls: HTTP/1.1 and HTTP/2 over TLS on one port. It answers with what it was sent, in several
-// renderings, and tells each request as a line of JSON on standard output.
+// A test API: HTTP/1.1 and HTTP/2 over TLS on one port. It echoes the Authorization header in several encodings, and
+// prints each request as a line of JSON on standard output.
 const fs = require('node:fs'), http2 = require('node:http2'), zlib = require('node:zlib');
-const [address, directory, port] = process.argv.slice(2); // port: 443; 0: a free one, which it tells
+const [address, directory, port] = process.argv.slice(2); // port: 443 by default; 0: a free port, which is printed
 const options = {
   allowHTTP1: true,
-  maxSessionMemory: 1000, // of MB: who asks for much at once gets it
+  maxSessionMemory: 1000, // MB, enough for all the large responses at once
   key: fs.readFileSync(`${directory}/leaf.key`),
   cert: fs.readFileSync(`${directory}/leaf.pem`),
 };

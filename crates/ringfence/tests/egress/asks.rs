@@ -1,11 +1,11 @@
-//! A program connects to a host that no rule allows, and a person is asked while its connection waits: in the command line, in
-//! the client's dialogue, or not at all.
+//! Approval of egress while a connection waits: a program connects to a host that no rule allows, and a person decides
+//! in the command line or in the client's dialogue.
 
 use super::World;
 use crate::client::*;
 use std::process::{Command, Stdio};
 
-/// One connection, and what is heard over it.
+/// Python that opens one TLS connection and returns the last line of the response.
 const TLS: &str = "import socket, ssl\nraw = socket.create_connection(('good.test', 443), timeout=40)\ntls = ssl._create_unverified_context().wrap_socket(raw, server_hostname='good.test')\ntls.sendall(b'GET / HTTP/1.1\\r\\nHost: good.test\\r\\n\\r\\n')\ndata = b''\nwhile b'hello' not in data:\n    data += tls.recv(4096)\ndata.decode().splitlines()[-1]";
 
 fn serve(world: &World, seconds: &str) -> Command {
@@ -19,7 +19,7 @@ fn serve(world: &World, seconds: &str) -> Command {
 }
 
 fn records(world: &World, action: &str) -> Vec<Value> {
-    let said = json_of(&world.said(&["audit", "list", "--action", action, "--json"], []));
+    let said = json_of(&world.run(&["audit", "list", "--action", action, "--json"], []));
     list_of(&said["records"]).to_vec()
 }
 
@@ -33,23 +33,23 @@ fn denial(result: &Value) -> (String, String) {
 
 /// claim: [APR-8]
 #[test]
-fn an_approval_asked_by_a_sandboxed_program_decided_in_the_cli_continues_the_same_connection() {
-    let Some(world) = World::apart() else { return };
-    let mut server = Server::of(serve(&world, "60"));
+fn a_connection_held_for_approval_continues_after_the_cli_approves() {
+    let Some(world) = World::enter() else { return };
+    let mut server = Server::from_command(serve(&world, "60"));
     let id = server.send_run(json!({"code": TLS}));
     let request = world.one_pending();
-    assert_eq!(world.heard(), [""; 0], "nothing has left the machine yet");
-    request.shows(json!({"what": "good.test:443", "scopes": ["once", "namespace"]}));
+    assert_eq!(world.contacts(), [""; 0], "nothing has left the machine yet");
+    request.assert_fields(json!({"what": "good.test:443", "scopes": ["once", "namespace"]}));
     let lines = request["lines"].to_string();
     assert_contains(&lines, ["tries to reach a host", "denied after 60 s"]);
     world.answer(&["approve"]);
     let done = server.result(id);
-    done.shows(json!({"result": "hello from good.test", "denials": []}));
+    done.assert_fields(json!({"result": "hello from good.test", "denials": []}));
     assert_eq!(request["execution_id"], done["execution_id"]);
-    let heard = world.heard();
+    let contacts = world.contacts();
     let (names, rest): (Vec<&String>, Vec<&String>) =
-        heard.iter().partition(|heard| heard.starts_with("dns "));
-    assert!(names.iter().all(|name| *name == "dns good.test"), "{heard:?}");
+        contacts.iter().partition(|contact| contact.starts_with("dns "));
+    assert!(names.iter().all(|name| *name == "dns good.test"), "{contacts:?}");
     assert_eq!(
         rest,
         ["tcp 93.184.216.34:443", "GET / HTTP/1.1 of good.test"],
@@ -57,8 +57,8 @@ fn an_approval_asked_by_a_sandboxed_program_decided_in_the_cli_continues_the_sam
     );
     let decided = records(&world, "approval.decided");
     assert_eq!(decided.len(), 1);
-    decided[0].shows(json!({"execution_id": done["execution_id"], "details.scope": "once"}));
-    // It was for that run: the next is asked about again.
+    decided[0].assert_fields(json!({"execution_id": done["execution_id"], "details.scope": "once"}));
+    // The approval was for that run; the next run needs a new one.
     let id = server.send_run(json!({"code": TLS}));
     world.answer(&["deny"]);
     let done = server.result(id);
@@ -69,18 +69,18 @@ fn an_approval_asked_by_a_sandboxed_program_decided_in_the_cli_continues_the_sam
             "No network access to good.test:443; asked, and denied by cli".to_owned()
         )
     );
-    // Nobody is asked again what was denied a moment ago.
+    // A host that was denied a moment ago causes no second request.
     let done = server.run(json!({"code": TLS}));
     assert!(denial(&done).1.contains("denied a moment ago"), "{done}");
-    assert_eq!(world.heard(), [""; 0]);
+    assert_eq!(world.contacts(), [""; 0]);
     println!("\n| asked by a program | approved in the CLI | the same connection | hello from good.test | |");
 }
 
 /// claim: [APR-8]
 #[test]
-fn a_question_of_a_program_that_nobody_answers_is_a_denial() {
-    let Some(world) = World::apart() else { return };
-    let mut server = Server::of(serve(&world, "1"));
+fn an_unanswered_approval_request_of_a_program_denies_the_connection() {
+    let Some(world) = World::enter() else { return };
+    let mut server = Server::from_command(serve(&world, "1"));
     let done = server.run(json!({"code": TLS}));
     let (rule, what) = denial(&done);
     assert_eq!(rule, "egress.name");
@@ -90,7 +90,7 @@ fn a_question_of_a_program_that_nobody_answers_is_a_denial() {
         "timeout"
     );
     drop(server);
-    let mut server = Server::of(serve(&world, "60"));
+    let mut server = Server::from_command(serve(&world, "60"));
     let id = server.send_run(json!({"code": TLS}));
     world.one_pending();
     server.cancel(id);
@@ -101,24 +101,24 @@ fn a_question_of_a_program_that_nobody_answers_is_a_denial() {
         .map(|record| record["details"]["why"].clone())
         .collect();
     assert!(whys.contains(&json!("gone")), "{whys:?}");
-    assert_eq!(world.heard(), [""; 0]);
+    assert_eq!(world.contacts(), [""; 0]);
 }
 
 /// claim: [APR-8]
 #[test]
-fn a_program_cannot_wear_a_person_down() {
-    let Some(world) = World::apart() else { return };
-    let mut server = Server::of(serve(&world, "2"));
+fn a_program_cannot_flood_a_person_with_approval_requests() {
+    let Some(world) = World::enter() else { return };
+    let mut server = Server::from_command(serve(&world, "2"));
     let flood = "import socket, threading\nnames = [f'd{n}.test' for n in range(400)] + ['good.test'] * 20\ndef one(name):\n    try:\n        s = socket.create_connection((name, 443), timeout=5)\n        s.recv(1)\n    except OSError:\n        pass\nwhile names:\n    some, names = names[:40], names[40:]\n    threads = [threading.Thread(target=one, args=(name,)) for name in some]\n    [t.start() for t in threads]\n    [t.join() for t in threads]\n'done'";
     let id = server.send_run(json!({"code": flood, "timeout_seconds": 60}));
-    // Meanwhile no more wait than a person can look at.
+    // At most four requests wait at a time.
     let first = world.one_pending();
     assert!(world.pending().len() <= 4);
     let done = server.result(id);
     assert_eq!(done["result"], "done", "{done}");
     let asked = records(&world, "approval.requested");
     assert!((1..=8).contains(&asked.len()), "{}: {first}", asked.len());
-    assert_eq!(world.heard(), [""; 0], "no name was asked for outside");
+    assert_eq!(world.contacts(), [""; 0], "no DNS query left the sandbox");
     let denials = list_of(&done["denials"]);
     let has = |words: &str| {
         denials
@@ -134,9 +134,9 @@ fn a_program_cannot_wear_a_person_down() {
 
 /// claim: [APR-8]
 #[test]
-fn a_yes_to_a_program_opens_nothing_inside() {
-    let Some(world) = World::apart() else { return };
-    let mut server = Server::of(serve(&world, "30"));
+fn approving_a_host_opens_no_private_or_metadata_address() {
+    let Some(world) = World::enter() else { return };
+    let mut server = Server::from_command(serve(&world, "30"));
     let code = "import urllib.request\nurllib.request.urlopen('http://NAME/', timeout=40).read().decode()";
     for (name, leaves) in [
         ("metadata.test", "dns metadata.test"),
@@ -147,13 +147,13 @@ fn a_yes_to_a_program_opens_nothing_inside() {
         assert_eq!(asked["what"], format!("{name}:80"));
         let done = server.result(id);
         assert_eq!(denial(&done).0, "egress.address", "{done}");
-        let heard = world.heard();
+        let contacts = world.contacts();
         assert!(
-            !heard.is_empty() && heard.iter().all(|heard| heard == leaves),
-            "{heard:?}"
+            !contacts.is_empty() && contacts.iter().all(|contact| contact == leaves),
+            "{contacts:?}"
         );
     }
-    // Of names and addresses that no answer would change nobody is asked.
+    // There is no request for names and addresses that stay denied after any answer.
     let before = records(&world, "approval.requested").len();
     for host in [
         "metadata.google.internal",
@@ -168,30 +168,30 @@ fn a_yes_to_a_program_opens_nothing_inside() {
     let by_proxy = "import urllib.request\nproxy = urllib.request.ProxyHandler({'http': 'http://198.18.0.1:3128'})\nurllib.request.build_opener(proxy).open('http://169.254.169.254/', timeout=40).read()";
     assert_eq!(server.run(json!({"code": by_proxy}))["success"], false);
     assert_eq!(records(&world, "approval.requested").len(), before);
-    assert_eq!(world.heard(), [""; 0]);
+    assert_eq!(world.contacts(), [""; 0]);
 }
 
 /// claim: [APR-8]
 #[test]
-fn nobody_is_asked_by_default_or_against_the_callers_word() {
-    let Some(world) = World::apart() else { return };
-    // As it is where nobody has set anything.
-    let mut server = Server::of(world.ringfence(&["serve"]));
+fn egress_approval_is_not_requested_by_default_or_for_hosts_the_call_excludes() {
+    let Some(world) = World::enter() else { return };
+    // With the default settings.
+    let mut server = Server::from_command(world.ringfence(&["serve"]));
     let id = server.send_run(json!({"code": TLS}));
     assert_eq!(denial(&server.result(id)).0, "egress.name");
     drop(server);
     let mut command = world.ringfence(&["serve"]);
     command.env("RINGFENCE_EGRESS_ALLOW", "other.test");
-    let mut server = Server::of(command);
+    let mut server = Server::from_command(command);
     let id = server.send_run(json!({"code": TLS}));
     let (rule, what) = denial(&server.result(id));
     assert_eq!(rule, "egress.name");
     assert!(what.starts_with("No network access to good.test:443"), "{what}");
     drop(server);
-    // With `ask`, a call that has named its hosts has given up the others.
+    // With `ask`, a call with `allowed_domains` causes no requests for other hosts.
     let mut command = serve(&world, "30");
     command.env("RINGFENCE_EGRESS_ALLOW", "other.test");
-    let mut server = Server::of(command);
+    let mut server = Server::from_command(command);
     for only in [json!([]), json!(["other.test"])] {
         assert_eq!(
             server.run(json!({"code": TLS, "allowed_domains": only}))["success"],
@@ -199,14 +199,14 @@ fn nobody_is_asked_by_default_or_against_the_callers_word() {
         );
     }
     assert_eq!(records(&world, "approval.requested"), [Value::Null; 0]);
-    assert_eq!(world.heard(), [""; 0]);
-    // A name that holds a secret of the program's is shown to nobody.
+    assert_eq!(world.contacts(), [""; 0]);
+    // A name that contains a secret of the program is not shown to a person.
     drop(server);
     let mut command = serve(&world, "30");
     command
         .env("RINGFENCE_VAULT_STORE", "env")
         .env("RINGFENCE_SECRET_DEFAULT_TOKEN", "Tok3nOfTheStory9x");
-    let mut server = Server::of(command);
+    let mut server = Server::from_command(command);
     let code = "import os, socket\ns = socket.create_connection((os.environ['TOKEN'] + '.good.test', 443), timeout=40)\ns.recv(1)";
     let done = server.run(json!({"code": code, "secrets": ["TOKEN"]}));
     let denials = list_of(&done["denials"]);
@@ -223,15 +223,15 @@ fn nobody_is_asked_by_default_or_against_the_callers_word() {
 }
 
 #[test]
-fn a_session_asks_in_its_calls() {
-    let Some(world) = World::apart() else { return };
-    let mut server = Server::of(serve(&world, "30"));
-    let session = server.create(json!({"language": "python"}));
+fn egress_approvals_of_a_session_are_requested_only_during_its_calls() {
+    let Some(world) = World::enter() else { return };
+    let mut server = Server::from_command(serve(&world, "30"));
+    let session = server.create_session(json!({"language": "python"}));
     let call = |code: &str| json!({"code": code, "session_id": session});
-    // Once is for that call.
+    // `once` is valid for that call only.
     let id = server.send_run(call(TLS));
     let request = world.answer(&["approve"]);
-    request.shows(json!({"scopes": ["once", "session", "namespace"], "session_id": session}));
+    request.assert_fields(json!({"scopes": ["once", "session", "namespace"], "session_id": session}));
     assert_eq!(server.result(id)["result"], "hello from good.test");
     let id = server.send_run(call(TLS));
     world.answer(&["approve", "--scope", "session"]);
@@ -243,45 +243,45 @@ fn a_session_asks_in_its_calls() {
         "it has that now"
     );
     assert_eq!(records(&world, "approval.requested").len(), 2);
-    world.heard();
-    // What goes on between two calls asks nobody.
+    world.contacts();
+    // Connections between two calls cause no request.
     let later = "import socket, threading, time\nseen = []\ngo = threading.Event()\ndef run():\n    go.wait()\n    while not seen or seen[-1] != 'refused':\n        try:\n            connection = socket.create_connection(('other.test', 443), timeout=1)\n            seen.append('refused' if connection.recv(1) == b'\\x15' else 'reached')\n        except OSError as error:\n            seen.append(type(error).__name__)\n        time.sleep(0.05)\nthreading.Thread(target=run, daemon=True).start()\nthreading.Timer(0.5, go.set).start()";
     let id = server.send_run(call(later));
     assert_eq!(server.result(id)["success"], true);
     let seen = call("seen[-1:] == ['refused']");
     eventually(|| server.run(seen.clone())["result"] == true);
-    assert_eq!(world.heard(), [""; 0]);
+    assert_eq!(world.contacts(), [""; 0]);
 }
 
 #[test]
-fn a_program_asks_in_the_dialogue_of_the_client_that_runs_it() {
-    let Some(world) = World::apart() else { return };
-    let mut server = Server::able_to(json!({"elicitation": {}}), serve(&world, "60"));
+fn egress_approval_is_elicited_from_the_client_that_runs_the_program() {
+    let Some(world) = World::enter() else { return };
+    let mut server = Server::with_capabilities(json!({"elicitation": {}}), serve(&world, "60"));
     let id = server.send_run(json!({"code": TLS}));
-    let dialogue = server.hear("elicitation/create");
+    let dialogue = server.receive_method("elicitation/create");
     let message = text_of(&dialogue["params"]["message"]);
     assert!(message.contains("host: good.test\n  ports: 443"), "{message}");
     let yes = json!({"action": "accept", "content": {"decision": "once"}});
     server.reply(&dialogue, yes);
     let done = server.result(id);
     assert_eq!(done["result"], "hello from good.test", "{done}");
-    // Decided elsewhere, it is taken back.
+    // The dialogue is cancelled when the request is decided elsewhere.
     let id = server.send_run(json!({"code": TLS}));
-    let dialogue = server.hear("elicitation/create");
+    let dialogue = server.receive_method("elicitation/create");
     world.answer(&["approve"]);
-    let taken_back = server.hear("notifications/cancelled");
+    let taken_back = server.receive_method("notifications/cancelled");
     assert_eq!(taken_back["params"]["requestId"], dialogue["id"]);
     assert_eq!(server.result(id)["result"], "hello from good.test");
-    // So it is when the program does not wait for it.
+    // It is also cancelled when the program ends without waiting for the answer.
     let impatient = "import os, socket, time\nwaits = socket.create_connection(('other.test', 443), timeout=40)\nwhile not os.path.exists('go'):\n    time.sleep(0.02)";
     let id = server.send_run(json!({"code": impatient, "workspace": "namespace"}));
-    let dialogue = server.hear("elicitation/create");
+    let dialogue = server.receive_method("elicitation/create");
     server.send_call("put_file", json!({"path": "go", "text": ""}));
-    let taken_back = server.hear("notifications/cancelled");
+    let taken_back = server.receive_method("notifications/cancelled");
     assert_eq!(taken_back["params"]["requestId"], dialogue["id"]);
     assert_eq!(server.result(id)["success"], true);
     let id = server.send_run(json!({"code": TLS}));
-    let dialogue = server.hear("elicitation/create");
+    let dialogue = server.receive_method("elicitation/create");
     server.reply(&dialogue, json!({"action": "decline"}));
     let done = server.result(id);
     assert!(
@@ -291,8 +291,8 @@ fn a_program_asks_in_the_dialogue_of_the_client_that_runs_it() {
 }
 
 #[test]
-fn a_script_of_the_command_line_asks_at_another_terminal() {
-    let Some(world) = World::apart() else { return };
+fn egress_approval_of_a_cli_run_is_given_in_another_terminal() {
+    let Some(world) = World::enter() else { return };
     let script = world.directory.join("script.py");
     std::fs::write(
         &script,
@@ -308,7 +308,7 @@ fn a_script_of_the_command_line_asks_at_another_terminal() {
             .env("RINGFENCE_EGRESS_ON_DENIED", "ask")
             .env("RINGFENCE_EGRESS_ASK_SECONDS", "30")
             .stdin(Stdio::null());
-        start(&mut command)
+        spawn_piped(&mut command)
     };
     for words in [&[][..], &["--allow", "other.test"]] {
         let running = run(words);
@@ -316,16 +316,16 @@ fn a_script_of_the_command_line_asks_at_another_terminal() {
         let done = running.wait_with_output().unwrap();
         assert!(done.status.success(), "{done:?}");
         assert_eq!(stdout_of(&done), "hello from good.test\n", "{done:?}");
-        let told = stderr_of(&done);
+        let stderr = stderr_of(&done);
         let hint = format!("ringfence approvals approve {}", text_of(&request["id"]));
-        assert_contains(&told, ["good.test:443", &hint]);
+        assert_contains(&stderr, ["good.test:443", &hint]);
     }
     let running = run(&[]);
     world.answer(&["deny"]);
     let done = running.wait_with_output().unwrap();
-    let told = stderr_of(&done);
+    let stderr = stderr_of(&done);
     assert!(
-        !done.status.success() && told.contains("denied by cli"),
+        !done.status.success() && stderr.contains("denied by cli"),
         "{done:?}"
     );
 }

@@ -1,14 +1,14 @@
-//! Each client against each kind of host: what it saw, what left the machine, and which denial the result has.
+//! Each client against each kind of host: the output of the client, the traffic that left the sandbox, and the denials.
 
 use super::{
     HERE, World,
     packages::{self, Packages},
-    tell_apart,
+    run_in_own_network,
     world::User,
 };
 use crate::client::*;
 
-/// What is tried, and what has to come of it: the denial's rule, and what may have left the machine.
+/// Name and host of each case, the rule of the expected denial, and the traffic that may leave the sandbox.
 #[rustfmt::skip]
 const CASES: [(&str, &str, Option<&str>, &[&str]); 7] = [
     ("allowed", "good.test", None, &["dns good.test", "tcp 93.184.216.34:", "GET /"]),
@@ -17,15 +17,15 @@ const CASES: [(&str, &str, Option<&str>, &[&str]); 7] = [
     ("by address", "sneaky.test", Some("egress.address"), &["dns sneaky.test"]),
     ("metadata", "metadata.test", Some("egress.address"), &["dns metadata.test"]),
     ("raw IP", "93.184.216.34", Some("egress.no_route"), &[]),
-    ("DNS only", "what-i-know.other.test", Some("egress.name"), &[]),
+    ("DNS only", "encoded-data.other.test", Some("egress.name"), &[]),
 ];
 
-/// A program that fetches `URL`, which is `SCHEME://HOST/`, and says what it got.
+/// A program that fetches `URL`, which is `SCHEME://HOST/`, and prints the response.
 struct Client {
     name: &'static str,
     language: &'static str,
     scheme: &'static str,
-    /// What it brings along.
+    /// The package that it needs.
     package: Option<&'static str>,
     program: &'static str,
 }
@@ -78,31 +78,31 @@ const CLIENTS: [Client; 12] = [
 
 /// claim: [NET-4]
 #[test]
-fn every_client_reaches_what_is_named_and_nothing_else() {
-    tell(User::Same, "as this user");
+fn every_client_reaches_only_allowed_hosts() {
+    run_table(User::Same, "as this user");
 }
 
 /// claim: [NET-4]
 #[test]
-fn every_client_of_an_ordinary_user_reaches_what_is_named_and_nothing_else() {
+fn every_client_of_an_unprivileged_user_reaches_only_allowed_hosts() {
     if std::env::var_os(HERE).is_some() || is_root() {
-        tell(User::Nobody, "as uid 65534");
+        run_table(User::Nobody, "as uid 65534");
     }
 }
 
-fn tell(user: User, who: &str) {
+fn run_table(user: User, who: &str) {
     if std::env::var_os(HERE).is_some() {
-        table(&World::of(user), who);
+        table(&World::start(user), who);
     } else {
-        tell_apart(Packages::install(user).as_ref());
+        run_in_own_network(Packages::install(user).as_ref());
     }
 }
 
 fn table(world: &World, who: &str) {
-    println!("\n| {who}: client | case | the sandbox saw | what left the machine | denial |");
+    println!("\n| {who}: client | case | output in the sandbox | contacts outside | denial |");
     println!("|---|---|---|---|---|");
     for client in &CLIENTS {
-        if client.package.is_some() && !packages::are_there() {
+        if client.package.is_some() && !packages::are_installed() {
             println!("| {} | not run: there is no index | | | |", client.name);
             continue;
         }
@@ -110,7 +110,7 @@ fn table(world: &World, who: &str) {
             judge(world, client, case);
         }
     }
-    // A positive control: outside of a sandbox the same address answers.
+    // Positive control: outside of a sandbox, the same address answers.
     let outside = std::process::Command::new("python3")
         .args([
             "-c",
@@ -119,7 +119,7 @@ fn table(world: &World, who: &str) {
         .output()
         .unwrap();
     assert_contains(stdout_of(&outside), ["hello from"]);
-    names_alone(world);
+    assert_resolving_sends_no_query(world);
 }
 
 fn judge(world: &World, client: &Client, (case, host, rule, may_leave): (&str, &str, Option<&str>, &[&str])) {
@@ -132,7 +132,7 @@ fn judge(world: &World, client: &Client, (case, host, rule, may_leave): (&str, &
         .replace("PORT", port)
         .replace("NAME", host);
     let result = run(world, client.language, client.package, &code);
-    let left = world.heard();
+    let left = world.contacts();
     let saw = format!("{}{}", text(&result, "stdout"), text(&result, "stderr"));
     let denials = texts_of(&result["denials"], "rule");
     println!(
@@ -143,11 +143,11 @@ fn judge(world: &World, client: &Client, (case, host, rule, may_leave): (&str, &
         denials.join(", ")
     );
     let about = format!("{}, {case}: {result} {left:?}", client.name);
-    let is_allowed = |heard: &String| {
-        may_leave.iter().any(|may| heard.starts_with(may))
-            && (!heard.starts_with("GET ") || heard.ends_with(" of good.test"))
+    let is_allowed = |contact: &String| {
+        may_leave.iter().any(|may| contact.starts_with(may))
+            && (!contact.starts_with("GET ") || contact.ends_with(" of good.test"))
     };
-    assert!(left.iter().all(is_allowed), "left the machine: {about}");
+    assert!(left.iter().all(is_allowed), "left the sandbox: {about}");
     match rule {
         None => assert!(
             saw.contains("hello from good.test") && denials.is_empty(),
@@ -160,17 +160,14 @@ fn judge(world: &World, client: &Client, (case, host, rule, may_leave): (&str, &
     }
 }
 
-/// Questions for names, which leave for nobody, whatever is asked.
-fn names_alone(world: &World) {
-    world.heard();
+/// Checks that resolving a name sends no query out of the sandbox, for allowed and denied names.
+fn assert_resolving_sends_no_query(world: &World) {
+    world.contacts();
     let code = "import socket\nfor name in ['good.test', 'other.test', 'secret-in-a-name.other.test']:\n    try:\n        print(name, socket.gethostbyname(name))\n    except OSError as error:\n        print(name, error)";
     let result = run(world, "python", None, code);
     let saw = text(&result, "stdout");
     assert!(saw.matches(".test 198.1").count() == 3, "{result}");
-    assert!(
-        world.heard().is_empty(),
-        "nobody is asked for a name before a connection"
-    );
+    assert!(world.contacts().is_empty(), "resolving a name sends no query");
     println!(
         "| getaddrinfo | DNS only | {} |  | egress.name |",
         saw.lines().nth(1).unwrap_or_default()
@@ -185,7 +182,7 @@ fn run(world: &World, language: &str, package: Option<&str>, code: &str) -> Valu
     words.extend(package.into_iter().flat_map(|package| ["--package", package]));
     let mut command = world.ringfence(&words);
     packages::configure(&mut command);
-    json_of(&feed(command, code))
+    json_of(&run_with_stdin(command, code))
 }
 
 fn text<'a>(result: &'a Value, stream: &str) -> &'a str {

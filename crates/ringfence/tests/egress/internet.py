@@ -1,5 +1,5 @@
-"""The hosts that a test calls the internet: names, HTTP and TLS on addresses of this network namespace alone. Every contact
-is a line of JSON on standard output: what was asked for, and by whom it was heard."""
+"""The test internet: DNS, HTTP and TLS on addresses of this network namespace only. Every contact is printed as a line
+of JSON on standard output, with the request and the address that received it."""
 import hashlib
 import json
 import random
@@ -22,13 +22,13 @@ ZONE = {
     "wrong.test": "93.184.216.50",
     "pages.test": "93.184.216.60",
 }
-# Every name below it is there too.
+# Every name below this domain exists too.
 PAGES = ".pages.test"
-# Where another program listens.
+# The address on which another program listens.
 API = "93.184.216.50"
 ADDRESSES = sorted(set(ZONE.values()))
-#: Where names are asked for, and who only asks whether all is told.
-NAMES, ASKER = ("127.0.0.1", 5353), "127.0.0.9"
+#: The DNS server, and the source address of connections that only wait until all earlier contacts are printed.
+NAMES, WAITER = ("127.0.0.1", 5353), "127.0.0.9"
 SERVERS = []
 LOCK = threading.Lock()
 #: What `npm view hello` asks for.
@@ -39,9 +39,9 @@ PACKAGE = {
 }
 
 
-def tell(**heard):
+def report(**contact):
     with LOCK:
-        print(json.dumps(heard), flush=True)
+        print(json.dumps(contact), flush=True)
 
 
 def answer(query):
@@ -50,7 +50,7 @@ def answer(query):
         labels.append(query[at + 1 : at + 1 + query[at]].decode())
         at += query[at] + 1
     name, (kind,) = ".".join(labels).lower(), struct.unpack(">H", query[at + 1 : at + 3])
-    tell(dns=name, kind=kind)
+    report(dns=name, kind=kind)
     question, known = query[12 : at + 5], ZONE.get(PAGES[1:] if name.endswith(PAGES) else name)
     found = known is not None and kind == 1
     flags = 0x8180 if known else 0x8183
@@ -63,8 +63,8 @@ def names():
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sock.bind(NAMES)
     while True:
-        query, who = sock.recvfrom(4096)
-        sock.sendto(answer(query) if query else b"", who)
+        query, client = sock.recvfrom(4096)
+        sock.sendto(answer(query) if query else b"", client)
 
 
 class Web(socketserver.BaseRequestHandler):
@@ -79,9 +79,9 @@ class Web(socketserver.BaseRequestHandler):
         head, _, body = head.partition(b"\r\n\r\n")
         lines = head.decode("latin-1").split("\r\n")
         host = next((line[5:].strip() for line in lines if line.lower().startswith("host:")), "")
-        tell(request=lines[0], host=host, on=own[0])
+        report(request=lines[0], host=host, on=own[0])
         path = lines[0].split()[1].partition("?")[0]
-        # A whole answer, which the test has written.
+        # A complete response that the test has written.
         page = Path(self.server.directory, "pages", host.partition(":")[0], path.strip("/") or "index")
         if page.is_file():
             self.request.sendall(page.read_bytes())
@@ -94,13 +94,13 @@ class Web(socketserver.BaseRequestHandler):
         self.request.sendall(head.encode() + body)
 
     def digest(self, lines, body):
-        """Of all that comes, as it comes."""
+        """Returns the digest of the request body, read as it arrives."""
         length = next(int(line.split(":")[1]) for line in lines if line.lower().startswith("content-length:"))
         digest, left = hashlib.sha256(body), length - len(body)
         while left > 0:
             more = self.request.recv(min(left, 1 << 20))
             if not more:
-                raise OSError("it ended before its body did")
+                raise OSError("the connection ended before the body")
             digest.update(more)
             left -= len(more)
         return digest.hexdigest().encode()
@@ -128,30 +128,30 @@ class Server(socketserver.ThreadingTCPServer):
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self.asked = threading.Event()
+        self.reached = threading.Event()
 
-    def all_is_told(self):
-        """Of those who connected before this: they are accepted in their turn."""
-        self.asked.clear()
-        socket.create_connection(self.server_address, 10, (ASKER, 0)).close()
-        self.asked.wait(10)
+    def wait_for_earlier(self):
+        """Waits until all earlier connections are printed: connections are accepted in order."""
+        self.reached.clear()
+        socket.create_connection(self.server_address, 10, (WAITER, 0)).close()
+        self.reached.wait(10)
 
     def get_request(self):
-        sock, who = super().get_request()
-        if who[0] == ASKER:
+        sock, client = super().get_request()
+        if client[0] == WAITER:
             sock.close()
-            self.asked.set()
-            raise OSError("it is only asked whether all is told")
+            self.reached.set()
+            raise OSError("this connection only waits for earlier ones")
         own = sock.getsockname()
-        tell(tcp=own[0], port=own[1])
-        return (self.context.wrap_socket(sock, server_side=True) if self.context else sock), who
+        report(tcp=own[0], port=own[1])
+        return (self.context.wrap_socket(sock, server_side=True) if self.context else sock), client
 
     def handle_error(self, request, client_address):
-        tell(broken=str(sys.exc_info()[1]))
+        report(broken=str(sys.exc_info()[1]))
 
 
 def repository(directory):
-    """What `git clone` gets, as plain files."""
+    """Makes the repository for `git clone`, served as plain files."""
     work, bare = f"{directory}/repo", f"{directory}/repo.git"
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@good.test", "-c", "init.defaultBranch=main", "-c", "commit.gpgsign=false"]
     subprocess.run([*git, "init", "-q", work], check=True)
@@ -187,15 +187,15 @@ def main(directory):
             serve(address, 443, context, directory)
     repository(directory)
     threading.Thread(target=names, daemon=True).start()
-    tell(mark=True)
+    report(mark=True)
     for _ in sys.stdin:
         for server in SERVERS:
-            server.all_is_told()
+            server.wait_for_earlier()
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
             asking.settimeout(10)
             asking.sendto(b"", NAMES)
             asking.recv(1)
-        tell(mark=True)
+        report(mark=True)
 
 
 main(sys.argv[1])

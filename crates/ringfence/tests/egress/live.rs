@@ -1,42 +1,43 @@
-//! Rules that change while something lives: an approval opens a host for a session.
+//! Egress of running programs and sessions: a host approved for a session, redacted denials, transferred bytes, and
+//! floods.
 
 use super::World;
 use crate::client::*;
 
 /// claim: [NET-7]
 #[test]
-fn what_is_approved_is_reached_and_what_is_taken_away_is_not() {
-    let Some(world) = World::apart() else { return };
+fn an_approved_host_is_reachable_from_its_session_only() {
+    let Some(world) = World::enter() else { return };
     let mut server = world.serve([]);
-    let session = server.create(json!({"language": "python"}));
+    let session = server.create_session(json!({"language": "python"}));
     let code =
         "import urllib.request\nurllib.request.urlopen('http://good.test/', timeout=10).read().decode()";
     let fetched = |server: &mut Server| -> Value { server.eval(&session, code) };
     let before = fetched(&mut server);
     assert_eq!(before["denials"][0]["rule"], "egress.name", "{before}");
-    assert!(world.heard().is_empty());
-    let wish = json!({"domain": "good.test", "reason": "the story", "session_id": session});
-    let asked = server.send_call("request_egress", wish);
+    assert!(world.contacts().is_empty());
+    let arguments = json!({"domain": "good.test", "reason": "the story", "session_id": session});
+    let asked = server.send_call("request_egress", arguments);
     world.answer(&["approve", "--scope", "session"]);
     assert_eq!(server.result(asked)["approved"], true);
     let after = fetched(&mut server);
     assert_eq!(after["result"], "hello from good.test\n", "{after}");
-    let heard = world.heard();
+    let contacts = world.contacts();
     let (names, rest): (Vec<&String>, Vec<&String>) =
-        heard.iter().partition(|heard| heard.starts_with("dns "));
-    assert!(names.iter().all(|name| *name == "dns good.test"), "{heard:?}");
+        contacts.iter().partition(|contact| contact.starts_with("dns "));
+    assert!(names.iter().all(|name| *name == "dns good.test"), "{contacts:?}");
     assert_eq!(rest, ["tcp 93.184.216.34:80", "GET / HTTP/1.1 of good.test"]);
     let other = server.run(json!({"code": code}));
     let expect = json!({"success": false});
-    assert_facts_of("what is the session's is nobody else's", &other, expect);
-    assert!(world.heard().is_empty());
+    assert_fields_of("the approval is for the session only", &other, expect);
+    assert!(world.contacts().is_empty());
     println!("\n| session | approved | {} | | |", after["result"]);
 }
 
 /// claim: [SEC-2]
 #[test]
-fn a_programs_secret_is_not_told_with_whom_it_wanted_to_reach() {
-    let Some(world) = World::apart() else { return };
+fn secrets_in_requested_urls_are_redacted_in_result_log_and_audit() {
+    let Some(world) = World::enter() else { return };
     const SECRET: &str = "Tok3nOfTheStory9x";
     let serve = || {
         world.serve([
@@ -46,10 +47,10 @@ fn a_programs_secret_is_not_told_with_whom_it_wanted_to_reach() {
         ])
     };
     let code = "import os, urllib.request\nsecret = os.environ['TOKEN']\nfor url in [f'http://{secret}.denied.test/', f'http://{secret}.good.test/', f'http://good.test/{secret}']:\n    try:\n        urllib.request.urlopen(url, timeout=5)\n    except OSError as error:\n        pass\ndel secret, url";
-    let told = |server: &mut Server, arguments: Value| -> String {
+    let output = |server: &mut Server, arguments: Value| -> String {
         let done = server.call("execute_code", arguments);
         let id = done["structuredContent"]["execution_id"].clone();
-        let log = server.read("sandbox://logs");
+        let log = server.read_resource("sandbox://logs");
         let record = server.call("audit_execution", json!({"limit": 20, "detail": true}));
         assert!(
             done.to_string().contains("egress.name") && log.to_string().contains("egress.refused"),
@@ -58,18 +59,18 @@ fn a_programs_secret_is_not_told_with_whom_it_wanted_to_reach() {
         assert!(record.to_string().contains(id.as_str().unwrap()), "{record}");
         format!("{done} {log} {record}").to_lowercase()
     };
-    // What no secret of the program's is, is told in all three: the control.
-    let control = told(&mut serve(), json!({"code": code, "env": {"TOKEN": SECRET}}));
+    // The control: a value that is not a secret of the program appears in all three.
+    let control = output(&mut serve(), json!({"code": code, "env": {"TOKEN": SECRET}}));
     assert!(control.matches(&SECRET.to_lowercase()).count() > 3, "{control}");
     std::fs::remove_dir_all(world.directory.join("state")).unwrap();
-    let veiled = told(&mut serve(), json!({"code": code, "secrets": ["TOKEN"]}));
-    assert!(!veiled.contains(&SECRET.to_lowercase()), "{veiled}");
-    assert!(veiled.contains("***redacted***"), "{veiled}");
+    let redacted = output(&mut serve(), json!({"code": code, "secrets": ["TOKEN"]}));
+    assert!(!redacted.contains(&SECRET.to_lowercase()), "{redacted}");
+    assert!(redacted.contains("***redacted***"), "{redacted}");
 }
 
 #[test]
-fn what_is_carried_arrives_to_the_byte() {
-    let Some(world) = World::apart() else { return };
+fn transferred_content_arrives_byte_for_byte() {
+    let Some(world) = World::enter() else { return };
     let code = "
 import hashlib, random, ssl, urllib.request
 content = random.Random(7).randbytes(64 << 20)
@@ -99,8 +100,8 @@ print(hashlib.sha256(content).hexdigest())
 
 /// claim: [NET-8]
 #[test]
-fn who_floods_its_way_out_keeps_nobody_else_waiting() {
-    let Some(world) = World::apart() else { return };
+fn a_connection_flood_does_not_delay_other_calls() {
+    let Some(world) = World::enter() else { return };
     let mut server = world.serve([("RINGFENCE_EGRESS_ALLOW", "good.test")]);
     let one = |server: &mut Server| {
         let begun = std::time::Instant::now();
@@ -113,8 +114,8 @@ fn who_floods_its_way_out_keeps_nobody_else_waiting() {
     let flooding = server.send_run(json!({"code": flood, "timeout_seconds": 20}));
     let slowest = (0..40).map(|_| one(&mut server)).max().unwrap();
     assert!(slowest < std::time::Duration::from_secs(1), "{slowest:?}");
-    let (flooded, _) = server.await_answer(flooding);
+    let (flooded, _) = server.await_response(flooding);
     let made = flooded["result"]["structuredContent"]["result"].as_u64().unwrap();
-    assert!(made > 500, "that was no flood: {flooded}");
+    assert!(made > 500, "too few connections for a flood: {flooded}");
     println!("\n| flood | {made} connections in 6 s | the slowest other call took {slowest:?} | | |");
 }

@@ -1,5 +1,5 @@
-//! Programs and hosts, through the real binary: what each client reaches of an internet that the test makes, in a network
-//! namespace of its own, and what left the machine meanwhile. Nothing is sent to any address outside of it.
+//! Egress through the real binary: clients against a test internet in a network namespace of its own, with a record of
+//! the traffic that left the sandbox. Nothing is sent to any address outside of the namespace.
 
 mod asks;
 mod clients;
@@ -8,7 +8,7 @@ mod narrow;
 mod packages;
 mod secrets;
 mod web;
-#[expect(dead_code, reason = "the attacks on the way out use it, too")]
+#[expect(dead_code, reason = "the escape tests use the rest")]
 mod world;
 
 use crate::client::*;
@@ -16,38 +16,38 @@ use packages::Packages;
 use rustix::process::geteuid;
 use world::{User, World};
 
-/// How long a story may take, on a machine that is busy with others.
-const STORY_SECONDS: &str = "240";
-/// The variable by which a story knows that it is where its hosts are.
+/// Time limit of one test, generous enough for a busy machine.
+const TEST_SECONDS: &str = "240";
+/// Environment variable that is set for a test inside the network namespace of its hosts.
 const HERE: &str = "RINGFENCE_TEST_HERE";
 
 impl World {
-    /// The internet of this story, which is told in a network namespace of its own, by this test's binary that is started
-    /// again there; none: here, where it has been told.
-    fn apart() -> Option<Self> {
+    /// Returns the test internet inside the network namespace. Outside, runs this test there by starting the test
+    /// binary again, and returns `None`.
+    fn enter() -> Option<Self> {
         if std::env::var_os(HERE).is_some() {
-            return Some(Self::of(User::Same));
+            return Some(Self::start(User::Same));
         }
-        tell_apart(None);
+        run_in_own_network(None);
         None
     }
 }
 
-/// Tells this test's story there, where some packages may be installed.
-fn tell_apart(packages: Option<&Packages>) {
-    let story = std::thread::current();
+/// Runs this test in a new network namespace, with the state directory of `packages` if there are any.
+fn run_in_own_network(packages: Option<&Packages>) {
+    let test = std::thread::current();
     let kind = if geteuid().is_root() { "-n" } else { "-Urn" };
     let done = std::process::Command::new("timeout")
-        .args(["--kill-after=5", STORY_SECONDS, "unshare", kind, "--"])
+        .args(["--kill-after=5", TEST_SECONDS, "unshare", kind, "--"])
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", story.name().unwrap(), "--nocapture"])
+        .args(["--exact", test.name().unwrap(), "--nocapture"])
         .env(HERE, "1")
         .envs(packages.map(|packages| (world::STATE, packages.state())))
         .output()
         .unwrap();
-    let said = all_of(&done);
-    assert!(done.status.success() && said.contains("1 passed"), "{said}");
-    for line in said.lines().filter(|line| line.starts_with('|')) {
+    let output = both_streams_of(&done);
+    assert!(done.status.success() && output.contains("1 passed"), "{output}");
+    for line in output.lines().filter(|line| line.starts_with('|')) {
         println!("{line}");
     }
 }

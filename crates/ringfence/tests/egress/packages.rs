@@ -1,5 +1,5 @@
-//! What some clients bring along: installed from the index that this machine is configured for, where there is one, into the
-//! state directory that Ringfence then has where there is no network at all.
+//! Packages of some clients, installed from the index that this machine is configured for, if there is one. They are
+//! installed into the state directory that Ringfence then uses in the network namespace, which has no network.
 
 use super::world::{STATE, User, ringfence_of};
 use crate::client::*;
@@ -7,15 +7,15 @@ use std::{path::PathBuf, process::Command};
 
 const WANTED: [&str; 2] = ["requests", "httpx"];
 
-/// A state directory with them in it.
+/// A state directory in which the packages are installed.
 pub struct Packages {
     directory: TempDir,
 }
 
 impl Packages {
-    /// They are downloaded, and so it needs the network, where `RINGFENCE_REQUIRE` names `index`.
+    /// Downloads the packages if `RINGFENCE_REQUIRE` names `index`, because this needs the network.
     pub fn install(user: User) -> Option<Self> {
-        if !asks_for("index") {
+        if !is_required("index") {
             eprintln!(
                 "requests and httpx are left out: they come from the index; RINGFENCE_REQUIRE=index runs them"
             );
@@ -46,16 +46,16 @@ impl Packages {
     }
 }
 
-/// Is this process one that was given them.
-pub fn are_there() -> bool {
+/// True if this process was started with a state directory that has the packages.
+pub fn are_installed() -> bool {
     std::env::var_os(STATE).is_some()
 }
 
-/// Tells which index it is, as the machine says it by its environment.
+/// Passes on the variables of this process that configure pip, npm and proxies.
 pub fn configure(command: &mut Command) {
     let lower = |name: &str| name.to_ascii_lowercase();
-    let is_about_it = |name: &str| {
+    let is_relevant = |name: &str| {
         name.starts_with("PIP_") || lower(name).starts_with("npm_") || lower(name).contains("proxy")
     };
-    command.envs(std::env::vars().filter(|(name, _)| is_about_it(name)));
+    command.envs(std::env::vars().filter(|(name, _)| is_relevant(name)));
 }

@@ -1,4 +1,4 @@
-//! A secret that is bound to a host: programs have a word for it, the host hears the value, and nobody inside ever does.
+//! A secret that is bound to a host: programs see only a placeholder, and the host receives the value.
 
 use super::World;
 use crate::client::*;
@@ -9,7 +9,7 @@ use std::{
 
 const SECRET: &str = "Tok3n-of/the+Story=9x";
 
-/// The host, and what it has heard.
+/// The host, and the requests that it prints.
 struct Api {
     process: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -30,8 +30,8 @@ impl Api {
         Self { process, lines }
     }
 
-    /// The next request that it heard.
-    fn heard(&mut self) -> Value {
+    /// Returns the next request that the host received.
+    fn next_request(&mut self) -> Value {
         serde_json::from_str(&self.lines.next().unwrap().unwrap()).unwrap()
     }
 }
@@ -53,10 +53,10 @@ fn server(world: &World, bound: &str, allow: &str) -> Server {
     ])
 }
 
-/// What a program said and was refused; nowhere in it is the secret.
+/// Runs a program with the secret and returns its result, which must not contain the value.
 fn run(server: &mut Server, language: &str, code: &str) -> Value {
-    let asked = json!({"language": language, "code": code, "secrets": ["TOKEN"], "timeout_seconds": 60});
-    let done = server.run(asked);
+    let arguments = json!({"language": language, "code": code, "secrets": ["TOKEN"], "timeout_seconds": 60});
+    let done = server.run(arguments);
     assert!(!done.to_string().contains(SECRET), "{done}");
     done
 }
@@ -91,8 +91,8 @@ const CURL_PROXY: &str =
 
 /// claim: [SEC-6]
 #[test]
-fn who_holds_a_word_for_a_secret_speaks_as_the_secret_and_never_has_it() {
-    let Some(world) = World::apart() else { return };
+fn a_bound_secret_reaches_its_host_and_the_program_sees_only_a_placeholder() {
+    let Some(world) = World::enter() else { return };
     let mut api = Api::new(&world);
     let mut server = server(&world, "default/TOKEN=api.test", "api.test");
     for (client, language, code, version) in [
@@ -105,13 +105,13 @@ fn who_holds_a_word_for_a_secret_speaks_as_the_secret_and_never_has_it() {
     ] {
         let done = run(&mut server, language, code);
         assert_eq!(done["success"], true, "{client}: {done}");
-        let heard = api.heard();
+        let request = api.next_request();
         assert_eq!(
-            heard["headers"]["authorization"],
+            request["headers"]["authorization"],
             format!("Bearer {SECRET}"),
-            "{client}: {heard}"
+            "{client}: {request}"
         );
-        assert_facts_of(client, &heard, json!({"version": version, "url": "/v1?a=b"}));
+        assert_fields_of(client, &request, json!({"version": version, "url": "/v1?a=b"}));
         let said = text_of(&done["stdout"]);
         let marks = said.matches("***REDACTED***").count();
         assert!(
@@ -126,26 +126,26 @@ fn who_holds_a_word_for_a_secret_speaks_as_the_secret_and_never_has_it() {
             assert!(!said.contains(rendering), "{client}: {said}");
         }
         println!(
-            "\n| {client} | HTTP/{version} | heard the value | said {marks} marks | {:?} |",
+            "\n| {client} | HTTP/{version} | received the value | printed {marks} marks | {:?} |",
             denied(&done)
         );
     }
-    npm_believes(&mut server, &mut api);
-    let word = run(
+    npm_trusts_the_host(&mut server, &mut api);
+    let placeholder = run(
         &mut server,
         "shell",
         "echo \"$TOKEN\"; cat \"$SSL_CERT_FILE\" | grep -c BEGIN; env | grep -c PRIVATE",
     );
-    let said = text_of(&word["stdout"]);
+    let said = text_of(&placeholder["stdout"]);
     assert!(
         said.starts_with("ringfence_secret_") && said.ends_with("\n0\n"),
         "{said}"
     );
-    let told = server
-        .ask("resources/read", json!({"uri": "sandbox://logs"}))
+    let log = server
+        .rpc("resources/read", json!({"uri": "sandbox://logs"}))
         .to_string();
-    assert_contains(&told, ["TOKEN", "egress.request"]);
-    assert_lacks(&told, [SECRET]);
+    assert_contains(&log, ["TOKEN", "egress.request"]);
+    assert_lacks(&log, [SECRET]);
     let record = server
         .call("audit_execution", json!({"limit": 50, "detail": true}))
         .to_string();
@@ -153,8 +153,8 @@ fn who_holds_a_word_for_a_secret_speaks_as_the_secret_and_never_has_it() {
     assert_lacks(&record, [SECRET]);
 }
 
-/// npm has certificates of its own to read, and says nothing of the secret.
-fn npm_believes(server: &mut Server, api: &mut Api) {
+/// Checks that npm, which reads its own setting for certificates, trusts the host. The request has no secret.
+fn npm_trusts_the_host(server: &mut Server, api: &mut Api) {
     let npm = "npm ping --registry=https://api.test/ --fetch-retries=0 --no-update-notifier";
     let pinged = run(server, "shell", npm);
     assert_eq!(
@@ -162,66 +162,67 @@ fn npm_believes(server: &mut Server, api: &mut Api) {
         (&json!(true), Vec::new()),
         "{pinged}"
     );
-    assert!(api.heard()["url"].as_str().unwrap().starts_with("/-/ping"));
+    assert!(api.next_request()["url"].as_str().unwrap().starts_with("/-/ping"));
 }
 
-/// What a program tries in shell, and what is refused by which rule.
-fn refused(server: &mut Server, code: &str, rule: &str) {
+/// Runs shell code that must be denied by exactly this rule.
+fn assert_denied(server: &mut Server, code: &str, rule: &str) {
     let done = run(server, "shell", code);
     assert_eq!(denied(&done), [rule], "{code}: {done}");
 }
 
 /// claim: [SEC-6]
 #[test]
-fn a_bound_secret_leaves_for_its_host_in_its_place_alone() {
-    let Some(world) = World::apart() else { return };
+fn a_bound_secret_is_sent_only_to_its_host_and_only_in_its_header() {
+    let Some(world) = World::enter() else { return };
     let mut api = Api::new(&world);
     let mut server = server(&world, "default/TOKEN=api.test", "api.test");
-    let mut heard_after = |server: &mut Server, code: &str| {
+    let mut request_after = |server: &mut Server, code: &str| {
         let done = run(server, "shell", code);
         assert_eq!(denied(&done), Vec::<&str>::new(), "{code}: {done}");
-        (text_of(&done["stdout"]).to_owned(), api.heard())
+        (text_of(&done["stdout"]).to_owned(), api.next_request())
     };
-    // Somebody else's credentials are taken away, the word elsewhere is a word, and both in one header is the value.
-    let (_, heard) = heard_after(
+    // Foreign credentials are removed, a placeholder outside of the header stays as it is, and one inside Basic is
+    // replaced.
+    let (_, request) = request_after(
         &mut server,
         "curl -sS -H 'Authorization: Bearer mine' https://api.test/",
     );
-    assert!(heard["headers"].get("authorization").is_none(), "{heard}");
-    let (_, heard) = heard_after(
+    assert!(request["headers"].get("authorization").is_none(), "{request}");
+    let (_, request) = request_after(
         &mut server,
         "curl -sS -H \"X-Other: $TOKEN\" -d \"$TOKEN\" \"https://api.test/$TOKEN\"",
     );
     assert!(
-        text_of(&heard["body"]).starts_with("ringfence_secret_"),
-        "{heard}"
+        text_of(&request["body"]).starts_with("ringfence_secret_"),
+        "{request}"
     );
-    assert!(!heard.to_string().contains(SECRET), "{heard}");
-    let (_, heard) = heard_after(&mut server, "curl -sS -u \"user:$TOKEN\" https://api.test/");
+    assert!(!request.to_string().contains(SECRET), "{request}");
+    let (_, request) = request_after(&mut server, "curl -sS -u \"user:$TOKEN\" https://api.test/");
     let basic = "Basic dXNlcjpUb2szbi1vZi90aGUrU3Rvcnk9OXg=";
-    assert_eq!(heard["headers"]["authorization"], basic, "{heard}");
-    // An answer in pieces, by letters and by ranges, has it as little.
-    let spoken = "-H \"Authorization: Bearer $TOKEN\"";
-    let (said, _) = heard_after(&mut server, &format!("curl -sS {spoken} https://api.test/pieces"));
+    assert_eq!(request["headers"]["authorization"], basic, "{request}");
+    // Responses in pieces, letter by letter or by range, do not contain the secret either.
+    let header = "-H \"Authorization: Bearer $TOKEN\"";
+    let (said, _) = request_after(&mut server, &format!("curl -sS {header} https://api.test/pieces"));
     assert_eq!(said, "heard Bearer ***REDACTED*** well");
-    let (_, heard) = heard_after(
+    let (_, request) = request_after(
         &mut server,
-        &format!("curl -sS -r 0-3 --compressed {spoken} https://api.test/"),
+        &format!("curl -sS -r 0-3 --compressed {header} https://api.test/"),
     );
-    assert!(heard["headers"].get("range").is_none(), "{heard}");
-    assert_eq!(heard["headers"]["accept-encoding"], "identity", "{heard}");
-    let (said, _) = heard_after(
+    assert!(request["headers"].get("range").is_none(), "{request}");
+    assert_eq!(request["headers"]["accept-encoding"], "identity", "{request}");
+    let (said, _) = request_after(
         &mut server,
-        &format!("curl -sS {spoken} https://api.test/large | wc -c"),
+        &format!("curl -sS {header} https://api.test/large | wc -c"),
     );
     assert_eq!(said.trim(), (4 << 20).to_string());
-    // Trailers, which nobody reads, do not arrive; what was sent before them does.
-    let (_, heard) = heard_after(&mut server, TRAILERS);
-    heard.shows(json!({"body": "sent", "trailers": {}}));
-    // Nor comes it back beside the headers, in words of the server's own; the header says that it was there.
-    let (said, _) = heard_after(
+    // Trailers are not forwarded; the body before them is.
+    let (_, request) = request_after(&mut server, TRAILERS);
+    request.assert_fields(json!({"body": "sent", "trailers": {}}));
+    // The reason phrase of the server does not return the secret either; the header shows that the server had it.
+    let (said, _) = request_after(
         &mut server,
-        &format!("curl -sSi --http1.1 {spoken} https://api.test/reason"),
+        &format!("curl -sSi --http1.1 {header} https://api.test/reason"),
     );
     assert_eq!(said.lines().next(), Some("HTTP/1.1 200 OK"), "{said}");
     assert!(said.contains("x-heard: Bearer ***REDACTED***"), "{said}");
@@ -230,7 +231,7 @@ fn a_bound_secret_leaves_for_its_host_in_its_place_alone() {
     );
 }
 
-/// A body and trailers, one of which is a credential.
+/// Sends a body and trailers, one of which is a credential.
 const TRAILERS: &str = r#"node -e "
 const client = require('node:http2').connect('https://api.test');
 const request = client.request({':path': '/trailers', ':method': 'POST'}, {waitForTrailers: true});
@@ -241,8 +242,8 @@ request.end('sent');
 
 /// claim: [SEC-6]
 #[test]
-fn a_bound_secret_is_written_whatever_the_program_says_of_its_connection() {
-    let Some(world) = World::apart() else { return };
+fn a_connection_header_does_not_remove_a_bound_secret() {
+    let Some(world) = World::enter() else { return };
     let mut api = Api::new(&world);
     let mut server = server(
         &world,
@@ -252,77 +253,75 @@ fn a_bound_secret_is_written_whatever_the_program_says_of_its_connection() {
     for said in ["keep-alive", "keep-alive, authorization", "close, Authorization"] {
         let code = format!("curl -sS --http1.1 -H 'Connection: {said}' https://api.test/");
         assert_eq!(run(&mut server, "shell", &code)["success"], true, "{said}");
-        let heard = api.heard();
+        let request = api.next_request();
         assert_eq!(
-            heard["headers"]["authorization"],
+            request["headers"]["authorization"],
             format!("Bearer {SECRET}"),
-            "{said}: {heard}"
+            "{said}: {request}"
         );
     }
 }
 
 /// claim: [SEC-6]
 #[test]
-fn a_connection_that_does_not_agree_gets_no_secret() {
-    let Some(world) = World::apart() else { return };
+fn a_connection_with_mismatched_host_sni_or_certificate_gets_no_secret() {
+    let Some(world) = World::enter() else { return };
     let mut api = Api::new(&world);
     let bound = "default/TOKEN=api.test;default/TOKEN=wrong.test";
     let allow = "api.test;good.test;wrong.test;GET read.test/public/";
     let mut server = server(&world, bound, allow);
-    // Rules about paths hold inside TLS.
+    // Path rules apply inside TLS.
     let code = "curl -sS -w '%{http_code}' -o /dev/null https://read.test/public/a";
     assert_eq!(run(&mut server, "shell", code)["stdout"], "200");
-    assert_eq!(api.heard()["url"], "/public/a");
-    let spoken = "curl -sS -m 5 -H \"Authorization: Bearer $TOKEN\"";
-    refused(
+    assert_eq!(api.next_request()["url"], "/public/a");
+    let curl = "curl -sS -m 5 -H \"Authorization: Bearer $TOKEN\"";
+    assert_denied(
         &mut server,
         "curl -sS https://read.test/private",
         "egress.request",
     );
-    refused(
+    assert_denied(
         &mut server,
         "curl -sS -X POST https://read.test/public/a",
         "egress.request",
     );
-    refused(
+    assert_denied(
         &mut server,
-        &format!("{spoken} https://api.test/packed"),
+        &format!("{curl} https://api.test/packed"),
         "egress.secret",
     );
-    api.heard();
-    refused(
+    api.next_request();
+    assert_denied(
         &mut server,
-        &format!("{spoken} https://wrong.test/"),
+        &format!("{curl} https://wrong.test/"),
         "egress.certificate",
     );
-    refused(
+    assert_denied(
         &mut server,
-        &format!("{spoken} -H 'Host: good.test' https://api.test/"),
+        &format!("{curl} -H 'Host: good.test' https://api.test/"),
         "egress.host",
     );
-    refused(
+    assert_denied(
         &mut server,
-        &format!("{spoken} --connect-to api.test:443:good.test:443 https://api.test/"),
+        &format!("{curl} --connect-to api.test:443:good.test:443 https://api.test/"),
         "egress.sni",
     );
-    refused(
+    assert_denied(
         &mut server,
-        &format!("{spoken} --cacert /etc/ssl/certs/ca-certificates.crt https://api.test/"),
+        &format!("{curl} --cacert /etc/ssl/certs/ca-certificates.crt https://api.test/"),
         "egress.certificate",
     );
-    world.heard();
+    world.contacts();
     let plain = run(
         &mut server,
         "shell",
         "curl -sS -H \"Authorization: Bearer $TOKEN\" http://good.test/",
     );
     assert_eq!(plain["success"], true, "{plain}");
-    println!(
-        "\n| a bound secret, where something does not agree | 7 shapes | refused, each by its rule | | |"
-    );
+    println!("\n| a bound secret, mismatched connections | 7 shapes | refused, each by its rule | | |");
 }
 
-/// Asks for 4 MiB in each of eight streams of sixteen connections, and reads as much of them as READS says.
+/// Requests 4 MiB in each of eight streams of sixteen connections, and reads the responses only if `READS` is true.
 const FLOOD: &str = "
 const http2 = require('node:http2');
 let left = 128, bytes = 0;
@@ -341,12 +340,12 @@ console.log(bytes);
 
 /// claim: [NET-8]
 #[test]
-fn who_does_not_read_what_he_asked_for_fills_no_memory() {
-    let Some(world) = World::apart() else { return };
+fn unread_http2_responses_use_bounded_server_memory() {
+    let Some(world) = World::enter() else { return };
     let _api = Api::new(&world);
     let mut server = server(&world, "default/TOKEN=api.test", "api.test");
     let pid = server.child.id();
-    let most = || status_of(pid, "VmHWM");
+    let peak_kib = || proc_status_kib(pid, "VmHWM");
     run(
         &mut server,
         "node",
@@ -355,12 +354,12 @@ fn who_does_not_read_what_he_asked_for_fills_no_memory() {
             .replace("128", "8")
             .replace("16", "1"),
     );
-    let before = most();
+    let before = peak_kib();
     let done = run(&mut server, "node", &FLOOD.replace("READS", "false"));
     assert_eq!(done["stdout"], "0\n", "{done}");
-    let more = most() - before;
-    // Two windows, and what is ready to be sent, for each of sixteen connections.
-    assert!(more < 48 << 10, "{more} KiB were kept for who does not read");
+    let more = peak_kib() - before;
+    // Two windows and the buffered output for each of sixteen connections.
+    assert!(more < 48 << 10, "{more} KiB were kept for unread responses");
     let few = FLOOD
         .replace("READS", "true")
         .replace("128", "16")
@@ -371,5 +370,5 @@ fn who_does_not_read_what_he_asked_for_fills_no_memory() {
         format!("{}\n", 16 * (4 << 20)),
         "the control: {done}"
     );
-    println!("\n| who does not read 128 answers of 4 MiB | {more} KiB kept | | | |");
+    println!("\n| 128 unread responses of 4 MiB | {more} KiB kept | | | |");
 }

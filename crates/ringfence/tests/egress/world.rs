@@ -1,4 +1,4 @@
-//! The internet of a test, and what it has heard.
+//! The test internet and the contacts that it received.
 
 use crate::client::*;
 use std::{
@@ -9,32 +9,32 @@ use std::{
     time::Duration,
 };
 
-/// As whom Ringfence runs.
+/// The user that Ringfence runs as.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum User {
-    /// Whoever runs the test.
+    /// The user that runs the test.
     Same,
-    /// uid 65534, who has no right over the network namespace that all is in.
+    /// uid 65534, without privileges in the network namespace of the test.
     Nobody,
 }
 
 pub struct World {
-    heard: Arc<Mutex<Vec<Value>>>,
+    contacts: Arc<Mutex<Vec<Value>>>,
     hosts: Child,
-    /// The hosts have said that they are there.
+    /// One message for each mark of the hosts: they are ready, or have printed all earlier contacts.
     marks: mpsc::Receiver<()>,
     user: User,
-    /// Where its certificate and the server's state are.
+    /// Directory of the certificates and of the server's state.
     pub directory: std::path::PathBuf,
 }
 
 impl World {
-    /// In the network namespace that this process is in.
-    pub fn of(user: User) -> Self {
+    /// Starts the hosts in the network namespace of this process.
+    pub fn start(user: User) -> Self {
         let directory = std::env::temp_dir().join(format!("ringfence-egress-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         if user == User::Nobody {
-            // Who cannot look into the directory of the build.
+            // This user cannot read the build directory.
             link_program(&binary(), &directory.join("ringfence"));
         }
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/egress/internet.py");
@@ -46,14 +46,14 @@ impl World {
             .spawn()
             .unwrap();
         let lines = BufReader::new(hosts.stdout.take().unwrap()).lines();
-        let heard: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let contacts: Arc<Mutex<Vec<Value>>> = Arc::default();
         let (marked, marks) = mpsc::channel();
-        let kept = heard.clone();
+        let kept = contacts.clone();
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
                 let said: Value = serde_json::from_str(&line).unwrap();
                 if said["mark"] == true {
-                    // Nobody is left who asked.
+                    // The receiver has been dropped.
                     if marked.send(()).is_err() {
                         break;
                     }
@@ -64,7 +64,7 @@ impl World {
         });
         marks.recv_timeout(Duration::from_secs(30)).unwrap();
         Self {
-            heard,
+            contacts,
             hosts,
             marks,
             user,
@@ -72,7 +72,7 @@ impl World {
         }
     }
 
-    /// What is answered, head and body, to requests for a path of a host.
+    /// Sets the response, head and body, to requests for `HOST/PATH`.
     pub fn page(&self, place: &str, answer: impl AsRef<[u8]>) {
         let file = self.directory.join("pages").join(place);
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -83,7 +83,7 @@ impl World {
         self.directory.join(name).display().to_string()
     }
 
-    /// An authority that no host knows, `root.pem`, and its certificate for these names, `leaf.pem`.
+    /// Makes a new authority, `root.pem`, and a certificate of it for these names, `leaf.pem`.
     pub fn certify(&self, names: &str) {
         let openssl = |words: &str| {
             let made = Command::new("openssl")
@@ -101,12 +101,12 @@ impl World {
         ));
     }
 
-    /// What was heard since the last time: names that were asked for, and addresses that were reached. All of it that was
-    /// before this question, because the hosts answer that in its turn.
-    pub fn heard(&self) -> Vec<String> {
+    /// Returns the DNS queries, connections and requests that the hosts received since the last call. It is complete,
+    /// because the hosts print a mark only after all earlier contacts.
+    pub fn contacts(&self) -> Vec<String> {
         writeln!(self.hosts.stdin.as_ref().unwrap(), "mark").unwrap();
         self.marks.recv_timeout(Duration::from_secs(30)).unwrap();
-        let said = std::mem::take(&mut *self.heard.lock().unwrap());
+        let said = std::mem::take(&mut *self.contacts.lock().unwrap());
         let word = |one: Value| match (&one["dns"], &one["tcp"], &one["request"]) {
             (Value::String(name), ..) => format!("dns {name}"),
             (_, Value::String(address), _) => format!("tcp {address}:{}", one["port"]),
@@ -116,7 +116,7 @@ impl World {
         said.into_iter().map(word).collect()
     }
 
-    /// Ringfence, told of this internet and of nothing else.
+    /// Ringfence with the DNS server of this internet as its only resolver.
     pub fn ringfence(&self, words: &[&str]) -> Command {
         let state = std::env::var_os(STATE).map_or_else(|| self.directory.join("state"), Into::into);
         let mut command = ringfence_of(self.user, &self.directory.join("ringfence"), &state, words);
@@ -128,15 +128,15 @@ impl World {
     pub fn serve<const N: usize>(&self, settings: [(&str, &str); N]) -> Server {
         let mut command = self.ringfence(&["serve"]);
         command.envs(settings).stderr(Stdio::null());
-        Server::of(command)
+        Server::from_command(command)
     }
 
-    /// What `ringfence` says with these words and settings.
-    pub fn said<const N: usize>(&self, words: &[&str], settings: [(&str, &str); N]) -> Output {
+    /// Runs `ringfence` with these arguments and settings and returns its output.
+    pub fn run<const N: usize>(&self, words: &[&str], settings: [(&str, &str); N]) -> Output {
         self.ringfence(words).envs(settings).output().unwrap()
     }
 
-    /// The request for an approval that waits; some other may still come.
+    /// Waits for a pending approval request and returns the last one; more may follow.
     pub fn one_pending(&self) -> Value {
         let mut one = Value::Null;
         eventually(|| {
@@ -147,38 +147,38 @@ impl World {
     }
 
     pub fn pending(&self) -> Vec<Value> {
-        let listed = json_of(&self.said(&["approvals", "list", "--json"], []));
+        let listed = json_of(&self.run(&["approvals", "list", "--json"], []));
         let servers = listed["servers"].as_array().cloned().unwrap_or_default();
         let requests = servers.iter().filter_map(|server| server["requests"].as_array());
         requests.flatten().cloned().collect()
     }
 
-    /// The operator at another terminal answers the request that waits.
+    /// Answers the pending request as the operator in another terminal, and returns the request.
     pub fn answer(&self, words: &[&str]) -> Value {
         let request = self.one_pending();
         let words = [&["approvals", words[0], text_of(&request["id"])], &words[1..]].concat();
-        succeeded(self.ringfence(&words));
+        run_successfully(self.ringfence(&words));
         request
     }
 
-    /// A program of this host, started by whoever starts Ringfence here.
-    pub fn as_its_user(&self, program: &Path) -> Command {
-        started_by(self.user, program)
+    /// A program of this host, run as the user that runs Ringfence here.
+    pub fn as_user(&self, program: &Path) -> Command {
+        command_as(self.user, program)
     }
 }
 
-/// A program, started by this user.
-pub fn started_by(user: User, program: &Path) -> Command {
+/// A program that runs as this user.
+pub fn command_as(user: User, program: &Path) -> Command {
     match user {
         User::Same => Command::new(program),
         User::Nobody => as_nobody(program),
     }
 }
 
-/// The variable that names a state directory with packages in it, made where there is an index.
+/// Environment variable with the path of a state directory in which packages are installed.
 pub const STATE: &str = "RINGFENCE_TEST_STATE";
 
-/// Ringfence of this user with this state directory; `copy`: the binary, where that user may start it.
+/// Ringfence as this user with this state directory; `copy` is the path of a binary that uid 65534 can run.
 pub fn ringfence_of(user: User, copy: &Path, state: &Path, words: &[&str]) -> Command {
     let plain = ringfence(words);
     let mut command = match user {
@@ -186,7 +186,7 @@ pub fn ringfence_of(user: User, copy: &Path, state: &Path, words: &[&str]) -> Co
         User::Nobody => {
             std::fs::create_dir_all(state).unwrap();
             std::os::unix::fs::chown(state, Some(NOBODY), Some(NOBODY)).unwrap();
-            started_by(user, copy)
+            command_as(user, copy)
         }
     };
     let given = plain.get_envs().filter_map(|(name, value)| Some((name, value?)));

@@ -1,4 +1,4 @@
-//! The checks: each starts this program in a role, in surroundings of its own, and looks at what it said.
+//! The checks: each starts this program in a role and an environment of its own, and inspects its output.
 
 use crate::{client::*, roles};
 use std::{
@@ -13,34 +13,31 @@ type Check = (&'static str, fn());
 
 pub const ALL: &[Check] = &[
     (
-        "the_examples_say_what_they_promise",
-        the_examples_say_what_they_promise,
+        "the_examples_print_the_expected_output",
+        the_examples_print_the_expected_output,
     ),
-    (
-        "without_init_there_is_an_error_that_says_what_to_do",
-        without_init,
-    ),
+    ("a_missing_init_is_an_error_that_says_what_to_do", without_init),
     (
         "without_init_the_installed_binary_of_this_version_is_the_helper",
         installed,
     ),
-    ("init_that_comes_too_late_is_told", late),
-    ("a_helper_with_threads_refuses", helper_with_a_thread),
-    ("from_env_reads_what_serve_reads", environment),
-    ("a_vault_in_the_environment_has_its_secrets", vault_in_environment),
-    ("a_program_that_is_killed_takes_its_sandboxes_with_it", killed),
-    ("closed_standard_streams_do_no_harm", closed_streams),
-    ("ignored_children_do_no_harm", ignored_children),
-    ("a_deleted_working_directory_does_no_harm", deleted_directory),
+    ("a_late_init_is_reported", late),
+    ("a_helper_with_threads_refuses_to_start", helper_with_a_thread),
+    ("from_env_reads_the_settings_that_serve_reads", environment),
+    ("an_environment_vault_has_its_secrets", vault_in_environment),
+    ("killing_a_program_ends_its_sandboxes", killed),
+    ("sandboxes_work_with_closed_standard_streams", closed_streams),
+    ("sandboxes_work_with_sigchld_ignored", ignored_children),
+    ("sandboxes_work_in_a_deleted_working_directory", deleted_directory),
+    ("sandboxes_work_with_a_huge_environment", huge_environment),
+    ("sandboxes_work_with_any_umask", masks),
     (
-        "a_huge_environment_does_no_harm_and_is_not_seen_inside",
-        huge_environment,
+        "calls_beyond_the_descriptor_limit_are_refused_and_later_calls_run",
+        few_descriptors,
     ),
-    ("any_file_mode_mask_does_no_harm", masks),
-    ("few_descriptors_refuse_some_and_harm_none", few_descriptors),
 ];
 
-/// A directory with the state of one check.
+/// The state directory of one check.
 struct Scratch(TempDir);
 
 impl Scratch {
@@ -48,24 +45,25 @@ impl Scratch {
         Self(TempDir::new(name))
     }
 
-    /// This program in that role, which knows nothing but a path and where its state is.
+    /// This program in a role, with an environment of `PATH`, `HOME` and the state directory only.
     fn role(&self, role: &str) -> Command {
         let mut command = Command::new(own());
         command.args([roles::WORD, role]);
-        self.surround(&mut command);
+        self.set_environment(&mut command);
         command
     }
 
-    /// The same, after the shell has done this to itself, and by way of the command `WITH`, if it has set one.
-    fn after(&self, doing: &str, role: &str) -> Command {
+    /// This program in a role, started by a shell that first runs `setup`, and through the command `WITH` if `setup`
+    /// sets it.
+    fn role_after(&self, setup: &str, role: &str) -> Command {
         let mut command = Command::new("/bin/sh");
-        let script = format!("{doing}\nexec $WITH \"$0\" {} {role} \"$1\"", roles::WORD);
+        let script = format!("{setup}\nexec $WITH \"$0\" {} {role} \"$1\"", roles::WORD);
         command.args(["-c", &script]).arg(own()).arg(self.answer());
-        self.surround(&mut command);
+        self.set_environment(&mut command);
         command
     }
 
-    fn surround(&self, command: &mut Command) {
+    fn set_environment(&self, command: &mut Command) {
         command
             .env_clear()
             .env("PATH", "/usr/bin:/bin")
@@ -79,12 +77,13 @@ impl Scratch {
         self.0.0.join("answer")
     }
 
-    /// `survive` after this: it did everything once, and left no process. What the process was like.
-    fn survives(&self, doing: &str) -> String {
-        self.is_survived(self.after(doing, "survive"))
+    /// Runs the role `survive` after `setup` and asserts that it ran everything once and left no process. Returns its
+    /// answer, which includes /proc/self/status.
+    fn assert_survives(&self, setup: &str) -> String {
+        self.assert_survived(self.role_after(setup, "survive"))
     }
 
-    fn is_survived(&self, mut command: Command) -> String {
+    fn assert_survived(&self, mut command: Command) -> String {
         let output = command.output().unwrap();
         let answer = fs::read_to_string(self.answer()).unwrap_or_default();
         let expect = "survived\nchildren: []\n";
@@ -98,12 +97,12 @@ fn own() -> PathBuf {
     std::env::current_exe().unwrap()
 }
 
-/// What a program prints that ends well.
+/// Returns the output of a command that must succeed.
 fn printed(command: Command) -> String {
-    stdout_of(&succeeded(command))
+    stdout_of(&run_successfully(command))
 }
 
-fn refused(mut command: Command, why: &str) {
+fn assert_refused(mut command: Command, why: &str) {
     let output = command.output().unwrap();
     let stderr = stderr_of(&output);
     assert_eq!(output.status.code(), Some(1), "an error, no panic: {stderr}");
@@ -111,7 +110,7 @@ fn refused(mut command: Command, why: &str) {
     assert!(output.stdout.is_empty(), "{output:?}");
 }
 
-fn the_examples_say_what_they_promise() {
+fn the_examples_print_the_expected_output() {
     let scratch = Scratch::new("examples");
     for (name, expect) in [
         (
@@ -143,7 +142,7 @@ fn the_examples_say_what_they_promise() {
 
 fn without_init() {
     let scratch = Scratch::new("without-init");
-    refused(
+    assert_refused(
         scratch.role("without-init"),
         "Call `ringfence::init()` first in `main`",
     );
@@ -159,7 +158,7 @@ fn installed() {
 
 fn late() {
     let scratch = Scratch::new("late");
-    refused(scratch.role("late-init"), "was called when 2 threads ran");
+    assert_refused(scratch.role("late-init"), "was called when 2 threads ran");
 }
 
 fn helper_with_a_thread() {
@@ -168,7 +167,7 @@ fn helper_with_a_thread() {
     symlink(own(), &helper).unwrap();
     let mut command = scratch.role("helper-with-a-thread");
     command.arg(&helper);
-    refused(command, "ringfence helper: it has 2 threads");
+    assert_refused(command, "ringfence helper: it has 2 threads");
 }
 
 fn environment() {
@@ -180,13 +179,13 @@ fn environment() {
         command.env("RINGFENCE_CONFIG", &file).env(variable, value);
         command
     };
-    let told = printed(role("SANDBOXMCP_MAX_RAM_MB", "100"));
-    assert_eq!(told, "100 MiB, 33 processes\n");
-    refused(
+    let output = printed(role("SANDBOXMCP_MAX_RAM_MB", "100"));
+    assert_eq!(output, "100 MiB, 33 processes\n");
+    assert_refused(
         role("RINGFENCE_LIMITS_RAM_MBB", "1"),
         "Did you mean `RINGFENCE_LIMITS_RAM_MB`?",
     );
-    refused(
+    assert_refused(
         role("RINGFENCE_SECRET_DEFAULT_KEY", "a-secret-of-nobody"),
         "does not read the environment",
     );
@@ -207,25 +206,25 @@ fn killed() {
     let mut up = [0; 3];
     child.stdout.take().unwrap().read_exact(&mut up).unwrap();
     let is_ours = |pid: &u32| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == own());
-    // Of every process but this one.
+    // All processes except this one that run this program.
     let ours = || processes_with("").into_iter().filter(is_ours).count();
-    // The control: the program, and what is inside; its helper, a supervisor.
+    // The control: the name is on at least two command lines, and the program, its helper and a supervisor run.
     eventually(|| processes_with(&name).len() >= 2);
     assert!(ours() >= 3, "the control");
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_gone(&name);
+    assert_processes_end(&name);
     eventually(|| ours() == 0);
 }
 
 fn closed_streams() {
     let scratch = Scratch::new("closed");
-    scratch.survives("exec <&- >&- 2>&-");
+    scratch.assert_survives("exec <&- >&- 2>&-");
 }
 
 fn ignored_children() {
     let scratch = Scratch::new("children");
-    let answer = scratch.survives("WITH='env --ignore-signal=CHLD'");
+    let answer = scratch.assert_survives("WITH='env --ignore-signal=CHLD'");
     let ignored = answer
         .lines()
         .find_map(|line| line.strip_prefix("SigIgn:"))
@@ -236,34 +235,34 @@ fn ignored_children() {
 
 fn deleted_directory() {
     let scratch = Scratch::new("deleted");
-    scratch.survives("mkdir gone; cd gone; rmdir ../gone; ! ls -d \"$PWD\" 2>/dev/null || exit 9");
+    scratch.assert_survives("mkdir gone; cd gone; rmdir ../gone; ! ls -d \"$PWD\" 2>/dev/null || exit 9");
 }
 
 fn huge_environment() {
     let scratch = Scratch::new("environment");
-    let mut command = scratch.after("", "survive");
+    let mut command = scratch.role_after("", "survive");
     for number in 0..14 {
         command.env(format!("LARGE_{number}"), "x".repeat(100_000));
     }
-    // What `from_env` would refuse, and `local` does not read.
+    // `from_env` would refuse these variables; `local` does not read them.
     command.env("RINGFENCE_LIMITS_RAM_MBB", "1");
     command.env("RINGFENCE_SECRET_DEFAULT_KEY", "a-secret-of-nobody");
     command.env("PATH", format!("/usr/bin:/bin:{}", "/nowhere:".repeat(10_000)));
-    scratch.is_survived(command);
+    scratch.assert_survived(command);
 }
 
 fn masks() {
     for mask in ["0", "077"] {
         let scratch = Scratch::new(&format!("mask-{mask}"));
-        scratch.survives(&format!("umask {mask}"));
+        scratch.assert_survives(&format!("umask {mask}"));
     }
 }
 
 fn few_descriptors() {
     let scratch = Scratch::new("descriptors");
-    let told = printed(scratch.after("ulimit -n 64", "crowd"));
+    let output = printed(scratch.role_after("ulimit -n 64", "crowd"));
     assert_eq!(
-        told,
+        output,
         "after\ndone and refused: 40\nsome refused: true\nchildren: []\n"
     );
 }

@@ -1,19 +1,19 @@
-//! A program with Ringfence inside, started once more for each check: the examples, and whatever a program may have done to
-//! itself before. It has a `main` of its own, because `ringfence::init` comes first there.
+//! A program that embeds Ringfence, started again for each check: the examples, and unusual states of the process. It
+//! has a `main` of its own, because `ringfence::init` must come first there.
 //!
-//! `embedded [TEXT]`: the checks whose names hold the text.
+//! `embedded [TEXT]...`: runs the checks whose names contain one of the texts.
 #![expect(
     clippy::disallowed_methods,
     clippy::print_stdout,
     clippy::unwrap_used,
-    reason = "a test program: it starts itself, prints its verdicts and ends where it is surprised"
+    reason = "a test program: it starts itself, prints its verdicts and panics on surprises"
 )]
 
 #[path = "../../examples/artifacts.rs"]
 mod artifacts;
 mod checks;
 #[path = "../client/mod.rs"]
-#[expect(dead_code, unused_imports, reason = "the vocabulary is that of all stories")]
+#[expect(dead_code, unused_imports, reason = "helpers shared by all test binaries")]
 mod client;
 #[path = "../../examples/hello.rs"]
 mod hello;
@@ -36,7 +36,8 @@ fn main() -> ExitCode {
     {
         return roles::play(role);
     }
-    // Its helper is this program, too, and has but the word of `init`.
+    // The helper is this program, too. It has no arguments except that of `init`, so its name selects the second
+    // thread.
     if words
         .first()
         .is_some_and(|own| own.ends_with(roles::WITH_A_THREAD))

@@ -1,17 +1,17 @@
-//! What this program is when a check has started it.
+//! The roles in which the checks start this program.
 
 use crate::{artifacts, hello, secrets, session, stream, tenants};
 use ringfence::{ErrorCode, ExecuteRequest, Namespace, RequestError, Sandbox};
 use std::{error::Error, fs, process::ExitCode};
 
-/// The first word of a command line that names a role.
+/// The first argument of a command line that names a role.
 pub const WORD: &str = "--role";
-/// A program of this name has a second thread before its `main` calls `init`.
+/// A program with this name starts a second thread before its `main` calls `init`.
 pub const WITH_A_THREAD: &str = "with-a-thread";
 
-/// The role; what it has to say it prints, and errors on stderr.
+/// Runs a role, which prints its output, and prints its error on stderr.
 pub fn play(role: &str) -> ExitCode {
-    let played = match role {
+    let result = match role {
         "hello" => hello::main(),
         "stream" => stream::main(),
         "secrets" => secrets::main(),
@@ -31,7 +31,7 @@ pub fn play(role: &str) -> ExitCode {
         "wait" => after_init(wait()),
         other => Err(format!("no role {other:?}").into()),
     };
-    match played {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
@@ -40,7 +40,7 @@ pub fn play(role: &str) -> ExitCode {
     }
 }
 
-/// One that lives as long as the process.
+/// Starts a thread that lives as long as the process.
 pub fn begin_a_thread() {
     std::thread::spawn(|| {
         loop {
@@ -49,18 +49,18 @@ pub fn begin_a_thread() {
     });
 }
 
-type Played = Result<(), Box<dyn Error>>;
+type RoleResult = Result<(), Box<dyn Error>>;
 
-fn after_init(role: impl Future<Output = Played>) -> Played {
+fn after_init(role: impl Future<Output = RoleResult>) -> RoleResult {
     ringfence::init();
     in_a_runtime(role)
 }
 
-fn in_a_runtime(role: impl Future<Output = Played>) -> Played {
+fn in_a_runtime(role: impl Future<Output = RoleResult>) -> RoleResult {
     tokio::runtime::Runtime::new()?.block_on(role)
 }
 
-async fn local() -> Played {
+async fn local() -> RoleResult {
     let sandbox = Sandbox::local().await?;
     let result = sandbox.execute(ExecuteRequest::shell("echo local")).await?;
     print!("{}", result.stdout);
@@ -68,13 +68,13 @@ async fn local() -> Played {
     Ok(())
 }
 
-async fn with_a_bad_helper() -> Played {
+async fn with_a_bad_helper() -> RoleResult {
     let helper = std::env::args().nth(3).ok_or("no helper")?;
     Sandbox::builder().helper(helper).build().await?;
     Ok(())
 }
 
-async fn from_env() -> Played {
+async fn from_env() -> RoleResult {
     let sandbox = Sandbox::from_env().await?;
     let (limits, _) = sandbox.limits(&Namespace::default_name());
     println!(
@@ -86,7 +86,7 @@ async fn from_env() -> Played {
     Ok(())
 }
 
-async fn vault_in_environment() -> Played {
+async fn vault_in_environment() -> RoleResult {
     let sandbox = Sandbox::builder().vault_in_environment().build().await?;
     let mut request = ExecuteRequest::shell("echo ${#KEY} $KEY");
     request.secrets.insert("KEY".parse()?);
@@ -95,8 +95,8 @@ async fn vault_in_environment() -> Played {
     Ok(())
 }
 
-/// Until it is killed.
-async fn wait() -> Played {
+/// Runs a program until this process is killed.
+async fn wait() -> RoleResult {
     let name = std::env::args().nth(3).ok_or("no name")?;
     let sandbox = Sandbox::local().await?;
     sandbox.warm_up();
@@ -108,20 +108,20 @@ async fn wait() -> Played {
     Ok(())
 }
 
-/// Does everything once, and tells through a file: the streams may be closed.
-async fn survive() -> Played {
+/// Runs everything once and writes the answer to a file, because the streams may be closed.
+async fn survive() -> RoleResult {
     let answer = std::env::args().nth(3).ok_or("no file")?;
-    let told = match everything().await {
+    let outcome = match run_everything().await {
         Ok(()) => "survived".to_owned(),
         Err(error) => error.to_string(),
     };
     let status = fs::read_to_string("/proc/self/status")?;
     let children = children()?;
-    fs::write(answer, format!("{told}\nchildren: {children:?}\n{status}"))?;
+    fs::write(answer, format!("{outcome}\nchildren: {children:?}\n{status}"))?;
     Ok(())
 }
 
-async fn everything() -> Played {
+async fn run_everything() -> RoleResult {
     let sandbox = Sandbox::local().await?;
     println!("this goes nowhere, and into no sandbox");
     for (request, expect) in [
@@ -129,6 +129,11 @@ async fn everything() -> Played {
         (
             ExecuteRequest::shell("cat; pwd; ls -A /proc/self/fd"),
             "/workspace\n0\n1\n2\n3\n",
+        ),
+        // See `huge_environment`.
+        (
+            ExecuteRequest::shell("env | grep -cE 'LARGE_|SECRET_DEFAULT_KEY|MBB'; true"),
+            "0\n",
         ),
     ] {
         let result = sandbox.execute(request).await?;
@@ -155,12 +160,12 @@ fn children() -> std::io::Result<Vec<String>> {
     Ok(children)
 }
 
-/// More at once than the descriptors allow: each has its result or is refused, and when they are gone one runs again.
-async fn crowd() -> Played {
+/// Starts more programs at once than the descriptors allow: each has its result or is refused, and a later one runs.
+async fn crowd() -> RoleResult {
     let sandbox = Sandbox::builder().concurrency(40).build().await?;
     let runs = (0..40).map(|number| {
         let sandbox = sandbox.clone();
-        // Long enough for many to run at once, however slowly they begin.
+        // Long enough for many to run at once, even if they start slowly.
         let code = format!("sleep 2; echo {number}");
         tokio::spawn(async move { (number, sandbox.execute(ExecuteRequest::shell(code)).await) })
     });
@@ -169,7 +174,7 @@ async fn crowd() -> Played {
         match run.await? {
             (number, Ok(result)) if result.stdout == format!("{number}\n") => done += 1,
             (_, Ok(result)) => return Err(format!("a wrong result: {result:?}").into()),
-            (_, Err(error)) if is_of_the_house(&error) => refused += 1,
+            (_, Err(error)) if is_server_error(&error) => refused += 1,
             (_, Err(error)) => return Err(error.into()),
         }
     }
@@ -182,7 +187,7 @@ async fn crowd() -> Played {
     Ok(())
 }
 
-fn is_of_the_house(error: &RequestError) -> bool {
+fn is_server_error(error: &RequestError) -> bool {
     [
         ErrorCode::SandboxFault,
         ErrorCode::StoreFault,

@@ -1,4 +1,4 @@
-//! Random values planted outside, where an attack looks for them.
+//! Random values planted outside of the sandbox, where an attack looks for them.
 
 use crate::client::set_mode;
 use std::{
@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Files, sockets and variables that hold or guard a secret. Removed when dropped.
+/// Files and sockets that contain or guard a secret. The files are removed on drop.
 pub struct Canaries {
     pub token: String,
     pub home: PathBuf,
@@ -32,7 +32,7 @@ fn random() -> String {
 }
 
 impl Canaries {
-    /// Below a directory that every user may enter, so that only the sandbox stands between the attack and the canary.
+    /// Plants them below a directory that every user can enter, so that only the sandbox protects the canary.
     pub fn plant(owner: Option<u32>) -> Self {
         let token = format!("canary-{}", random());
         let home = std::env::temp_dir().join(format!("ringfence-escape-{}", random()));
@@ -66,7 +66,7 @@ impl Canaries {
         }
         datagram.set_nonblocking(true).unwrap();
         if let Some(uid) = owner {
-            give(&home, uid);
+            chown_all(&home, uid);
         }
         Self {
             token,
@@ -80,7 +80,7 @@ impl Canaries {
         }
     }
 
-    /// Was any listener of the host reached since the last time this was asked.
+    /// Returns the first listener of the host that was reached since the last call.
     pub fn contacted(&self) -> Option<&'static str> {
         let mut buffer = [0; 64];
         if self.tcp.accept().is_ok() {
@@ -98,12 +98,12 @@ impl Canaries {
             .then_some("unix datagram socket")
     }
 
-    /// Do the planted files still hold what was planted.
+    /// True if the planted SSH key still has its content.
     pub fn intact(&self) -> bool {
         fs::read_to_string(self.home.join(".ssh/id_ed25519")).is_ok_and(|text| text == self.token)
     }
 
-    /// What a probe is told, in and outside the sandbox.
+    /// The environment variables of a probe, inside and outside the sandbox.
     pub fn variables(&self) -> Vec<(String, String)> {
         vec![
             ("CANARY_HOME".into(), self.home.display().to_string()),
@@ -131,11 +131,11 @@ fn write(path: &Path, content: &str) {
     fs::write(path, content).unwrap();
 }
 
-fn give(path: &Path, uid: u32) {
+fn chown_all(path: &Path, uid: u32) {
     std::os::unix::fs::lchown(path, Some(uid), Some(uid)).unwrap();
     if path.is_dir() && !path.is_symlink() {
         for entry in fs::read_dir(path).unwrap() {
-            give(&entry.unwrap().path(), uid);
+            chown_all(&entry.unwrap().path(), uid);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The attacks, one vector each. A probe is a Python program that prints `REACHED` with what it got, or `BLOCKED` with
-//! why not; it runs unchanged outside (the control) and inside.
+//! The attacks, one vector each. A probe is a Python program that prints `REACHED` with its result, or `BLOCKED` with
+//! the reason; the same program runs outside of the sandbox (the control) and inside.
 
 mod filesystem;
 mod kernel;
@@ -10,25 +10,26 @@ mod resources;
 /// One attack.
 pub struct Attack {
     pub id: &'static str,
-    /// A sentence: what holds.
+    /// The property that holds, as a sentence.
     pub name: &'static str,
-    /// Claim of SECURITY.md that it tests.
+    /// The claim of SECURITY.md that the attack tests.
     pub claim: &'static str,
     /// The probe, after the common prelude.
     pub probe: &'static str,
     pub control: Control,
-    /// Further words for `ringfence run`.
+    /// Further arguments of `ringfence run`.
     pub flags: &'static [&'static str],
-    /// Being killed without a word counts as held (a foreign architecture, a memory bomb).
+    /// True if a probe that is killed before it prints a verdict counts as held (a foreign architecture, a memory
+    /// bomb).
     pub killed_is_held: bool,
 }
 
-/// What is tried outside first.
+/// The control that runs outside of the sandbox first.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Control {
-    /// The probe itself, which must succeed there.
+    /// The probe itself, which must succeed outside.
     Outside,
-    /// Nothing: the probe states a fact about the inside, or must not be done outside (a bomb).
+    /// No control: the probe checks a fact about the inside, or must not run outside (a bomb).
     InsideOnly,
 }
 
@@ -38,18 +39,18 @@ pub enum Verdict {
     Escaped(String),
 }
 
-/// Is this attack wanted, of whose words some text is asked for.
+/// True if an attack matches the filter: the id begins with it, or the name or the claim contains it.
 pub fn is_wanted(filter: Option<&str>, [id, name, claim]: [&str; 3]) -> bool {
     filter.is_none_or(|text| id.starts_with(text) || name.contains(text) || claim.contains(text))
 }
 
-/// Tells each verdict with the id and the name of its attack, and counts: how many held, and how many did not.
+/// Prints each verdict with the id and the name of its attack. Returns how many held and how many escaped.
 pub fn tally(
-    who: &str,
+    label: &str,
     verdicts: impl Iterator<Item = (&'static str, &'static str, Verdict)>,
 ) -> (usize, usize) {
     let (mut held, mut not_applicable, mut escaped) = (0, 0, 0);
-    println!("\n== {who}");
+    println!("\n== {label}");
     for (id, name, verdict) in verdicts {
         let (count, word, reason) = match verdict {
             Verdict::Held(reason) => (&mut held, "held", reason),
@@ -59,7 +60,7 @@ pub fn tally(
         *count += 1;
         println!("{id:<4} {word:<14} {name} {reason}");
     }
-    println!("{who}: {held} held, {not_applicable} not applicable, {escaped} escaped");
+    println!("{label}: {held} held, {not_applicable} not applicable, {escaped} escaped");
     (held, escaped)
 }
 
@@ -117,8 +118,8 @@ fn copy(attack: &Attack) -> Attack {
     Attack { ..*attack }
 }
 
-/// `door`: a system call whose door is open when it answers anything but "not permitted", "no such call" or "no such
-/// family"; what it answers beyond that (a bad pointer, a bad number) shows that the kernel's code was reached.
+/// `door` tries system calls: a call counts as reached unless it fails with an error of `SHUT`. Any other error, such
+/// as a bad pointer or a bad descriptor, shows that the kernel's code was reached.
 const PRELUDE: &str = r#"
 import os, sys, ctypes, errno, socket, struct, mmap, time, signal, subprocess
 libc = ctypes.CDLL(None, use_errno=True)

@@ -1,27 +1,27 @@
-//! The attacks of the catalogue, against the real binary: each is first tried outside, where it must succeed, and then
-//! inside, where it must not. A verdict comes from a planted canary or from what the kernel answered, never from an
-//! exit code. Run as root this does everything as root and as uid 65534; each time in sandboxes that are made for the run, in
-//! sandboxes that stood ready, and in those of the tier `landlock`. The attacks on the way out come first, against hosts
-//! in a network namespace that is made for them.
+//! The attacks of the catalogue, against the real binary: each runs first outside of the sandbox, where it must succeed
+//! (the positive control), and then inside, where it must not. A verdict comes from a planted canary or from the
+//! kernel's answer, never from an exit code. As root, everything runs as root and as uid 65534; each time in sandboxes
+//! that are made for the run, in sandboxes that were ready, and in those of the tier `landlock`. The egress attacks
+//! come first, against hosts in a network namespace of their own.
 //!
-//! `escape [--filter TEXT] [--list]`; prints one line per attack and the counts.
+//! `escape [--filter TEXT] [--list]` prints one line per attack and the counts.
 #![expect(
     clippy::disallowed_methods,
     clippy::print_stdout,
     clippy::unwrap_used,
-    reason = "a test program: it starts others, reads its environment, prints its verdicts and ends where it is surprised"
+    reason = "a test program: it starts others, reads its environment, prints its verdicts and panics on surprises"
 )]
 
 mod canary;
 mod catalogue;
 #[path = "../client/mod.rs"]
-#[expect(dead_code, unused_imports, reason = "the vocabulary is that of all stories")]
+#[expect(dead_code, unused_imports, reason = "helpers shared by all test binaries")]
 mod client;
 mod network;
 mod runner;
 mod warm;
 #[path = "../egress/world.rs"]
-#[expect(dead_code, reason = "it is that of the clients, too")]
+#[expect(dead_code, reason = "shared with the egress tests")]
 mod world;
 
 use catalogue::{is_wanted, tally};
@@ -51,9 +51,9 @@ fn main() -> ExitCode {
         network::try_all(filter.as_deref(), &of_root[..count]);
         return ExitCode::SUCCESS;
     }
-    // Without root only the attacks as an ordinary user are run.
+    // Without root, the attacks run only as the current user.
     let users = if client::is_root() { of_root } else { &of_root[..1] };
-    let (mut passed, mut failed) = network::elsewhere(filter.as_deref(), users);
+    let (mut passed, mut failed) = network::run_in_own_network(filter.as_deref(), users);
     for user in users {
         for sandbox in [Sandbox::Cold, Sandbox::Warm, Sandbox::WarmLandlock] {
             let runner = Runner::new(*user, sandbox);
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
                 is_wanted(filter.as_deref(), [attack.id, attack.name, attack.claim]) && runner.can_try(attack)
             });
             let verdicts = wanted.map(|attack| (attack.id, attack.name, runner.judge(attack)));
-            let (held, escaped) = tally(&runner.who(), verdicts);
+            let (held, escaped) = tally(&runner.label(), verdicts);
             passed += held;
             failed += escaped;
         }

@@ -1,5 +1,6 @@
-//! The attacks on the way out, in a network namespace of its own: this program is started there again. Outside, a probe talks to
-//! the hosts of that namespace as it likes, and is heard; inside, one of them is allowed, and nothing else may be heard.
+//! The egress attacks, in a network namespace of their own: this program is started there again. Outside of the sandbox
+//! (the control), a probe reaches any host of that namespace, and the hosts record it; inside, one host is allowed, and
+//! no other contact may be recorded.
 
 mod attacks;
 
@@ -14,34 +15,34 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// The word by which this program knows that it is there.
+/// Flag of this program when it runs in that network namespace.
 pub const HERE: &str = "--in-a-network-of-its-own";
-/// And this, that it is root outside of it, too.
+/// Flag that this program is root outside of the namespace, too, so that the attacks also run as uid 65534.
 pub const NOBODY_TOO: &str = "--nobody-too";
-/// Its last line begins with this, and has how many held and how many did not.
+/// The last line begins with this, followed by the counts of held and escaped attacks.
 const COUNTED: &str = "counted:";
-/// In the vault, and given to no run that does not name it.
+/// The value in the vault, given only to runs that name it.
 const CANARY: &str = "canary-5a1c9e0d7b3f48266f0e91ab";
 
-/// One attack on the way out.
-pub struct Crossing {
+/// One egress attack.
+pub struct EgressAttack {
     pub id: &'static str,
-    /// A sentence: what holds.
+    /// The property that holds, as a sentence.
     pub name: &'static str,
-    /// Claim of SECURITY.md that it tests.
+    /// The claim of SECURITY.md that the attack tests.
     pub claim: &'static str,
     pub language: &'static str,
-    /// `GOOD` is the host that is allowed, `OTHER` one that is not, `BY_NUMBER` its address, `PROXY` host and port where a proxy
-    /// answers; outside, that is the other host itself.
+    /// `GOOD` is the allowed host, `OTHER` a denied one, `BY_NUMBER` the address of `OTHER`, and `PROXY_HOST` and
+    /// `PROXY_PORT` the address of the proxy; outside, that is `OTHER` itself.
     pub probe: &'static str,
-    /// Further words for `ringfence run`.
+    /// Further arguments of `ringfence run`.
     pub flags: &'static [&'static str],
-    /// The denial that the result has to name.
+    /// The denial that the result must have.
     pub denial: Option<&'static str>,
 }
 
-/// Starts this program again where there is no network but its own. How many held, and how many did not.
-pub fn elsewhere(filter: Option<&str>, users: &[User]) -> (usize, usize) {
+/// Starts this program again in a new network namespace. Returns how many attacks held and how many escaped.
+pub fn run_in_own_network(filter: Option<&str>, users: &[User]) -> (usize, usize) {
     let kind = match users.contains(&User::Nobody) {
         true => "-n",
         false => "-Urn",
@@ -59,23 +60,22 @@ pub fn elsewhere(filter: Option<&str>, users: &[User]) -> (usize, usize) {
     let (lines, counts) = said.rsplit_once(COUNTED).unwrap_or((&said, ""));
     print!("{lines}");
     let mut counts = counts.split_whitespace().map(|count| count.parse().unwrap());
-    // One that did not come to its end has failed.
+    // A run that did not reach its end counts as failed.
     (counts.next().unwrap_or(0), counts.next().unwrap_or(1))
 }
 
-/// Tries all of them; the last line that is printed has the counts.
+/// Tries all egress attacks; the last printed line has the counts.
 pub fn try_all(filter: Option<&str>, users: &[User]) {
     let (mut passed, mut failed) = (0, 0);
     for user in users {
         let who = match user {
-            User::Same => "the way out, as whoever runs this",
-            User::Nobody => "the way out, as uid 65534",
+            User::Same => "egress, as the current user",
+            User::Nobody => "egress, as uid 65534",
         };
-        let world = World::of(*user);
+        let world = World::start(*user);
         let wanted = attacks::ALL.iter();
-        let wanted =
-            wanted.filter(|crossing| is_wanted(filter, [crossing.id, crossing.name, crossing.claim]));
-        let verdicts = wanted.map(|crossing| (crossing.id, crossing.name, judge(&world, crossing)));
+        let wanted = wanted.filter(|attack| is_wanted(filter, [attack.id, attack.name, attack.claim]));
+        let verdicts = wanted.map(|attack| (attack.id, attack.name, judge(&world, attack)));
         let (held, escaped) = tally(who, verdicts);
         passed += held;
         failed += escaped;
@@ -83,64 +83,73 @@ pub fn try_all(filter: Option<&str>, users: &[User]) {
     println!("{COUNTED} {passed} {failed}");
 }
 
-/// Their names.
+/// Prints the names of the egress attacks.
 pub fn list() {
-    for crossing in attacks::ALL {
-        println!("{} {}", crossing.id, crossing.name);
+    for attack in attacks::ALL {
+        println!("{} {}", attack.id, attack.name);
     }
 }
 
-fn judge(world: &World, crossing: &Crossing) -> Verdict {
-    world.heard();
-    let outside = outside(world, crossing);
-    let heard = world.heard();
-    if !outside.contains("REACHED") && !shows(&outside) && heard.iter().all(|heard| may_be(heard)) {
-        return Verdict::NotApplicable(format!("does not succeed outside either: {}", last(&outside)));
+fn judge(world: &World, attack: &EgressAttack) -> Verdict {
+    world.contacts();
+    let outside = outside(world, attack);
+    let contacts = world.contacts();
+    if !outside.contains("REACHED")
+        && !contains_canary(&outside)
+        && contacts.iter().all(|contact| is_allowed(contact))
+    {
+        return Verdict::NotApplicable(format!(
+            "does not succeed outside either: {}",
+            last_line(&outside)
+        ));
     }
-    let result = inside(world, crossing);
-    let (heard, said) = (world.heard(), format!("{}{}", result["stdout"], result["stderr"]));
-    if let Some(heard) = heard.iter().find(|heard| !may_be(heard)) {
-        return Verdict::Escaped(format!("left the machine: {heard}"));
+    let result = inside(world, attack);
+    let (contacts, said) = (
+        world.contacts(),
+        format!("{}{}", result["stdout"], result["stderr"]),
+    );
+    if let Some(contact) = contacts.iter().find(|contact| !is_allowed(contact)) {
+        return Verdict::Escaped(format!("left the sandbox: {contact}"));
     }
-    if shows(&result.to_string()) {
+    if contains_canary(&result.to_string()) {
         return Verdict::Escaped("the canary was read".into());
     }
     if said.contains("REACHED") || !said.contains("BLOCKED") {
-        return Verdict::Escaped(format!("said {said}"));
+        return Verdict::Escaped(format!("output: {said}"));
     }
     let denials = result["denials"].as_array().into_iter().flatten();
     let rules: BTreeSet<&str> = denials.filter_map(|denial| denial["rule"].as_str()).collect();
-    match crossing.denial {
+    match attack.denial {
         Some(rule) if !rules.contains(&rule) => Verdict::Escaped(format!("no denial {rule}: {rules:?}")),
         _ => Verdict::Held(rules.into_iter().collect::<Vec<_>>().join(" ")),
     }
 }
 
-/// Is this what the rules allow to be heard: the one host, on its ports.
-fn may_be(heard: &str) -> bool {
-    let of_good = ["tcp 93.184.216.34:80", "tcp 93.184.216.34:443", "dns good.test"].contains(&heard);
-    // A connection that broke off is told of as a document, after the line that says where it was.
-    of_good || heard.ends_with(" of good.test") || heard.starts_with('{')
+/// True if the rules allow this contact: the one host, on its ports.
+fn is_allowed(contact: &str) -> bool {
+    let of_good = ["tcp 93.184.216.34:80", "tcp 93.184.216.34:443", "dns good.test"].contains(&contact);
+    // A broken connection is rendered as a JSON object, after the line with its address.
+    of_good || contact.ends_with(" of good.test") || contact.starts_with('{')
 }
 
-/// Is the canary in it, as it is or as a header carries it.
-fn shows(text: &str) -> bool {
+/// True if the text contains the canary, in plain text or as in a Basic header.
+fn contains_canary(text: &str) -> bool {
     text.contains(CANARY) || text.contains(&STANDARD.encode(format!("user:{CANARY}")))
 }
 
-fn last(text: &str) -> &str {
+fn last_line(text: &str) -> &str {
     text.lines().last().unwrap_or_default()
 }
 
-fn outside(world: &World, crossing: &Crossing) -> String {
-    let (program, words) = match crossing.language {
+fn outside(world: &World, attack: &EgressAttack) -> String {
+    let (program, words) = match attack.language {
         "python" => ("/usr/bin/python3", ["-c"].as_slice()),
         "node" => ("/usr/bin/node", ["-e"].as_slice()),
         _ => ("/bin/bash", ["-c"].as_slice()),
     };
-    let mut command = world.as_its_user(program.as_ref());
+    let mut command = world.as_user(program.as_ref());
     let probe = fill(
-        crossing.probe,
+        attack.probe,
         "93.184.216.34",
         "93.184.216.35",
         ("93.184.216.35", "80"),
@@ -150,17 +159,17 @@ fn outside(world: &World, crossing: &Crossing) -> String {
         .env("PATH", "/usr/bin:/bin")
         .env("TOKEN", CANARY)
         .current_dir("/");
-    all_of(&command.stdin(Stdio::null()).output().unwrap())
+    both_streams_of(&command.stdin(Stdio::null()).output().unwrap())
 }
 
-fn inside(world: &World, crossing: &Crossing) -> Value {
-    let probe = fill(crossing.probe, "good.test", "other.test", ("198.18.0.1", "3128"));
+fn inside(world: &World, attack: &EgressAttack) -> Value {
+    let probe = fill(attack.probe, "good.test", "other.test", ("198.18.0.1", "3128"));
     let script = world.directory.join("probe");
     std::fs::write(&script, probe).unwrap();
-    let mut command = world.ringfence(&["run", "--json", "--language", crossing.language]);
+    let mut command = world.ringfence(&["run", "--json", "--language", attack.language]);
     command
         .args(["--allow", "good.test"])
-        .args(crossing.flags)
+        .args(attack.flags)
         .arg(&script);
     command
         .env("RINGFENCE_VAULT_STORE", "env")

@@ -1,4 +1,4 @@
-//! Runs a probe outside and inside, as the user it is told, and judges.
+//! Runs a probe outside and inside the sandbox as the given user, and judges the result.
 
 use crate::{
     canary::Canaries,
@@ -15,14 +15,14 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Into which kind of sandbox.
+/// The kind of sandbox that a probe runs in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Sandbox {
-    /// One that is made for the run.
+    /// A sandbox made for the run.
     Cold,
-    /// One that stands ready.
+    /// A ready sandbox.
     Warm,
-    /// One that stands ready in the tier `landlock`.
+    /// A ready sandbox of the tier `landlock`.
     WarmLandlock,
 }
 
@@ -36,7 +36,7 @@ pub struct Runner {
 
 impl Runner {
     pub fn new(user: User, sandbox: Sandbox) -> Self {
-        // uid 65534 cannot look into the directory of the build
+        // uid 65534 cannot read the build directory.
         let binary = std::env::temp_dir().join(format!(
             "ringfence-under-test-{}-{}",
             std::process::id(),
@@ -52,13 +52,13 @@ impl Runner {
         }
     }
 
-    /// Its own, made by whoever runs the sandbox.
+    /// The state directory of this runner and user, created by the user that runs the sandbox.
     fn state_dir(&self) -> PathBuf {
         self.binary.with_extension(format!("state-{}", self.user as u8))
     }
 
-    pub fn who(&self) -> String {
-        let who = match self.user {
+    pub fn label(&self) -> String {
+        let user = match self.user {
             User::Same if geteuid().is_root() => "as root",
             User::Same => "as this user",
             User::Nobody => "as uid 65534",
@@ -68,11 +68,12 @@ impl Runner {
             Sandbox::Warm => "warm",
             Sandbox::WarmLandlock => "warm, tier landlock",
         };
-        format!("{who}, {sandbox}")
+        format!("{user}, {sandbox}")
     }
 
-    /// A directory of the host is bound when a sandbox is made, so that none stands ready for it. In the tier `landlock` the
-    /// facts are others, and the host's processes and the names of its files are seen (SECURITY.md).
+    /// True if the attack applies to this kind of sandbox. A directory of the host is mounted when a sandbox is made,
+    /// so no ready sandbox has it. In the tier `landlock`, facts and flags do not apply, and the host's processes and
+    /// the names of its files are visible (SECURITY.md).
     pub fn can_try(&self, attack: &Attack) -> bool {
         let is_seen = ["PROC-2", "PROC-3", "KERN-8"].contains(&attack.claim)
             || attack.name.contains("/etc, /root")
@@ -100,14 +101,14 @@ impl Runner {
                 ));
             }
         }
-        // What the control contacted must not be held against the sandbox.
+        // Discards the contacts of the control.
         while canaries.contacted().is_some() {}
         let inside = self.inside(attack, &canaries);
         if inside.contains(&canaries.token) {
             return Verdict::Escaped("the canary was read".into());
         }
-        if let Some(who) = canaries.contacted() {
-            return Verdict::Escaped(format!("the host's {who} was reached"));
+        if let Some(listener) = canaries.contacted() {
+            return Verdict::Escaped(format!("the host's {listener} was reached"));
         }
         if !canaries.intact() {
             return Verdict::Escaped("the canary was changed".into());
@@ -118,7 +119,7 @@ impl Runner {
         if inside.contains("BLOCKED") {
             return Verdict::Held(tail(&inside));
         }
-        // A probe that neither reached nor was blocked was killed, which is an answer only where it is expected.
+        // A probe without a verdict was killed, which counts as held only if that is expected.
         match attack.killed_is_held && inside.contains("\"kind\":") {
             true => Verdict::Held(format!("killed: {}", tail(&inside))),
             false => Verdict::Escaped(format!("no verdict: {}", tail(&inside))),
@@ -128,7 +129,7 @@ impl Runner {
     fn outside(&self, attack: &Attack, canaries: &Canaries) -> String {
         let mut command = self.command(&self.python);
         command.arg("-c").arg(attack.program()).envs(canaries.variables());
-        all_of(&command.stdin(Stdio::null()).output().unwrap())
+        both_streams_of(&command.stdin(Stdio::null()).output().unwrap())
     }
 
     fn inside(&self, attack: &Attack, canaries: &Canaries) -> String {
@@ -149,7 +150,7 @@ impl Runner {
                 command.env("RINGFENCE_FLOOR", "landlock");
             }
             command.arg("serve").stderr(Stdio::null());
-            Server::of(command)
+            Server::from_command(command)
         });
         let variables = canaries.variables().into_iter();
         let variables = variables.map(|(name, value)| (name, value.into()));
@@ -178,7 +179,7 @@ impl Runner {
         fs::write(&script, attack.program()).unwrap();
         command.arg(&script).stdin(Stdio::null());
         let mut output = command.output().unwrap();
-        // What it did to an overlay is shown to the operator, with what the host's files hold.
+        // The changes to an overlay are shown to the operator, with content of the host's files.
         if let Ok(mut document) = serde_json::from_slice::<Value>(&output.stdout)
             && document
                 .as_object_mut()
@@ -187,7 +188,7 @@ impl Runner {
         {
             output.stdout = document.to_string().into_bytes();
         }
-        all_of(&output)
+        both_streams_of(&output)
     }
 
     fn command(&self, program: &std::path::Path) -> Command {
@@ -211,7 +212,7 @@ impl Drop for Runner {
     }
 }
 
-/// The line with the verdict, short.
+/// Returns the line with the verdict, shortened.
 fn tail(text: &str) -> String {
     let line = text
         .split(['\n'])

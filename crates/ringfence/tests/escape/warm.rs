@@ -1,9 +1,9 @@
-//! Attacks that go into sandboxes of a server that stand ready.
+//! Attacks in ready sandboxes of a server.
 
 use crate::client::*;
 use serde_json::Map;
 
-/// Runs Python in a sandbox that stands ready, and gives the facts of the answer as text.
+/// Runs Python in a ready sandbox and returns the fields of the answer as text.
 pub fn execute(server: &mut Server, code: &str, environment: Map<String, Value>, flags: &[String]) -> String {
     server.wait_until_warm("python");
     let mut arguments = json!({"code": code, "env": environment, "timeout_seconds": 20});

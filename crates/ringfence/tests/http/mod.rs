@@ -1,4 +1,4 @@
-//! The server over HTTP, spoken to in bytes: what it answers, whom it lets in, and what it does not let happen.
+//! The server over HTTP, tested with raw requests: answers, authentication, and refusals.
 
 mod connecting;
 mod oauth;
@@ -12,12 +12,13 @@ mod tls;
 use crate::client::*;
 use std::thread::{JoinHandle, spawn};
 
-/// A program of this client's that sleeps for so long; whoever waits for its answer is in a thread.
-fn sleeps(client: &HttpClient, seconds: &str) -> JoinHandle<HttpReply> {
+/// Starts a program that sleeps for so many seconds, waits until it runs, and returns the thread that waits for its
+/// answer.
+fn spawn_sleep(client: &HttpClient, seconds: &str) -> JoinHandle<HttpReply> {
     let mut client = client.clone();
     let program = json!({"language": "shell", "code": format!("sleep {seconds}")});
     let call = json!({"name": "execute_code", "arguments": program});
-    let waits = spawn(move || client.ask_reply("tools/call", call));
+    let waits = spawn(move || client.rpc_reply("tools/call", call));
     eventually(|| !processes_with(seconds).is_empty());
     waits
 }

@@ -1,4 +1,4 @@
-//! Access tokens of an issuer, from outside: what is accepted, and for how long.
+//! OAuth access tokens of an external issuer: lifetime, scopes and principals.
 
 use crate::client::*;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -14,9 +14,9 @@ use std::{
 
 const RESOURCE: &str = "https://mcp.example.com/mcp";
 const ISSUER: &str = "https://idp.example.com";
-const EVERYBODY: &str = "tenant=*: {} {}";
+const ALL_TENANTS: &str = "tenant=*: {} {}";
 
-/// It has one key, and its set of keys is at a port of this host.
+/// An issuer with one key, whose JWKS is served on a port of this host.
 struct Issuer {
     key: EcdsaKeyPair,
     jwks_url: String,
@@ -45,7 +45,7 @@ impl Issuer {
         Self { key, jwks_url }
     }
 
-    /// A token with this scope that expires so many seconds from now.
+    /// Returns a token with this scope that expires in so many seconds.
     fn token(&self, scope: &str, seconds: i64) -> String {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
         let expires = i64::try_from(now.as_secs()).unwrap() + seconds;
@@ -66,18 +66,18 @@ impl Issuer {
         let config = scratch.file("config.yaml", &yaml);
         let mut command = HttpServer::command(&["--config", &config]);
         command.env("SANDBOXMCP_HOST_ACCESS", "on");
-        HttpServer::of(command)
+        HttpServer::from_command(command)
     }
 }
 
 /// claim: [HTTP-9]
 #[test]
-fn a_stream_of_an_access_token_ends_with_the_token_and_a_new_one_goes_on() {
+fn an_event_stream_ends_with_its_access_token_and_a_new_token_continues_the_session() {
     let issuer = Issuer::start();
-    let server = issuer.server(EVERYBODY);
+    let server = issuer.server(ALL_TENANTS);
     let long = issuer.token("ringfence:call", 300);
-    let mut client = server.client_of(&long);
-    // Ten seconds are granted to clocks that differ.
+    let mut client = server.initialized_client_with(&long);
+    // A clock skew of ten seconds is allowed.
     let short = issuer.token("ringfence:call", -6);
     let begun = Instant::now();
     let mut stays = client.open("/mcp");
@@ -94,11 +94,11 @@ fn a_stream_of_an_access_token_ends_with_the_token_and_a_new_one_goes_on() {
         took > Duration::from_secs(2) && took < Duration::from_secs(15),
         "{took:?}"
     );
-    // Seconds of a token are whole.
-    eventually(|| client.ask_reply("ping", json!({})).status == 401);
+    // Expiry times are whole seconds.
+    eventually(|| client.rpc_reply("ping", json!({})).status == 401);
     client.token = Some(long);
     assert!(
-        client.ask("ping", json!({}))["result"].is_object(),
+        client.rpc("ping", json!({}))["result"].is_object(),
         "the session goes on"
     );
     stays.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
@@ -109,13 +109,13 @@ fn a_stream_of_an_access_token_ends_with_the_token_and_a_new_one_goes_on() {
 
 /// claim: [HTTP-9]
 #[test]
-fn a_scope_for_a_toolset_is_good_for_no_other_and_the_challenge_names_both() {
+fn a_toolset_scope_covers_no_other_toolset_and_the_challenge_names_both() {
     let issuer = Issuer::start();
-    let server = issuer.server(EVERYBODY);
-    let mut client = server.client_of(&issuer.token("openid ringfence:execute", 300));
+    let server = issuer.server(ALL_TENANTS);
+    let mut client = server.initialized_client_with(&issuer.token("openid ringfence:execute", 300));
     assert_eq!(client.run(json!({"code": "print(1)"}))["stdout"], "1\n");
-    let listed = client.ask("tools/list", json!({})).to_string();
-    assert!(listed.contains("vault_list"), "what the principal may is listed");
+    let listed = client.rpc("tools/list", json!({})).to_string();
+    assert!(listed.contains("vault_list"), "tools of the principal are listed");
     let beyond = [
         (
             "tools/call",
@@ -125,7 +125,7 @@ fn a_scope_for_a_toolset_is_good_for_no_other_and_the_challenge_names_both() {
         ("resources/read", json!({"uri": "sandbox://audit"}), "observe"),
     ];
     for (method, params, toolset) in &beyond {
-        let refused = client.ask_reply(method, params.clone());
+        let refused = client.rpc_reply(method, params.clone());
         assert_eq!(refused.status, 403, "{method}: {refused:?}");
         let challenge = refused.header("www-authenticate").unwrap();
         let scope =
@@ -148,7 +148,7 @@ fn a_scope_for_a_toolset_is_good_for_no_other_and_the_challenge_names_both() {
     client.token = Some(issuer.token("openid ringfence:execute ringfence:vault", 300));
     let (_, params, _) = &beyond[0];
     assert_eq!(
-        client.ask_reply("tools/call", params.clone()).status,
+        client.rpc_reply("tools/call", params.clone()).status,
         200,
         "the step up"
     );
@@ -156,12 +156,12 @@ fn a_scope_for_a_toolset_is_good_for_no_other_and_the_challenge_names_both() {
 
 /// claim: [HOST-7]
 #[test]
-fn a_bearer_has_the_host_only_if_the_rule_names_the_toolset() {
+fn an_oauth_principal_has_host_tools_only_if_its_rule_names_the_toolset() {
     let issuer = Issuer::start();
-    for (rule, has) in [(EVERYBODY, false), ("tenant=*: {} {} host", true)] {
+    for (rule, has) in [(ALL_TENANTS, false), ("tenant=*: {} {} host", true)] {
         let server = issuer.server(rule);
         for scope in ["ringfence:operate", "ringfence:host"] {
-            let mut client = server.client_of(&issuer.token(scope, 300));
+            let mut client = server.initialized_client_with(&issuer.token(scope, 300));
             let called = client.call("host_exec", json!({"command": "uname"})).to_string();
             assert_eq!(called.contains("Linux"), has, "{rule} {scope}: {called}");
         }

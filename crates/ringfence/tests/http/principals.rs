@@ -1,6 +1,6 @@
-//! Tokens: how they are made, what they are good for, and that they are good for nothing more.
+//! Tokens: creation, the rights of their principals, and the limits of these rights.
 
-use super::sleeps;
+use super::spawn_sleep;
 use crate::client::*;
 use std::{
     fs,
@@ -9,16 +9,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Makes a token.
+/// Creates a token.
 #[track_caller]
 pub fn token(words: &[&str]) -> String {
-    told(&[&["token", "create"], words].concat()).trim().to_owned()
+    cli_stdout(&[&["token", "create"], words].concat())
+        .trim()
+        .to_owned()
 }
 
 /// claim: [HTTP-3]
 #[test]
 fn a_token_is_shown_once_and_only_its_digest_is_kept() {
-    let made = said(&[
+    let made = run_cli(&[
         "token",
         "create",
         "team-a",
@@ -33,16 +35,16 @@ fn a_token_is_shown_once_and_only_its_digest_is_kept() {
     let token = text.trim();
     assert!(token.starts_with("rft_") && token.len() == 47, "{token}");
     assert_contains(stderr_of(&made), ["not shown again"]);
-    let listed = told_json(&["token", "list"]);
-    listed.shows(json!({"tokens.0.name": "team-a", "tokens.0.namespaces": ["team-a", "shared"]}));
+    let listed = cli_json(&["token", "list"]);
+    listed.assert_fields(json!({"tokens.0.name": "team-a", "tokens.0.namespaces": ["team-a", "shared"]}));
     assert_contains(
-        told(&["token", "list"]),
+        cli_stdout(&["token", "list"]),
         ["team-a caller namespaces=team-a,shared toolsets=execute, until "],
     );
     let files = files_below(&state_dir());
     assert!(files.iter().any(|(path, _)| path.ends_with("tokens.json")));
     let none: [std::path::PathBuf; 0] = [];
-    assert_eq!(holding(&state_dir(), &token[4..]), none);
+    assert_eq!(files_containing(&state_dir(), &token[4..]), none);
     for wrong in [
         vec!["token", "create", "team-a"],
         vec!["token", "create", "../x"],
@@ -51,22 +53,22 @@ fn a_token_is_shown_once_and_only_its_digest_is_kept() {
         vec!["token", "create", "b", "--expires", "soon"],
         vec!["token", "revoke", "nobody"],
     ] {
-        assert!(!said(&wrong).status.success(), "{wrong:?}");
+        assert!(!run_cli(&wrong).status.success(), "{wrong:?}");
     }
-    told(&["token", "revoke", "team-a"]);
-    assert_contains(told(&["token", "list"]), ["there are no tokens"]);
+    cli_stdout(&["token", "revoke", "team-a"]);
+    assert_contains(cli_stdout(&["token", "list"]), ["there are no tokens"]);
     self::token(&["anyone", "--namespace", "*"]);
-    let listed = told_json(&["token", "list"]);
-    listed.shows(json!({"tokens.0.namespaces": ["*"], "tokens.0.toolsets": ["all"]}));
+    let listed = cli_json(&["token", "list"]);
+    listed.assert_fields(json!({"tokens.0.namespaces": ["*"], "tokens.0.toolsets": ["all"]}));
 }
 
 /// claim: [HTTP-3]
 #[test]
-fn who_got_a_token_and_lost_it_is_on_record() {
+fn token_creation_and_revocation_are_recorded() {
     token(&["team-a", "--toolsets", "execute", "--role", "operator"]);
-    told(&["token", "revoke", "team-a"]);
-    assert!(!said(&["token", "revoke", "team-b"]).status.success());
-    let exported = told(&["audit", "export"]);
+    cli_stdout(&["token", "revoke", "team-a"]);
+    assert!(!run_cli(&["token", "revoke", "team-b"]).status.success());
+    let exported = cli_stdout(&["audit", "export"]);
     let records = |action: &str| -> Vec<Value> {
         let records = exported
             .lines()
@@ -91,19 +93,19 @@ fn who_got_a_token_and_lost_it_is_on_record() {
         json!(["failed", "team-b", null]),
     ];
     assert_eq!(records("token.revoked"), revoked);
-    told(&["audit", "verify"]);
+    cli_stdout(&["audit", "verify"]);
 }
 
 /// claim: [HTTP-4]
 #[test]
-fn without_a_good_token_nothing_is_answered_and_the_challenge_says_so() {
+fn a_request_without_a_valid_token_gets_only_a_challenge() {
     let good = token(&["team"]);
     let old = token(&["old", "--expires", "1s"]);
     let server = HttpServer::start(&[]);
     let status_of = |token: Option<&str>| {
         let mut client = server.client();
         client.token = token.map(str::to_owned);
-        let reply = client.hello(&json!({}));
+        let reply = client.send_initialize(&json!({}));
         let challenge = reply.header("www-authenticate").map(str::to_owned);
         (reply.status, challenge, reply.body)
     };
@@ -148,58 +150,58 @@ fn without_a_good_token_nothing_is_answered_and_the_challenge_says_so() {
 
 /// claim: [HTTP-5]
 #[test]
-fn a_revoked_token_is_refused_at_once_and_what_it_had_ends() {
+fn a_revoked_token_is_refused_at_once_and_its_calls_end() {
     let (gone, stays) = (token(&["gone"]), token(&["stays"]));
     let server = HttpServer::start(&[]);
-    let mut other = server.client_of(&stays);
-    let mut client = server.client_of(&gone);
-    assert!(client.ask("ping", json!({}))["result"].is_object());
+    let mut other = server.initialized_client_with(&stays);
+    let mut client = server.initialized_client_with(&gone);
+    assert!(client.rpc("ping", json!({}))["result"].is_object());
     let mut stream = client.open("/mcp");
-    let running = sleeps(&client, "223.606");
-    told(&["token", "revoke", "gone"]);
+    let running = spawn_sleep(&client, "223.606");
+    cli_stdout(&["token", "revoke", "gone"]);
     let revoked = Instant::now();
-    assert_eq!(client.ask_reply("ping", json!({})).status, 401);
+    assert_eq!(client.rpc_reply("ping", json!({})).status, 401);
     let mut rest = Vec::new();
     drop(stream.read_to_end(&mut rest));
     drop(running.join().unwrap());
-    assert_gone("223.606");
+    assert_processes_end("223.606");
     assert!(
         revoked.elapsed() < Duration::from_secs(10),
         "{:?}",
         revoked.elapsed()
     );
-    assert!(other.ask("ping", json!({}))["result"].is_object(), "others stay");
+    assert!(other.rpc("ping", json!({}))["result"].is_object(), "others stay");
 }
 
 #[test]
-fn a_principal_is_offered_what_its_token_says_at_its_rate() {
+fn a_principal_gets_the_tools_and_the_rate_of_its_token() {
     let narrow = token(&["narrow", "--toolsets", "vault,execute", "--rate", "6"]);
     let server = HttpServer::start(&["--toolsets", "execute,sessions"]);
-    let mut client = server.client_of(&narrow);
-    let tools = client.ask("tools/list", json!({}))["result"]["tools"].clone();
+    let mut client = server.initialized_client_with(&narrow);
+    let tools = client.rpc("tools/list", json!({}))["result"]["tools"].clone();
     let names = texts_of(&tools, "name");
     assert!(names.contains(&"execute_code"));
     assert!(
         !names.contains(&"vault_list") && !names.contains(&"create_session"),
         "{names:?}"
     );
-    let refused = client.ask("tools/call", json!({"name": "create_session", "arguments": {}}));
-    refused.says("error.message", ["not offered to you"]);
+    let refused = client.rpc("tools/call", json!({"name": "create_session", "arguments": {}}));
+    refused.assert_text("error.message", ["not offered to you"]);
     let limited = (0..10)
-        .map(|_| client.ask_reply("ping", json!({})))
+        .map(|_| client.rpc_reply("ping", json!({})))
         .find(|reply| reply.status == 429);
     let limited = limited.unwrap();
     assert!(limited.header("retry-after").is_some(), "{limited:?}");
-    let mut wide = server.client_of(&token(&["wide", "--namespace", "*"]));
+    let mut wide = server.initialized_client_with(&token(&["wide", "--namespace", "*"]));
     for _ in 0..20 {
-        assert!(wide.ask("ping", json!({}))["result"].is_object());
+        assert!(wide.rpc("ping", json!({}))["result"].is_object());
     }
     let anywhere = wide.run(json!({"code": "print(1)", "namespace": "anywhere"}));
     assert_eq!(anywhere["stdout"], "1\n");
 }
 
 #[test]
-fn a_principal_has_its_own_limits_and_its_own_patience() {
+fn a_principal_has_its_own_limits_and_detach_time() {
     let small = token(&[
         "small",
         "--ram-mb",
@@ -213,14 +215,14 @@ fn a_principal_has_its_own_limits_and_its_own_patience() {
     ]);
     let usual = token(&["usual"]);
     assert_contains(
-        told(&["token", "list"]),
+        cli_stdout(&["token", "list"]),
         [
             "small caller namespaces=small toolsets=all, calls are detached after 0.2 s, max_processes 8, max_ram_mb 64, timeout_ms 30000,",
         ],
     );
     let server = HttpServer::start(&[]);
-    let mut client = server.client_of(&small);
-    let listed = client.ask("tools/list", json!({}))["result"]["tools"].clone();
+    let mut client = server.initialized_client_with(&small);
+    let listed = client.rpc("tools/list", json!({}))["result"]["tools"].clone();
     let execute = list_of(&listed)
         .iter()
         .find(|tool| tool["name"] == "execute_code");
@@ -238,15 +240,15 @@ fn a_principal_has_its_own_limits_and_its_own_patience() {
     let slow = json!({"language": "shell", "code": "sleep 1; echo done"});
     assert_eq!(client.run(slow.clone())["running"], true);
     let more = json!({"resource_limits": {"max_processes": 9}});
-    client.refuses("create_session", more, "policy_denied");
-    let session = client.create(json!({}));
+    client.call_error("create_session", more, "policy_denied");
+    let session = client.create_session(json!({}));
     let inside = json!({"session_id": session, "code": "print(1)", "detach_after_seconds": 0});
     assert_eq!(client.run(inside)["stdout"], "1\n");
     let shown = client.facts("set_resource_limits", json!({"max_output_bytes": 1_000_000}));
     assert_eq!(shown["limits"]["defaults"]["max_ram_mb"], 64, "{shown}");
-    let prompt = client.prompt("generate_secure_script", json!({"task": "x"}));
+    let prompt = client.get_prompt("generate_secure_script", json!({"task": "x"}));
     assert_contains(prompt.to_string(), ["max_ram_mb 64"]);
-    let mut client = server.client_of(&usual);
+    let mut client = server.initialized_client_with(&usual);
     assert_eq!(client.run(slow)["stdout"], "done\n", "the control");
     let hog = client.run(json!({"code": "x = bytearray(200 << 20)"}));
     assert_eq!(hog["success"], true, "the control: {hog}");
@@ -257,29 +259,29 @@ fn a_session_of_another_principal_gives_no_larger_limits() {
     let small = token(&["small", "--ram-mb", "64"]);
     let usual = token(&["usual", "--namespace", "small"]);
     let server = HttpServer::start(&[]);
-    let mut client = server.client_of(&usual);
-    let session = client.create(json!({"namespace": "small"}));
+    let mut client = server.initialized_client_with(&usual);
+    let session = client.create_session(json!({"namespace": "small"}));
     let inside = json!({"namespace": "small", "session_id": session, "code": "1"});
     let done = client.run(inside.clone());
     assert_eq!(done["success"], true, "the control: {done}");
-    let mut narrow = server.client_of(&small);
+    let mut narrow = server.initialized_client_with(&small);
     let refused = narrow.run(inside);
     assert_eq!(refused["code"], "policy_denied", "{refused}");
     let given = json!({"namespace": "small", "to_session": session, "name": "v", "data": 1});
-    narrow.refuses("bridge_data", given.clone(), "policy_denied");
+    narrow.call_error("bridge_data", given.clone(), "policy_denied");
     assert_eq!(client.facts("bridge_data", given)["success"], true, "the control");
 }
 
 #[test]
-fn a_bridge_takes_no_longer_than_a_call_of_its_principal() {
+fn a_bridge_takes_no_longer_than_the_timeout_of_its_principal() {
     let hasty = token(&["hasty", "--timeout", "1"]);
     let server = HttpServer::start(&[]);
-    let mut usual = server.client_of(&token(&["usual", "--namespace", "hasty"]));
-    let node = usual.create(json!({"namespace": "hasty", "language": "node"}));
+    let mut usual = server.initialized_client_with(&token(&["usual", "--namespace", "hasty"]));
+    let node = usual.create_session(json!({"namespace": "hasty", "language": "node"}));
     let code = "Object.defineProperty(globalThis, 'v', { get() { for (;;); } }); var w = 1";
     let slow = json!({"namespace": "hasty", "session_id": node, "code": code});
     assert_eq!(usual.run(slow)["success"], true);
-    let mut client = server.client_of(&hasty);
+    let mut client = server.initialized_client_with(&hasty);
     let mut carried = |name: &str| {
         client.facts(
             "bridge_data",
@@ -292,7 +294,7 @@ fn a_bridge_takes_no_longer_than_a_call_of_its_principal() {
 }
 
 #[test]
-fn a_token_may_come_by_a_file_and_by_one_way_alone() {
+fn a_token_is_read_from_a_file_and_from_one_source_only() {
     let scratch = TempDir::new("token-file");
     let file = scratch.file("token", "0123456789abcdef0123456789abcdef\n");
     let serve = || {
@@ -300,10 +302,10 @@ fn a_token_may_come_by_a_file_and_by_one_way_alone() {
         command.env("RINGFENCE_HTTP_TOKEN_FILE", &file);
         command
     };
-    let server = HttpServer::of(serve());
+    let server = HttpServer::from_command(serve());
     let mut client = server.client();
-    client.place = format!("127.0.0.1:{}", server.place.rsplit(':').next().unwrap());
-    assert_eq!(client.hello(&json!({})).status, 401);
+    client.address = format!("127.0.0.1:{}", server.address.rsplit(':').next().unwrap());
+    assert_eq!(client.send_initialize(&json!({})).status, 401);
     client.token = Some("0123456789abcdef0123456789abcdef".to_owned());
     client.initialize();
     drop(server);
@@ -325,21 +327,21 @@ fn a_token_may_come_by_a_file_and_by_one_way_alone() {
     let mode = |mode| set_mode(&file, mode);
     for writable in [0o620, 0o602] {
         mode(writable);
-        refused("may write it");
+        refused("may write to it");
     }
     mode(0o444);
-    drop(HttpServer::of(serve()));
+    drop(HttpServer::from_command(serve()));
     fs::remove_file(&file).unwrap();
     let made = Command::new("mkfifo").arg(&file).status().unwrap();
     assert!(made.success());
-    refused("it is no file");
+    refused("it is not a regular file");
 }
 
 #[test]
-fn a_token_is_revoked_where_the_record_cannot_be_written() {
+fn a_token_is_revoked_even_if_the_record_cannot_be_written() {
     let own = token(&["own"]);
     let server = HttpServer::start(&[]);
-    drop(server.client_of(&own));
+    drop(server.initialized_client_with(&own));
     let scratch = TempDir::new("no-record");
     let not_a_directory = scratch.file("file", "");
     let unwritable = |words: &[&str]| {
@@ -354,11 +356,11 @@ fn a_token_is_revoked_where_the_record_cannot_be_written() {
     assert_eq!(stdout_of(&revoked), "revoked\n");
     assert_contains(stderr_of(&revoked), ["revoked, and not on record: "]);
     let client = server.client_with(&own);
-    assert_eq!(client.hello(&json!({})).status, 401);
+    assert_eq!(client.send_initialize(&json!({})).status, 401);
 }
 
 #[test]
-fn a_limit_that_would_be_none_is_refused() {
+fn token_limits_out_of_range_are_refused() {
     for words in [
         ["--cpus", "nan"],
         ["--cpus", "inf"],
@@ -369,7 +371,7 @@ fn a_limit_that_would_be_none_is_refused() {
         ["--detach-after", "86401"],
         ["--detach-after", "nan"],
     ] {
-        let made = said(&["token", "create", "own", words[0], words[1]]);
+        let made = run_cli(&["token", "create", "own", words[0], words[1]]);
         assert!(!made.status.success(), "{words:?}: {made:?}");
     }
     token(&["own", "--cpus", "0.5", "--detach-after", "0.001"]);
@@ -377,14 +379,14 @@ fn a_limit_that_would_be_none_is_refused() {
 
 /// claim: [HTTP-6]
 #[test]
-fn a_session_of_another_principal_is_as_unknown_as_one_that_never_was() {
+fn a_session_of_another_principal_looks_like_one_that_never_existed() {
     let (first, second) = (token(&["first"]), token(&["second"]));
     let server = HttpServer::start(&[]);
-    let mut own = server.client_of(&first);
+    let mut own = server.initialized_client_with(&first);
     let mut thief = server.client_with(&second);
     let mut ask = |session: Option<String>| {
         thief.session = session;
-        let reply = thief.ask_reply("tools/list", json!({}));
+        let reply = thief.rpc_reply("tools/list", json!({}));
         (reply.status, reply.body)
     };
     let stolen = ask(own.session.clone());
@@ -395,14 +397,14 @@ fn a_session_of_another_principal_is_as_unknown_as_one_that_never_was() {
     let id = own.session.clone().unwrap();
     let deleted = thief.request("DELETE", "/mcp", &[("Mcp-Session-Id", &id)], "");
     assert_eq!(deleted.status, 404, "{deleted:?}");
-    assert!(own.ask("ping", json!({}))["result"].is_object());
-    let heard = thief.request(
+    assert!(own.rpc("ping", json!({}))["result"].is_object());
+    let streamed = thief.request(
         "GET",
         "/mcp",
         &[("Mcp-Session-Id", &id), ("Accept", "text/event-stream")],
         "",
     );
-    assert_eq!(heard.status, 404, "{heard:?}");
+    assert_eq!(streamed.status, 404, "{streamed:?}");
 }
 
 /// claim: [HTTP-8]
@@ -412,9 +414,9 @@ fn only_an_operators_client_is_asked_for_approvals() {
         let token = token(&[&format!("by-{role}"), "--role", role]);
         let server = HttpServer::start(&[]);
         let mut client = server.client_with(&token);
-        client.initialize_able(&json!({"elicitation": {}}));
+        client.initialize_with(&json!({"elicitation": {}}));
         let arguments = json!({"domain": "wanted.example", "reason": "to read", "wait_seconds": 2});
-        let reply = client.ask_reply(
+        let reply = client.rpc_reply(
             "tools/call",
             json!({"name": "request_egress", "arguments": arguments}),
         );
@@ -427,13 +429,13 @@ fn only_an_operators_client_is_asked_for_approvals() {
 
 /// claim: [HOST-7]
 #[test]
-fn a_token_has_the_host_only_if_it_names_the_toolset() {
+fn a_token_has_host_tools_only_if_it_names_the_toolset() {
     let (named, silent) = (token(&["named", "--toolsets", "host"]), token(&["silent"]));
     let operator = token(&["operator", "--role", "operator"]);
     let server = HttpServer::with_env([("SANDBOXMCP_HOST_ACCESS", "on")]);
     for (token, has) in [(named, true), (silent, false), (operator, false)] {
-        let mut client = server.client_of(&token);
-        let listed = client.ask("tools/list", json!({}))["result"]["tools"].clone();
+        let mut client = server.initialized_client_with(&token);
+        let listed = client.rpc("tools/list", json!({}))["result"]["tools"].clone();
         assert_eq!(texts_of(&listed, "name").contains(&"host_exec"), has, "{listed}");
         let called = client.call("host_exec", json!({"command": "uname"})).to_string();
         assert_eq!(called.contains("Linux"), has, "{called}");

@@ -1,6 +1,6 @@
-//! Sockets, sessions, bounds and the end.
+//! Sockets, sessions, bounds and shutdown of the server.
 
-use super::sleeps;
+use super::spawn_sleep;
 use crate::client::*;
 use rustix::process::Signal;
 use std::{
@@ -12,24 +12,24 @@ use std::{
 const PRINT: &str = "print(6 * 7)";
 
 #[test]
-fn both_eras_of_the_protocol_are_on_one_endpoint() {
+fn one_endpoint_serves_both_protocol_eras() {
     let server = HttpServer::start(&[]);
-    let mut client = server.greeted();
-    let listed = client.ask("tools/list", json!({}))["result"]["tools"].clone();
+    let mut client = server.initialized_client();
+    let listed = client.rpc("tools/list", json!({}))["result"]["tools"].clone();
     assert!(texts_of(&listed, "name").contains(&"execute_code"));
     assert_eq!(client.run(json!({"code": PRINT}))["stdout"], "42\n");
-    let hello = client.hello(&json!({})).messages()[0]["result"]["capabilities"].clone();
+    let hello = client.send_initialize(&json!({})).messages()[0]["result"]["capabilities"].clone();
     for name in ["resources", "prompts"] {
-        // ContextForge takes `{}` for none of it.
+        // ContextForge reads `{}` as "not supported".
         assert_eq!(hello[name]["listChanged"], false, "{hello}");
     }
-    let discovered = client.ask_stateless("server/discover", json!({}));
+    let discovered = client.rpc_stateless("server/discover", json!({}));
     let versions = discovered["result"]["supportedVersions"].to_string();
     assert_contains(versions, ["2026-07-28"]);
     let params = json!({"name": "execute_code", "arguments": {"code": PRINT}});
-    let answer = client.ask_stateless("tools/call", params);
-    answer.shows(json!({"result.structuredContent.stdout": "42\n"}));
-    let other = client.ask_stateless("tools/list", json!({}));
+    let answer = client.rpc_stateless("tools/call", params);
+    answer.assert_fields(json!({"result.structuredContent.stdout": "42\n"}));
+    let other = client.rpc_stateless("tools/list", json!({}));
     assert_eq!(
         texts_of(&other["result"]["tools"], "name"),
         texts_of(&listed, "name")
@@ -37,17 +37,17 @@ fn both_eras_of_the_protocol_are_on_one_endpoint() {
 }
 
 #[test]
-fn a_socket_of_the_file_system_is_as_good_as_a_port_and_goes_away() {
+fn a_unix_socket_serves_like_a_port_and_is_removed_at_the_end() {
     let scratch = TempDir::new("socket");
     let path = scratch.file("http.sock.d/x", "").replace("/x", "/http.sock");
     let listen = format!("unix:{path}");
     let command = ringfence(&["serve", "--transport", "http", "--listen", &listen]);
-    let mut server = HttpServer::of(command);
-    assert_eq!(server.place, listen);
-    let mut client = server.greeted();
+    let mut server = HttpServer::from_command(command);
+    assert_eq!(server.address, listen);
+    let mut client = server.initialized_client();
     assert_eq!(client.run(json!({"code": PRINT}))["stdout"], "42\n");
     signal(server.child.id(), Signal::TERM);
-    let status = server.ends_within(Duration::from_secs(10)).unwrap();
+    let status = server.wait_exit(Duration::from_secs(10)).unwrap();
     assert!(
         status.success() && !std::path::Path::new(&path).exists(),
         "{status}"
@@ -55,7 +55,7 @@ fn a_socket_of_the_file_system_is_as_good_as_a_port_and_goes_away() {
 }
 
 #[test]
-fn health_is_told_at_once_and_readiness_when_a_sandbox_was_made() {
+fn health_is_reported_at_once_and_readiness_after_the_first_sandbox() {
     let server = HttpServer::start(&[]);
     assert_eq!(server.client().get("/healthz").status, 200);
     eventually(|| server.ready());
@@ -70,7 +70,7 @@ fn health_is_told_at_once_and_readiness_when_a_sandbox_was_made() {
 #[test]
 fn listening_beyond_this_host_needs_authentication() {
     let words = ["serve", "--transport", "http", "--listen", "0.0.0.0:0"];
-    let refused = said(&words);
+    let refused = run_cli(&words);
     assert!(!refused.status.success());
     assert_contains(
         stderr_of(&refused),
@@ -78,11 +78,11 @@ fn listening_beyond_this_host_needs_authentication() {
     );
     let mut command = ringfence(&words);
     command.env("SANDBOX_API_TOKEN", "0123456789abcdef0123456789abcdef");
-    let server = HttpServer::of(command);
-    let port = server.place.rsplit(':').next().unwrap();
+    let server = HttpServer::from_command(command);
+    let port = server.address.rsplit(':').next().unwrap();
     let mut client = server.client();
-    client.place = format!("127.0.0.1:{port}");
-    assert_eq!(client.hello(&json!({})).status, 401);
+    client.address = format!("127.0.0.1:{port}");
+    assert_eq!(client.send_initialize(&json!({})).status, 401);
     client.token = Some("0123456789abcdef0123456789abcdef".to_owned());
     client.initialize();
     assert_eq!(client.run(json!({"code": PRINT}))["stdout"], "42\n");
@@ -90,7 +90,7 @@ fn listening_beyond_this_host_needs_authentication() {
 
 /// claim: [HTTP-2]
 #[test]
-fn a_page_of_another_host_does_not_reach_the_server() {
+fn requests_with_a_foreign_host_or_origin_are_refused() {
     let server = HttpServer::start(&["--allowed-host", "box.example:8443"]);
     let client = server.client();
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "page", "version": "1"}}});
@@ -137,12 +137,12 @@ fn a_page_of_another_host_does_not_reach_the_server() {
 
 /// claim: [HTTP-2]
 #[test]
-fn a_name_is_looked_at_before_the_token_and_the_body() {
+fn host_and_origin_are_checked_before_the_token_and_the_body() {
     let server = HttpServer::with_env([("RINGFENCE_HTTP_AUTHENTICATION", "required")]);
     let client = server.client();
     let unfinished = |headers: &str| {
         let begun = Instant::now();
-        // Of the body nothing ever comes.
+        // The body is never sent.
         let head =
             format!("POST /mcp HTTP/1.1\r\nConnection: close\r\nContent-Length: 1000\r\n{headers}\r\n\r\n");
         let reply = client.raw(head.as_bytes());
@@ -162,11 +162,11 @@ fn a_name_is_looked_at_before_the_token_and_the_body() {
 }
 
 #[test]
-fn what_is_too_large_or_too_deep_is_refused_and_the_server_goes_on() {
+fn requests_too_large_or_too_deep_are_refused_and_the_server_continues() {
     let server = HttpServer::with_env([("RINGFENCE_HTTP_BODY_MB", "1")]);
-    let mut client = server.greeted();
+    let mut client = server.initialized_client();
     let code = "#".repeat(2 << 20);
-    let large = client.ask_reply(
+    let large = client.rpc_reply(
         "tools/call",
         json!({"name": "execute_code", "arguments": {"code": code}}),
     );
@@ -202,7 +202,7 @@ fn what_is_too_large_or_too_deep_is_refused_and_the_server_goes_on() {
 }
 
 #[test]
-fn a_connection_that_says_nothing_or_half_a_head_is_closed() {
+fn a_connection_with_no_or_half_a_request_head_is_closed() {
     let server = HttpServer::start(&[]);
     let begun = Instant::now();
     let mut streams: Vec<TcpStream> = [
@@ -213,7 +213,7 @@ fn a_connection_that_says_nothing_or_half_a_head_is_closed() {
     ]
     .into_iter()
     .map(|beginning| {
-        let mut stream = TcpStream::connect(&server.place).unwrap();
+        let mut stream = TcpStream::connect(&server.address).unwrap();
         stream.write_all(beginning.as_bytes()).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         stream
@@ -232,76 +232,76 @@ fn protocol_sessions_are_bounded_in_number_and_in_idle_time() {
         ("RINGFENCE_HTTP_SESSIONS", "2"),
         ("RINGFENCE_HTTP_SESSION_IDLE_SECONDS", "3"),
     ]);
-    let [mut first, mut second] = [0; 2].map(|_| server.greeted());
-    assert!(first.ask("ping", json!({}))["result"].is_object());
-    let mut third = server.greeted();
+    let [mut first, mut second] = [0; 2].map(|_| server.initialized_client());
+    assert!(first.rpc("ping", json!({}))["result"].is_object());
+    let mut third = server.initialized_client();
     assert_eq!(
-        second.ask_reply("ping", json!({})).status,
+        second.rpc_reply("ping", json!({})).status,
         404,
         "the one unused for longest"
     );
-    assert!(first.ask("ping", json!({}))["result"].is_object());
+    assert!(first.rpc("ping", json!({}))["result"].is_object());
     // A call that takes longer than the idle time keeps its session.
     let slow = first.execute("shell", "sleep 5; echo done");
     assert_eq!(slow["stdout"], "done\n", "{slow}");
-    assert_eq!(third.ask_reply("ping", json!({})).status, 404, "it was idle");
+    assert_eq!(third.rpc_reply("ping", json!({})).status, 404, "it was idle");
 }
 
 #[test]
 fn a_deleted_session_is_gone() {
     let server = HttpServer::start(&[]);
-    let mut client = server.greeted();
+    let mut client = server.initialized_client();
     let gone = client.delete();
     assert_eq!(gone.status, 204, "{gone:?}");
-    assert_eq!(client.ask_reply("ping", json!({})).status, 404);
+    assert_eq!(client.rpc_reply("ping", json!({})).status, 404);
 }
 
 #[test]
 fn the_program_of_a_deleted_session_ends_at_once() {
     let server = HttpServer::start(&[]);
-    let client = server.greeted();
-    let running = sleeps(&client, "316.227");
+    let client = server.initialized_client();
+    let running = spawn_sleep(&client, "316.227");
     let begun = Instant::now();
     let gone = client.delete();
     assert_eq!(gone.status, 204, "{gone:?}");
-    assert_gone("316.227");
+    assert_processes_end("316.227");
     assert_took_at_most(begun.elapsed(), Duration::from_secs(3));
     drop(running.join().unwrap());
 }
 
 /// claim: [HTTP-7]
 #[test]
-fn a_server_that_is_told_to_stop_ends_its_calls_and_takes_no_more() {
+fn a_stopping_server_finishes_its_calls_and_accepts_no_more() {
     let mut server = HttpServer::start(&[]);
-    let mut client = server.greeted();
-    let mut late = server.greeted();
+    let mut client = server.initialized_client();
+    let mut late = server.initialized_client();
     let running = std::thread::spawn(move || client.execute("shell", "sleep 4.1421; echo done"));
     eventually(|| !processes_with("4.1421").is_empty());
     signal(server.child.id(), Signal::TERM);
-    server.logs("stopping, when the calls on their way have ended");
+    server.await_log("stopping as soon as the calls in progress have ended");
     let refused = late.run(json!({"code": PRINT}));
     assert_eq!(refused["code"], "busy", "{refused}");
     assert_eq!(late.get("/readyz").status, 503);
     assert_eq!(running.join().unwrap()["stdout"], "done\n");
-    let status = server.ends_within(Duration::from_secs(10)).unwrap();
+    let status = server.wait_exit(Duration::from_secs(10)).unwrap();
     assert!(status.success(), "{status}");
 }
 
 #[test]
-fn calls_that_take_longer_than_the_grace_are_cut_off() {
+fn calls_longer_than_the_drain_time_are_cut_off() {
     let mut server = HttpServer::with_env([("RINGFENCE_HTTP_DRAIN_SECONDS", "1")]);
-    let client = server.greeted();
-    let running = sleeps(&client, "173.205");
+    let client = server.initialized_client();
+    let running = spawn_sleep(&client, "173.205");
     signal(server.child.id(), Signal::TERM);
     let begun = Instant::now();
-    assert!(server.ends_within(Duration::from_secs(10)).is_some());
+    assert!(server.wait_exit(Duration::from_secs(10)).is_some());
     assert!(begun.elapsed() >= Duration::from_millis(900));
     drop(running.join().unwrap());
-    assert_gone("173.205");
+    assert_processes_end("173.205");
 }
 
 #[test]
-fn http_2_is_spoken_on_the_same_port() {
+fn http_2_is_served_on_the_same_port() {
     use http_body_util::{BodyExt as _, Empty};
     use hyper::{Request, body::Bytes};
     use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -311,11 +311,11 @@ fn http_2_is_spoken_on_the_same_port() {
         .build()
         .unwrap();
     let text = runtime.block_on(async {
-        let stream = tokio::net::TcpStream::connect(&server.place).await.unwrap();
+        let stream = tokio::net::TcpStream::connect(&server.address).await.unwrap();
         let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
         let (mut sender, connection) = handshake.await.unwrap();
         let driver = tokio::spawn(connection);
-        let request = Request::get(format!("http://{}/healthz", server.place)).body(Empty::<Bytes>::new());
+        let request = Request::get(format!("http://{}/healthz", server.address)).body(Empty::<Bytes>::new());
         let answer = sender.send_request(request.unwrap()).await.unwrap();
         assert_eq!(answer.version(), hyper::Version::HTTP_2);
         let body = answer.into_body().collect().await.unwrap().to_bytes();
@@ -326,25 +326,25 @@ fn http_2_is_spoken_on_the_same_port() {
 }
 
 #[test]
-fn events_of_a_session_stream_while_it_is_open() {
+fn events_of_a_session_are_sent_while_its_stream_is_open() {
     let server = HttpServer::start(&[]);
-    let mut client = server.greeted();
-    assert!(client.ask("logging/setLevel", json!({"level": "info"}))["result"].is_object());
-    let mut heard = client.listen();
+    let mut client = server.initialized_client();
+    assert!(client.rpc("logging/setLevel", json!({"level": "info"}))["result"].is_object());
+    let mut events = client.open_events();
     let done = client.run(json!({"code": PRINT}));
-    heard.until("execution.completed");
-    heard.until(text_of(&done["execution_id"]));
+    events.read_until("execution.completed");
+    events.read_until(text_of(&done["execution_id"]));
 }
 
 #[test]
-fn sockets_of_a_service_manager_are_listened_to_and_not_handed_on() {
+fn sockets_of_a_service_manager_are_used_and_not_inherited_by_children() {
     use std::os::{fd::AsRawFd as _, unix::net::UnixListener};
     let scratch = TempDir::new("activated");
     let path = scratch.file("d/x", "").replace("d/x", "d/http.sock");
     let network = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let socket = UnixListener::bind(&path).unwrap();
     let place = network.local_addr().unwrap().to_string();
-    // Above the numbers that the server takes.
+    // Descriptors above the numbers that the server receives.
     let network = rustix::io::fcntl_dupfd_cloexec(&network, 20).unwrap();
     let socket = rustix::io::fcntl_dupfd_cloexec(&socket, 20).unwrap();
     rustix::io::fcntl_setfd(&network, rustix::io::FdFlags::empty()).unwrap();
@@ -354,14 +354,14 @@ fn sockets_of_a_service_manager_are_listened_to_and_not_handed_on() {
         "exec 3<&{first} 4<&{second} {first}<&- {second}<&-; LISTEN_FDS=2 LISTEN_PID=$$ exec \"$0\" \"$@\""
     );
     let inner = ringfence(&["serve", "--transport", "http"]);
-    let server = HttpServer::of(below(&["bash", "-c", &script], &inner));
-    assert_eq!(server.place, place);
-    let mut client = server.greeted();
+    let server = HttpServer::from_command(wrap_command(&["bash", "-c", &script], &inner));
+    assert_eq!(server.address, place);
+    let mut client = server.initialized_client();
     let done = client.execute("shell", "ls /proc/self/fd; env");
     let said = text_of(&done["stdout"]);
     assert!(!said.contains("LISTEN_"), "{said}");
     let mut local = server.client();
-    local.place = format!("unix:{path}");
+    local.address = format!("unix:{path}");
     local.initialize();
     assert_eq!(local.run(json!({"code": PRINT}))["stdout"], "42\n");
     let has_socket = |pid: u32| {
@@ -380,7 +380,7 @@ fn sockets_of_a_service_manager_are_listened_to_and_not_handed_on() {
         assert!(!has_socket(pid), "{pid} has it");
     }
     drop(server);
-    let mut other = below(
+    let mut other = wrap_command(
         &["bash", "-c", &script],
         &ringfence(&["serve", "--transport", "http", "--listen", &place]),
     );

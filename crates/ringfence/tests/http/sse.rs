@@ -1,4 +1,4 @@
-//! The transport of revision 2024-11-05.
+//! The HTTP+SSE transport of revision 2024-11-05.
 
 use super::principals::token;
 use crate::client::*;
@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-/// A stream that is open, and where its client posts.
+/// An open event stream, and the address to which its client posts.
 struct Stream {
     lines: BufReader<TcpStream>,
     client: HttpClient,
@@ -50,8 +50,8 @@ impl Stream {
 
     fn initialize(&mut self) {
         let hello = json!({"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}});
-        let told = self.ask("initialize", hello);
-        told.shows(json!({"result.protocolVersion": "2024-11-05"}));
+        let answer = self.rpc("initialize", hello);
+        answer.assert_fields(json!({"result.protocolVersion": "2024-11-05"}));
         assert_eq!(
             self.post(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})),
             202
@@ -59,8 +59,8 @@ impl Stream {
     }
 }
 
-impl Caller for Stream {
-    fn ask(&mut self, method: &str, params: Value) -> Value {
+impl McpClient for Stream {
+    fn rpc(&mut self, method: &str, params: Value) -> Value {
         let message = json!({"jsonrpc": "2.0", "id": method, "method": method, "params": params});
         assert_eq!(self.post(&message), 202);
         loop {
@@ -73,10 +73,10 @@ impl Caller for Stream {
 }
 
 #[test]
-fn a_client_of_2024_calls_by_its_stream_and_takes_its_program_with_it() {
+fn an_sse_client_calls_over_its_stream_and_its_program_ends_with_it() {
     let (own, other) = (token(&["own"]), token(&["other"]));
     let words = ["serve", "--transport", "sse", "--listen", "127.0.0.1:0"];
-    let server = HttpServer::of(ringfence(&words));
+    let server = HttpServer::from_command(ringfence(&words));
     let mut client = server.client();
     assert_eq!(client.get("/sse").status, 401);
     client.token = Some(own.clone());
@@ -98,25 +98,25 @@ fn a_client_of_2024_calls_by_its_stream_and_takes_its_program_with_it() {
     eventually(|| !processes_with("547.722").is_empty());
     let address = stream.address.clone();
     drop(stream);
-    assert_gone("547.722");
+    assert_processes_end("547.722");
     eventually(|| post(&client, &address) == 404);
     client.initialize();
     assert!(
-        client.ask("ping", json!({}))["result"].is_object(),
+        client.rpc("ping", json!({}))["result"].is_object(),
         "/mcp is there, too"
     );
     let mut stream = Stream::open(client);
     stream.initialize();
-    told(&["token", "revoke", "own"]);
+    cli_stdout(&["token", "revoke", "own"]);
     let mut rest = Vec::new();
     std::io::Read::read_to_end(&mut stream.lines, &mut rest).unwrap();
 }
 
 #[test]
-fn a_session_has_only_so_many_open_requests_and_a_server_that_stops_waits_for_them() {
+fn open_requests_of_an_sse_session_are_bounded_and_a_stopping_server_answers_them() {
     const OPEN_MAX: usize = 32;
     let words = ["serve", "--transport", "sse", "--listen", "127.0.0.1:0"];
-    let mut server = HttpServer::of(ringfence(&words));
+    let mut server = HttpServer::from_command(ringfence(&words));
     let client = server.client_with(&token(&["own"]));
     let mut stream = Stream::open(client);
     stream.initialize();
@@ -151,13 +151,13 @@ fn a_session_has_only_so_many_open_requests_and_a_server_that_stops_waits_for_th
     }
     assert!(
         server
-            .ends_within(Duration::from_secs(60))
+            .wait_exit(Duration::from_secs(60))
             .is_some_and(|end| end.success())
     );
 }
 
 #[test]
-fn the_transport_of_2024_is_not_there_unless_it_is_asked_for() {
+fn the_sse_transport_is_off_by_default() {
     let server = HttpServer::start(&[]);
     assert_eq!(server.client().get("/sse").status, 404);
     assert_eq!(

@@ -1,13 +1,13 @@
-//! Executions as tasks, in revision 2026-07-28.
+//! Executions as tasks in revision 2026-07-28.
 
 use super::principals::token;
 use crate::client::*;
 
 const TASKS: &str = "io.modelcontextprotocol/tasks";
 
-/// A request that says itself that its client understands tasks.
+/// Sends a stateless request whose client declares the tasks extension.
 fn ask(client: &mut HttpClient, method: &str, params: Value) -> Value {
-    client.ask_able(json!({"extensions": {TASKS: {}}}), method, params)
+    client.rpc_stateless_with(json!({"extensions": {TASKS: {}}}), method, params)
 }
 
 fn begin(client: &mut HttpClient, arguments: Value) -> String {
@@ -16,11 +16,11 @@ fn begin(client: &mut HttpClient, arguments: Value) -> String {
         "tools/call",
         json!({"name": "execute_code", "arguments": arguments}),
     );
-    begun.shows(json!({"result.resultType": "task", "result.status": "working"}));
+    begun.assert_fields(json!({"result.resultType": "task", "result.status": "working"}));
     text_of(&begun["result"]["taskId"]).to_owned()
 }
 
-/// The task when it has ended.
+/// Waits until the task has ended and returns it.
 fn ended(client: &mut HttpClient, id: &str) -> Value {
     let mut task = Value::Null;
     eventually(|| {
@@ -32,14 +32,14 @@ fn ended(client: &mut HttpClient, id: &str) -> Value {
 }
 
 #[test]
-fn a_call_that_outlives_its_answer_is_a_task_whose_id_is_the_executions() {
+fn a_detached_call_is_a_task_with_the_id_of_its_execution() {
     let server = HttpServer::start(&[]);
     let mut client = server.client();
     let code =
         json!({"language": "shell", "code": "echo first; sleep 1; echo last", "detach_after_seconds": 0.2});
     let id = begin(&mut client, code.clone());
     let task = ended(&mut client, &id);
-    task.shows(json!({"status": "completed", "result.structuredContent.stdout": "first\nlast\n"}));
+    task.assert_fields(json!({"status": "completed", "result.structuredContent.stdout": "first\nlast\n"}));
     assert_eq!(task["result"]["structuredContent"]["execution_id"], id.as_str());
     assert!(
         task["ttlMs"].is_u64() && task["pollIntervalMs"].is_u64(),
@@ -52,18 +52,18 @@ fn a_call_that_outlives_its_answer_is_a_task_whose_id_is_the_executions() {
     let params = json!({"name": "get_execution", "arguments": {"execution_id": id}});
     let same = ask(&mut client, "tools/call", params)["result"].clone();
     assert_eq!(same["structuredContent"]["stdout"], "first\nlast\n", "{same}");
-    // One that is soon over is answered as ever.
+    // A short call is answered as usual.
     let params = json!({"name": "execute_code", "arguments": {"code": "print(1)"}});
     let soon = ask(&mut client, "tools/call", params)["result"].clone();
-    soon.shows(json!({"resultType": "complete", "structuredContent.stdout": "1\n"}));
-    // A client that does not say so has the answer that it can read.
+    soon.assert_fields(json!({"resultType": "complete", "structuredContent.stdout": "1\n"}));
+    // A client that does not declare tasks gets the answer of a detached call.
     let params = json!({"name": "execute_code", "arguments": code});
-    let plain = client.ask_stateless("tools/call", params)["result"].clone();
+    let plain = client.rpc_stateless("tools/call", params)["result"].clone();
     assert_eq!(plain["structuredContent"]["running"], true, "{plain}");
 }
 
 #[test]
-fn a_program_that_fails_and_a_refusal_complete_their_tasks_and_a_cancelled_one_does_not() {
+fn failures_and_refusals_complete_their_tasks_and_cancellation_does_not() {
     let server = HttpServer::start(&[]);
     let mut client = server.client();
     let id = begin(
@@ -71,14 +71,14 @@ fn a_program_that_fails_and_a_refusal_complete_their_tasks_and_a_cancelled_one_d
         json!({"code": "raise SystemExit(3)", "background": true}),
     );
     let task = ended(&mut client, &id);
-    task.shows(json!({"status": "completed", "result.isError": false}));
+    task.assert_fields(json!({"status": "completed", "result.isError": false}));
     assert_eq!(task["result"]["structuredContent"]["exit_code"], 3, "{task}");
     let id = begin(
         &mut client,
         json!({"code": "1", "background": true, "resource_limits": {"max_ram_mb": 999_999}}),
     );
     let task = ended(&mut client, &id);
-    task.shows(json!({"status": "completed", "result.isError": true}));
+    task.assert_fields(json!({"status": "completed", "result.isError": true}));
     let id = begin(
         &mut client,
         json!({"language": "shell", "code": "sleep 447.213", "background": true}),
@@ -88,7 +88,7 @@ fn a_program_that_fails_and_a_refusal_complete_their_tasks_and_a_cancelled_one_d
         let said = ask(&mut client, "tasks/cancel", json!({"taskId": id}));
         assert_eq!(said["result"]["resultType"], "complete", "{said}");
     }
-    assert_gone("447.213");
+    assert_processes_end("447.213");
     let task = ended(&mut client, &id);
     assert_eq!(task["status"], "cancelled", "{task}");
     assert!(task.get("result").is_none(), "{task}");
@@ -96,7 +96,7 @@ fn a_program_that_fails_and_a_refusal_complete_their_tasks_and_a_cancelled_one_d
 
 /// claim: [HTTP-6]
 #[test]
-fn a_task_of_another_principal_is_as_unknown_as_one_that_never_was() {
+fn a_task_of_another_principal_looks_like_one_that_never_existed() {
     let [own, other] = ["own", "other"].map(|name| token(&[name]));
     let server = HttpServer::with_env([("RINGFENCE_TOOLSETS", "execute,observe")]);
     let [mut owner, mut thief] = [own, other].map(|token| server.client_with(&token));
@@ -117,10 +117,10 @@ fn a_task_of_another_principal_is_as_unknown_as_one_that_never_was() {
             "{method}"
         );
     }
-    let undeclared = owner.ask_stateless("tasks/get", json!({"taskId": id}));
+    let undeclared = owner.rpc_stateless("tasks/get", json!({"taskId": id}));
     assert_eq!(undeclared["error"]["code"], -32021, "{undeclared}");
     owner.initialize();
-    let of_session = owner.ask("tasks/get", json!({"taskId": id}));
+    let of_session = owner.rpc("tasks/get", json!({"taskId": id}));
     assert!(of_session["error"].is_object(), "{of_session}");
     owner.session = None;
     assert_eq!(

@@ -1,15 +1,15 @@
-//! The tenant matrix: every tool and every resource, by the principal whose things they are and by another.
+//! The tenant matrix: every tool and every resource, called by the principal that owns the objects and by another.
 
 use super::principals::token;
 use crate::client::*;
 
-/// In the names of everything that belongs to the first principal, which another may guess.
+/// Part of the names of all objects of the first principal, which another may guess.
 const CANARY: &str = "canary-of-alpha";
-/// In the contents, which no other ever says.
+/// The contents, which no other principal ever sends.
 const CONTENT: &str = "what-alpha-has-written";
 const SECRET: &str = "CANARY_OF_ALPHA";
 
-/// What belongs to the first principal, and a session of the second.
+/// The objects of the first principal, and a session of the second.
 struct Things {
     session: String,
     execution: String,
@@ -58,7 +58,7 @@ impl Things {
         [&self.session, &self.execution, &self.running, &self.snapshot]
     }
 
-    /// Calls of a tool that would reach what there is, if it existed for the caller.
+    /// Returns calls of a tool that would reach the objects if they existed for the caller.
     fn calls(&self, tool: &str) -> Vec<Value> {
         let (session, execution, snapshot) = (&self.session, &self.execution, &self.snapshot);
         let path = format!("{CANARY}.txt");
@@ -113,7 +113,7 @@ impl Things {
                 json!({"domain": format!("{CANARY}.example"), "wait_seconds": 0}),
                 json!({"domain": "b.example", "session_id": session, "wait_seconds": 0}),
             ],
-            // No page and no search of the other is kept for this one, and an inner address is refused.
+            // No page or search of the other principal is cached for this one, and a private address is refused.
             "web_search" => vec![json!({"query": CANARY})],
             "fetch_webpage" | "browser_fetch" => vec![json!({"url": "http://127.0.0.1:1/"})],
             "list_runtimes"
@@ -122,18 +122,18 @@ impl Things {
             | "list_state_snapshots"
             | "inspect_state"
             | "vault_list" => vec![json!({})],
-            // Not for a caller with namespaces of its own.
+            // Refused to a caller that is limited to some namespaces.
             "sandbox_stats" | "get_sandbox_metrics" => vec![json!({})],
-            other => panic!("the matrix does not know {other}: say what it could reach"),
+            other => panic!("the matrix lacks {other}: add calls that could reach foreign objects"),
         }
     }
 
-    /// What an answer tells of the first principal, beside what the one who asks has said before.
-    fn leaks(&self, asked: &str, answer: &Value) -> Vec<String> {
+    /// Returns the words of the first principal in an answer that the caller has not sent itself before.
+    fn leaks(&self, sent: &str, answer: &Value) -> Vec<String> {
         let answer = answer.to_string();
         let words = self.ids().into_iter().chain([CANARY, SECRET, CONTENT]);
-        let is_told = |word: &&str| answer.contains(word) && !asked.contains(word);
-        words.filter(is_told).map(str::to_owned).collect()
+        let is_leaked = |word: &&str| answer.contains(word) && !sent.contains(word);
+        words.filter(is_leaked).map(str::to_owned).collect()
     }
 }
 
@@ -148,33 +148,35 @@ fn outcome(answer: &Value) -> String {
 
 /// claim: [HTTP-6]
 #[test]
-fn nothing_of_one_principal_exists_for_another() {
+fn no_tool_or_resource_reveals_anything_of_another_principal() {
     let (first, second) = (token(&["alpha"]), token(&["beta"]));
     let everything = token(&["everything", "--namespace", "*", "--role", "operator"]);
     let mut server = HttpServer::start(&[]);
     let place = server.child.id().to_string();
     let add = ringfence(&["vault", "add", SECRET, "--namespace", "alpha", "--server", &place]);
-    let mut alpha = server.client_of(&first);
-    let mut beta = server.client_of(&second);
+    let mut alpha = server.initialized_client_with(&first);
+    let mut beta = server.initialized_client_with(&second);
     eventually(|| server.ready());
-    let added = feed(add, "the value of the canary of alpha");
+    let added = run_with_stdin(add, "the value of the canary of alpha");
     assert!(added.status.success(), "{added:?}");
     let things = Things::make(&mut alpha, &mut beta);
-    let all = server.client_of(&everything).ask("tools/list", json!({}));
-    let (mut count, mut leaks, mut asked) = (0, Vec::new(), String::new());
+    let all = server
+        .initialized_client_with(&everything)
+        .rpc("tools/list", json!({}));
+    let (mut count, mut leaks, mut sent) = (0, Vec::new(), String::new());
     println!(
         "{:<24} {:<18} of its own namespace | of that of the other",
         "tool", "principal"
     );
     for tool in texts_of(&all["result"]["tools"], "name") {
-        let mut told = Vec::new();
+        let mut outcomes = Vec::new();
         for call in things.calls(tool) {
             for namespace in [None, Some("alpha")] {
                 let mut arguments = call.clone();
                 if let Some(namespace) = namespace {
                     arguments["namespace"] = json!(namespace);
                 }
-                let answer = beta.ask("tools/call", json!({"name": tool, "arguments": arguments}));
+                let answer = beta.rpc("tools/call", json!({"name": tool, "arguments": arguments}));
                 let outcome = outcome(&answer);
                 if namespace.is_some() {
                     assert!(
@@ -182,20 +184,20 @@ fn nothing_of_one_principal_exists_for_another() {
                         "{tool} {arguments}: {answer}"
                     );
                 }
-                asked += &arguments.to_string();
-                for leak in things.leaks(&asked, &answer) {
-                    leaks.push(format!("{tool} {arguments} tells {leak}"));
+                sent += &arguments.to_string();
+                for leak in things.leaks(&sent, &answer) {
+                    leaks.push(format!("{tool} {arguments} reveals {leak}"));
                 }
-                told.push(outcome);
+                outcomes.push(outcome);
                 count += 1;
             }
         }
-        println!("{tool:<24} {:<18} {}", "beta", told.join(", "));
+        println!("{tool:<24} {:<18} {}", "beta", outcomes.join(", "));
     }
-    prompts_are_of_the_own_namespace(&mut beta);
-    leaks.extend(leaks_of_resources(&mut beta, &things, &mut asked));
-    leaks.extend(leaks_to_a_silent_one(
-        &mut server.client_of(&token(&["gamma"])),
+    assert_prompts_use_the_own_namespace(&mut beta);
+    leaks.extend(leaks_of_resources(&mut beta, &things, &mut sent));
+    leaks.extend(leaks_to_a_new_principal(
+        &mut server.initialized_client_with(&token(&["gamma"])),
         &things,
     ));
     println!(
@@ -203,16 +205,16 @@ fn nothing_of_one_principal_exists_for_another() {
         leaks.len()
     );
     assert!(leaks.is_empty(), "{leaks:#?}");
-    everything_is_as_it_was(&mut alpha, &things);
+    assert_owner_sees_everything(&mut alpha, &things);
     assert!(server.child.try_wait().unwrap().is_none());
 }
 
-/// What a prompt looks at and leaves on record is the principal's own; its narrowed limit tells which was asked.
-fn prompts_are_of_the_own_namespace(beta: &mut HttpClient) {
-    let prompt = beta.prompt("generate_secure_script", json!({"task": "print one"}));
+/// Checks that a prompt uses and records the namespace of its principal; the narrowed limit identifies the namespace.
+fn assert_prompts_use_the_own_namespace(beta: &mut HttpClient) {
+    let prompt = beta.get_prompt("generate_secure_script", json!({"task": "print one"}));
     assert!(prompt.to_string().contains("max_processes 17"), "{prompt}");
     let arguments = json!({"error": "python.syntax", "data": "print(", "language": "python"});
-    let prompt = beta.prompt("diagnose_validation_error", arguments);
+    let prompt = beta.get_prompt("diagnose_validation_error", arguments);
     assert!(prompt["result"].is_object(), "{prompt}");
     let records = beta
         .call("audit_execution", json!({"detail": true, "limit": 1000}))
@@ -220,8 +222,8 @@ fn prompts_are_of_the_own_namespace(beta: &mut HttpClient) {
     assert_contains(&records, ["prompt generate_secure_script", "prompt diagnose"]);
 }
 
-/// One that has said nothing hears nothing either.
-fn leaks_to_a_silent_one(gamma: &mut HttpClient, things: &Things) -> Vec<String> {
+/// Returns the leaks to a principal that has sent no words of the first one.
+fn leaks_to_a_new_principal(gamma: &mut HttpClient, things: &Things) -> Vec<String> {
     let mut leaks = Vec::new();
     for tool in [
         "list_executions",
@@ -232,7 +234,7 @@ fn leaks_to_a_silent_one(gamma: &mut HttpClient, things: &Things) -> Vec<String>
         "audit_execution",
         "vault_list",
     ] {
-        let answer = gamma.ask("tools/call", json!({"name": tool, "arguments": {}}));
+        let answer = gamma.rpc("tools/call", json!({"name": tool, "arguments": {}}));
         assert!(
             ["its own", "not_found"].contains(&outcome(&answer).as_str()),
             "{tool}: {answer}"
@@ -242,24 +244,24 @@ fn leaks_to_a_silent_one(gamma: &mut HttpClient, things: &Things) -> Vec<String>
             things
                 .leaks("", &answer)
                 .into_iter()
-                .map(|leak| format!("{tool} tells gamma {leak}")),
+                .map(|leak| format!("{tool} reveals to gamma {leak}")),
         );
     }
     for uri in ["sandbox://logs", "sandbox://audit"] {
-        let answer = gamma.read(uri);
+        let answer = gamma.read_resource(uri);
         assert!(answer["result"].is_object(), "{uri}: {answer}");
         leaks.extend(
             things
                 .leaks("", &answer)
                 .into_iter()
-                .map(|leak| format!("{uri} tells gamma {leak}")),
+                .map(|leak| format!("{uri} reveals to gamma {leak}")),
         );
     }
     leaks
 }
 
-fn leaks_of_resources(beta: &mut HttpClient, things: &Things, asked: &mut String) -> Vec<String> {
-    let listed = beta.ask("resources/list", json!({}));
+fn leaks_of_resources(beta: &mut HttpClient, things: &Things, sent: &mut String) -> Vec<String> {
+    let listed = beta.rpc("resources/list", json!({}));
     let own = texts_of(&listed["result"]["resources"], "uri")
         .into_iter()
         .map(str::to_owned);
@@ -282,8 +284,8 @@ fn leaks_of_resources(beta: &mut HttpClient, things: &Things, asked: &mut String
     ]);
     let mut leaks = Vec::new();
     for uri in uris {
-        let answer = beta.read(&uri);
-        *asked += &uri;
+        let answer = beta.read_resource(&uri);
+        *sent += &uri;
         let outcome = if answer["error"].is_object() {
             "unknown"
         } else {
@@ -295,15 +297,15 @@ fn leaks_of_resources(beta: &mut HttpClient, things: &Things, asked: &mut String
                 .replace(&things.snapshot, "SNAPSHOT")
         );
         assert!(!uri.contains("alpha") || outcome == "unknown", "{uri}: {answer}");
-        for leak in things.leaks(asked, &answer) {
-            leaks.push(format!("{uri} tells {leak}"));
+        for leak in things.leaks(sent, &answer) {
+            leaks.push(format!("{uri} reveals {leak}"));
         }
     }
     leaks
 }
 
-/// The positive control: the first principal sees it all, unchanged.
-fn everything_is_as_it_was(alpha: &mut HttpClient, things: &Things) {
+/// The positive control: the first principal still sees all its objects, unchanged.
+fn assert_owner_sees_everything(alpha: &mut HttpClient, things: &Things) {
     let said = |alpha: &mut HttpClient, tool: &str, arguments: Value| alpha.call(tool, arguments).to_string();
     let path = format!("{CANARY}.txt");
     for (tool, arguments, expect) in [
@@ -363,33 +365,33 @@ fn everything_is_as_it_was(alpha: &mut HttpClient, things: &Things) {
         ("sandbox://audit", "principal alpha"),
         ("sandbox://logs", &things.execution),
     ] {
-        let answer = alpha.read(uri).to_string();
+        let answer = alpha.read_resource(uri).to_string();
         assert!(answer.contains(expect), "{uri}: {answer}");
     }
 }
 
 /// claim: [HTTP-6]
 #[test]
-fn events_of_one_principal_are_not_heard_by_another() {
+fn events_of_one_principal_are_not_sent_to_another() {
     let (first, second) = (token(&["alpha"]), token(&["beta"]));
     let server = HttpServer::start(&[]);
-    let [mut alpha, mut beta] = [&first, &second].map(|token| server.client_of(token));
-    let [mut heard_by_alpha, mut heard_by_beta] = [&mut alpha, &mut beta].map(|client| {
-        client.ask("logging/setLevel", json!({"level": "debug"}));
-        client.listen()
+    let [mut alpha, mut beta] = [&first, &second].map(|token| server.initialized_client_with(token));
+    let [mut events_of_alpha, mut events_of_beta] = [&mut alpha, &mut beta].map(|client| {
+        client.rpc("logging/setLevel", json!({"level": "debug"}));
+        client.open_events()
     });
     let code = format!("print('{CANARY}')");
     let done = alpha.run(json!({"code": code}));
-    heard_by_alpha.until(text_of(&done["execution_id"]));
-    heard_by_alpha.until("execution.completed");
+    events_of_alpha.read_until(text_of(&done["execution_id"]));
+    events_of_alpha.read_until("execution.completed");
     let own = beta.run(json!({"code": "print('own')"}));
-    heard_by_beta.until(text_of(&own["execution_id"]));
-    heard_by_beta.until("execution.completed");
+    events_of_beta.read_until(text_of(&own["execution_id"]));
+    events_of_beta.read_until("execution.completed");
     for word in [CANARY, "alpha", text_of(&done["execution_id"])] {
         assert!(
-            !heard_by_beta.text.contains(word),
+            !events_of_beta.text.contains(word),
             "{word}: {}",
-            heard_by_beta.text
+            events_of_beta.text
         );
     }
 }

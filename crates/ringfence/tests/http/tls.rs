@@ -1,11 +1,11 @@
-//! TLS by files, and the documents of OAuth.
+//! TLS with certificate files, and the OAuth metadata documents.
 
 use crate::client::*;
 use rcgen::{CertificateParams, KeyPair};
 use rustix::process::Signal;
 use std::{fs, process::Command};
 
-/// A certificate of this number for 127.0.0.1, signed by itself, and its key.
+/// Makes a self-signed certificate for 127.0.0.1 with this serial number, and its key; returns their paths.
 fn make(scratch: &TempDir, number: u8) -> (String, String) {
     let mut parameters = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
     parameters.serial_number = Some(vec![number].into());
@@ -25,9 +25,9 @@ fn command(cert: &str, key: &str) -> Command {
     command
 }
 
-/// What curl is told, which trusts this certificate alone.
+/// Returns the answer that curl gets when it trusts only this certificate; `None` if curl fails.
 fn curl(cert: &str, words: &[&str], server: &HttpServer) -> Option<String> {
-    let url = format!("https://{}/healthz", server.place);
+    let url = format!("https://{}/healthz", server.address);
     let output = Command::new("curl")
         .args([
             "--silent",
@@ -50,10 +50,10 @@ fn curl(cert: &str, words: &[&str], server: &HttpServer) -> Option<String> {
 }
 
 #[test]
-fn tls_is_spoken_with_the_files_as_they_are_now() {
+fn tls_uses_the_configured_files_and_rereads_them_on_sighup() {
     let scratch = TempDir::new("tls");
     let (cert, key) = make(&scratch, 1);
-    let server = HttpServer::of(command(&cert, &key));
+    let server = HttpServer::from_command(command(&cert, &key));
     assert_eq!(curl(&cert, &[], &server).as_deref(), Some("ok\n 2"), "by ALPN");
     assert_eq!(curl(&cert, &["--http1.1"], &server).as_deref(), Some("ok\n 1.1"));
     assert_eq!(
@@ -69,13 +69,13 @@ fn tls_is_spoken_with_the_files_as_they_are_now() {
     assert!(curl(&old, &[], &server).is_none());
     fs::write(&cert, "no certificate").unwrap();
     signal(server.child.id(), Signal::HUP);
-    server.logs("certificate and key stay as they are");
+    server.await_log("certificate and key stay as they are");
     let text = fs::read_to_string(&key).unwrap();
     assert!(text.contains("PRIVATE KEY"));
 }
 
 #[test]
-fn a_certificate_that_cannot_be_used_stops_the_server_before_it_starts() {
+fn a_server_with_an_unusable_certificate_or_key_does_not_start() {
     let scratch = TempDir::new("tls-bad");
     let (cert, key) = make(&scratch, 1);
     let refused = |cert: &str, key: &str, why: &str| {
@@ -88,14 +88,14 @@ fn a_certificate_that_cannot_be_used_stops_the_server_before_it_starts() {
     let other = KeyPair::generate().unwrap().serialize_pem();
     let other = scratch.file("other.pem", &other);
     set_mode(&other, 0o600);
-    refused(&cert, &other, "TLS cannot be spoken");
+    refused(&cert, &other, "TLS cannot be set up");
     set_mode(&key, 0o644);
     refused(&cert, &key, "everyone may read");
 }
 
 /// claim: [HTTP-9]
 #[test]
-fn the_documents_of_oauth_come_from_the_configuration_and_not_from_host() {
+fn oauth_metadata_comes_from_the_configuration_and_not_from_the_host_header() {
     let yaml = "http:\n  public_url: https://mcp.example.com\n  oauth_issuer: https://idp.example.com\n  oauth_jwks_url: http://127.0.0.1:9/jwks\n  oauth_principals: ['tenant=*: {} {}']\n";
     let scratch = TempDir::new("oauth");
     let config = scratch.file("config.yaml", yaml);

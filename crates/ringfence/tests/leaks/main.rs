@@ -1,13 +1,13 @@
-//! Many runs, and nothing left: counted before and after, from the kernel. A binary of its own, because what it counts
-//! would count other tests too.
+//! Many runs leave nothing behind: the kernel's counts before and after are equal. A binary of its own, because the
+//! counts would include other tests.
 #![expect(
     clippy::disallowed_methods,
     clippy::unwrap_used,
-    reason = "a test starts programs, reads its environment and ends where it is surprised"
+    reason = "a test starts programs, reads its environment and panics on surprises"
 )]
 
 #[path = "../client/mod.rs"]
-#[expect(dead_code, unused_imports, reason = "the vocabulary is that of all stories")]
+#[expect(dead_code, unused_imports, reason = "helpers shared by all test binaries")]
 mod client;
 mod soak;
 
@@ -21,10 +21,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// For each language, and not more.
+/// Number of ready sandboxes per language, at least and at most.
 const READY: u64 = 2;
 
-/// One test at a time: what one counts is the whole machine's.
+/// Lets one test run at a time, because the counts are of the whole machine.
 static ALONE: Mutex<()> = Mutex::new(());
 
 #[derive(Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ struct Counts {
     processes: usize,
     mounts: usize,
     cgroups: usize,
-    /// Different ones that any process of this machine is in.
+    /// Distinct namespaces of all processes of this machine.
     namespaces: usize,
     descriptors: usize,
     helper_descriptors: usize,
@@ -41,15 +41,15 @@ struct Counts {
 
 fn count(server: u32) -> Counts {
     let entries = |path: &str| fs::read_dir(path).map_or(0, |entries| entries.flatten().count());
-    // Others of this machine have files there, too; all that we make has our name.
+    // Other programs have files there, too; the names of our files begin with `ringfence`.
     let named = |path: &str| {
         let entries = fs::read_dir(path).into_iter().flatten().flatten();
         entries
             .filter(|entry| entry.file_name().as_bytes().starts_with(b"ringfence"))
             .count()
     };
-    let ours = living().into_iter().filter(|pid| {
-        let name = name_of(*pid);
+    let ours = running_processes().into_iter().filter(|pid| {
+        let name = comm_of(*pid);
         name.starts_with("ringfence-super") || name.starts_with("ringfence-init")
     });
     let helper = children(server);
@@ -66,32 +66,33 @@ fn count(server: u32) -> Counts {
     }
 }
 
-/// All processes but the dead; after a killed helper they are the machine's init's to bury.
-fn living() -> Vec<u32> {
+/// All processes except zombies; after a killed helper, the machine's init reaps those.
+fn running_processes() -> Vec<u32> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(|pid| lives(*pid)).collect()
+    pids.filter(|pid| is_running(*pid)).collect()
 }
 
 fn namespaces() -> usize {
-    let links = living()
+    let links = running_processes()
         .into_iter()
         .filter_map(|pid| fs::read_dir(format!("/proc/{pid}/ns")).ok())
         .flat_map(|links| links.flatten())
-        // A template's next child will be elsewhere than its last one.
+        // The next child of a template gets other namespaces than the last one.
         .filter(|link| !link.file_name().to_string_lossy().ends_with("_for_children"))
         .filter_map(|link| fs::read_link(link.path()).ok());
     links.collect::<HashSet<_>>().len()
 }
 
-/// The counts once everything stands ready, the adviser on code too, and they have stopped changing.
+/// Returns the counts when all sandboxes are ready and the counts have stopped changing. Two runs start the adviser,
+/// too.
 fn settled(server: &mut Server) -> Counts {
     server.execute("shell", "true");
     server.execute("shell", "true");
     eventually(|| server.runtimes().iter().all(|runtime| runtime["ready"] == READY));
     let mut last = count(server.child.id());
     let mut since = Instant::now();
-    within(Duration::from_secs(20), || {
+    becomes_true_within(Duration::from_secs(20), || {
         let now = count(server.child.id());
         if now != last {
             (last, since) = (now, Instant::now());
@@ -103,13 +104,13 @@ fn settled(server: &mut Server) -> Counts {
 
 /// claim: [PROC-7]
 ///
-/// 200 runs unless `RINGFENCE_LEAK_RUNS` asks for more.
+/// Makes 200 runs, or as many as `RINGFENCE_LEAK_RUNS` says.
 #[test]
 fn many_runs_leave_nothing_behind() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let runs = number("RINGFENCE_LEAK_RUNS").unwrap_or(200);
-    // The pools stay as large as they are.
-    let mut server = Server::with("warm: {ready: 2, ready_max: 2}\n");
+    let runs = env_number("RINGFENCE_LEAK_RUNS").unwrap_or(200);
+    // The pools keep their size.
+    let mut server = Server::with_config("warm: {ready: 2, ready_max: 2}\n");
     let turn = |server: &mut Server, number: usize| {
         let (language, code) = match number % 20 {
             0 => (
@@ -126,13 +127,16 @@ fn many_runs_leave_nothing_behind() {
     for number in 0..40 {
         turn(&mut server, number);
     }
-    // What stands ready is made good, and what is taken down is gone, soon after the last run.
-    let (before, memory_before) = (settled(&mut server), status_of(server.child.id(), "VmRSS"));
+    // Soon after the last run, the pools are full again and ended sandboxes are gone.
+    let (before, memory_before) = (settled(&mut server), proc_status_kib(server.child.id(), "VmRSS"));
     for number in 0..runs {
         turn(&mut server, number);
     }
-    within(Duration::from_secs(60), || count(server.child.id()) == before);
-    let (after, memory_after) = (count(server.child.id()), status_of(server.child.id(), "VmRSS"));
+    becomes_true_within(Duration::from_secs(60), || count(server.child.id()) == before);
+    let (after, memory_after) = (
+        count(server.child.id()),
+        proc_status_kib(server.child.id(), "VmRSS"),
+    );
     println!(
         "{runs} runs\nbefore {before:?}, server {memory_before} KiB\nafter  {after:?}, server {memory_after} KiB"
     );

@@ -1,4 +1,4 @@
-//! A program that embeds Ringfence is asked what a person would be.
+//! Approvals decided by a program that embeds Ringfence.
 
 use super::place::{Scene, soon};
 use ringfence::{
@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-fn wish(domain: &str) -> HostRequest {
+fn host_request(domain: &str) -> HostRequest {
     HostRequest {
         namespace: Namespace::default_name(),
         session: None,
@@ -23,11 +23,11 @@ fn wish(domain: &str) -> HostRequest {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_callback_is_asked_and_one_that_panics_has_not_said_yes() {
-    let place = Scene::new("callback");
+async fn an_approval_callback_decides_and_a_panicking_one_denies() {
+    let scene = Scene::new("callback");
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = asked.clone();
-    let builder = place.builder().on_approval(move |request| {
+    let builder = scene.builder().on_approval(move |request| {
         counted.fetch_add(1, Ordering::Relaxed);
         async move {
             assert_ne!(request.what, "panic.example.com", "as a callback may");
@@ -40,7 +40,7 @@ async fn a_callback_is_asked_and_one_that_panics_has_not_said_yes() {
         }
     });
     let sandbox = builder.build().await.unwrap();
-    let verdict = async |domain: &str| sandbox.request_egress(wish(domain)).await.unwrap();
+    let verdict = async |domain: &str| sandbox.request_egress(host_request(domain)).await.unwrap();
     assert_eq!(
         verdict("yes.example.com").await.verdict,
         Verdict::Approved(Scope::Once)
@@ -48,22 +48,22 @@ async fn a_callback_is_asked_and_one_that_panics_has_not_said_yes() {
     let hour = verdict("hour.example.com").await;
     assert_eq!(hour.verdict, Verdict::Approved(Scope::Namespace));
     assert!(hour.expires_unix_ms.is_some());
-    // It was not asked for a session.
+    // `session.example.com` is denied, because the request has no session.
     for domain in ["no.example.com", "panic.example.com", "session.example.com"] {
         let denied = verdict(domain).await;
         assert_eq!(denied.verdict, Verdict::Denied(DeniedBy::Human), "{domain}");
         assert_eq!(denied.decided_by, "library callback");
     }
     assert_eq!(asked.load(Ordering::Relaxed), 5);
-    let refused = sandbox.request_egress(wish("*")).await.unwrap_err();
+    let refused = sandbox.request_egress(host_request("*")).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::InvalidArgument);
     sandbox.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_program_answers_itself_and_who_stops_waiting_withdraws() {
-    let place = Scene::new("answers");
-    let sandbox = place
+async fn the_embedding_program_decides_requests_and_a_dropped_request_is_withdrawn() {
+    let scene = Scene::new("answers");
+    let sandbox = scene
         .builder()
         .set("approvals.timeout_seconds", "30")
         .build()
@@ -71,7 +71,12 @@ async fn the_program_answers_itself_and_who_stops_waiting_withdraws() {
         .unwrap();
     let waiting = tokio::spawn({
         let sandbox = sandbox.clone();
-        async move { sandbox.request_egress(wish("a.example.com")).await.unwrap() }
+        async move {
+            sandbox
+                .request_egress(host_request("a.example.com"))
+                .await
+                .unwrap()
+        }
     });
     let mut watch = sandbox.approvals().watch();
     let mut pending = watch.pending();
@@ -93,7 +98,7 @@ async fn the_program_answers_itself_and_who_stops_waiting_withdraws() {
         .unwrap_err();
     assert_eq!(late.code, ErrorCode::Conflict);
 
-    let gives_up = sandbox.request_egress(wish("c.example.com"));
+    let gives_up = sandbox.request_egress(host_request("c.example.com"));
     assert!(
         tokio::time::timeout(Duration::from_millis(200), gives_up)
             .await
@@ -105,11 +110,11 @@ async fn the_program_answers_itself_and_who_stops_waiting_withdraws() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_callback_is_asked_what_a_program_tries_while_it_waits() {
-    let place = Scene::new("tries");
+async fn an_approval_callback_decides_a_connection_held_for_approval() {
+    let scene = Scene::new("tries");
     let asked = Arc::new(Mutex::new(Vec::new()));
     let kept = asked.clone();
-    let builder = place
+    let builder = scene
         .builder()
         .set("egress.on_denied", "ask")
         .set("egress.ask_seconds", "30")
@@ -118,7 +123,7 @@ async fn a_callback_is_asked_what_a_program_tries_while_it_waits() {
             async { Answer::Deny }
         });
     let sandbox = builder.build().await.unwrap();
-    // What is refused there is answered with an alert of TLS.
+    // A refused connection gets a TLS alert.
     let code = "import socket\nassert socket.create_connection(('new.example', 443), timeout=40).recv(1) != b'\\x15'";
     let done = sandbox.execute(ExecuteRequest::python(code)).await.unwrap();
     assert!(!done.success);

@@ -1,4 +1,4 @@
-//! Code that is looked at before it runs, and the workers that look.
+//! Checks of code before it runs, and the worker processes that run them.
 
 use super::place::{Scene, soon};
 use crate::client::*;
@@ -8,22 +8,22 @@ use ringfence::{
 };
 use rustix::process::Signal;
 
-/// Processes of this place that look at code: a worker, and its fork while it has a question.
-fn workers(place: &Scene) -> Vec<u32> {
-    named(place, "ringfence-check")
+/// Check processes of this scene: the worker, and its fork while it checks.
+fn workers(scene: &Scene) -> Vec<u32> {
+    processes_named(scene, "ringfence-check")
 }
 
-fn advisers(place: &Scene) -> Vec<u32> {
-    named(place, "ringfence-adv")
+fn advisers(scene: &Scene) -> Vec<u32> {
+    processes_named(scene, "ringfence-adv")
 }
 
-fn named(place: &Scene, name: &str) -> Vec<u32> {
-    let mut found = place.processes();
-    found.retain(|pid| name_of(*pid) == name);
+fn processes_named(scene: &Scene, name: &str) -> Vec<u32> {
+    let mut found = scene.processes();
+    found.retain(|pid| comm_of(*pid) == name);
     found
 }
 
-async fn strictly(sandbox: &Sandbox, code: &str) -> Result<String, RequestError> {
+async fn run_strictly(sandbox: &Sandbox, code: &str) -> Result<String, RequestError> {
     let mut request = ExecuteRequest::python(code);
     request.validate = Validate::Strict;
     Ok(sandbox.execute(request).await?.stdout)
@@ -32,7 +32,7 @@ async fn strictly(sandbox: &Sandbox, code: &str) -> Result<String, RequestError>
 /// claim: [CHK-4]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_import_is_added_and_no_line_moves() {
-    let (_place, sandbox) = Scene::with_sandbox("fixes").await;
+    let (_scene, sandbox) = Scene::with_sandbox("fixes").await;
     let mut request = ExecuteRequest::python("print(json.dumps([1]))\nprint(math.floor(1.5))\n1 / 0\n");
     request.validate = Validate::Fix;
     let result = sandbox.execute(request).await.unwrap();
@@ -46,8 +46,8 @@ async fn a_missing_import_is_added_and_no_line_moves() {
 
 /// claim: [CHK-4]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_profile_is_held_by_the_check_and_by_the_hook() {
-    let (_place, sandbox) = Scene::with_sandbox("profiles").await;
+async fn a_profile_is_enforced_by_the_check_and_by_the_import_hook() {
+    let (_scene, sandbox) = Scene::with_sandbox("profiles").await;
     let run = async |validate, code: &str| {
         let mut request = ExecuteRequest::python(code);
         request.validate = validate;
@@ -73,13 +73,17 @@ async fn a_profile_is_held_by_the_check_and_by_the_hook() {
     sandbox.shutdown().await;
 }
 
-/// Each worker is killed as it is seen, the fork and the worker alike, the first and the one that takes its place.
-async fn asked_and_killed(place: &Scene, sandbox: &Sandbox, code: &str) -> Result<String, RequestError> {
+/// Checks code while every worker is killed as soon as it is seen: the fork, the worker, and its replacement.
+async fn check_while_killing_workers(
+    scene: &Scene,
+    sandbox: &Sandbox,
+    code: &str,
+) -> Result<String, RequestError> {
     let (sandbox, code) = (sandbox.clone(), code.to_owned());
-    let asked = tokio::spawn(async move { strictly(&sandbox, &code).await });
+    let asked = tokio::spawn(async move { run_strictly(&sandbox, &code).await });
     while !asked.is_finished() {
-        // One may have ended by itself.
-        workers(place)
+        // A worker may have ended by itself.
+        workers(scene)
             .into_iter()
             .for_each(|pid| signal(pid, Signal::KILL));
         tokio::task::yield_now().await;
@@ -89,36 +93,36 @@ async fn asked_and_killed(place: &Scene, sandbox: &Sandbox, code: &str) -> Resul
 
 /// claim: [CHK-1]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_dies_costs_one_answer_at_most() {
-    let (place, sandbox) = Scene::with_sandbox("workers").await;
-    assert_eq!(strictly(&sandbox, "print(1)").await.unwrap(), "1\n");
-    // One that waits.
-    let waiting = workers(&place);
+async fn a_dead_check_worker_costs_at_most_one_answer() {
+    let (scene, sandbox) = Scene::with_sandbox("workers").await;
+    assert_eq!(run_strictly(&sandbox, "print(1)").await.unwrap(), "1\n");
+    // An idle worker.
+    let waiting = workers(&scene);
     assert_eq!(waiting.len(), 1);
     signal(waiting[0], Signal::KILL);
-    assert!(soon(|| workers(&place).is_empty()).await);
-    assert_eq!(strictly(&sandbox, "print(2)").await.unwrap(), "2\n");
-    // One that has a question: a long text, so that it is met while it reads.
+    assert!(soon(|| workers(&scene).is_empty()).await);
+    assert_eq!(run_strictly(&sandbox, "print(2)").await.unwrap(), "2\n");
+    // A worker with a check: a long text, so that the kill hits it while it reads.
     let long = format!("x = [\n{}]\n", "    1,\n".repeat(140_000));
     let mut refused = None;
     for _ in 0..100 {
-        // An answer is right, too: the machine was busy with others, and nobody killed them in time.
-        refused = asked_and_killed(&place, &sandbox, &long).await.err();
+        // A result is correct, too: on a busy machine, the kill comes too late.
+        refused = check_while_killing_workers(&scene, &sandbox, &long).await.err();
         if refused.is_some() {
             break;
         }
     }
-    let error = refused.expect("it was never killed while it read");
+    let error = refused.expect("no worker was killed while it read");
     assert_eq!(error.code, ErrorCode::CheckFailed, "{error}");
-    assert_eq!(strictly(&sandbox, "print(3)").await.unwrap(), "3\n");
+    assert_eq!(run_strictly(&sandbox, "print(3)").await.unwrap(), "3\n");
     sandbox.shutdown().await;
-    assert!(soon(|| workers(&place).is_empty()).await);
+    assert!(soon(|| workers(&scene).is_empty()).await);
 }
 
 /// claim: [CHK-2]
 #[tokio::test(flavor = "multi_thread")]
-async fn an_adviser_hears_one_namespace_and_decides_nothing() {
-    let (place, sandbox) = Scene::with_sandbox("advisers").await;
+async fn an_adviser_serves_one_namespace_and_decides_nothing() {
+    let (scene, sandbox) = Scene::with_sandbox("advisers").await;
     let advised = async |namespace: &str| {
         let mut request = ExecuteRequest::python("eval('1')");
         request.namespace = namespace.parse().unwrap();
@@ -126,36 +130,36 @@ async fn an_adviser_hears_one_namespace_and_decides_nothing() {
         let report = sandbox.execute(request).await.unwrap();
         assert!(report.validation.is_some_and(|found| !found.issues.is_empty()));
     };
-    // A namespace that asks once costs a fork, and one that asks again has a worker of its own.
+    // The first check of a namespace costs a fork; from the second on, the namespace has an adviser of its own.
     advised("one").await;
-    assert!(advisers(&place).is_empty());
+    assert!(advisers(&scene).is_empty());
     advised("one").await;
-    assert!(soon(|| advisers(&place).len() == 1).await);
-    let of_one = advisers(&place);
+    assert!(soon(|| advisers(&scene).len() == 1).await);
+    let of_one = advisers(&scene);
     for _ in 0..3 {
         advised("one").await;
     }
-    assert_eq!(advisers(&place), of_one);
-    // Another does not have that one, and what decides has none.
+    assert_eq!(advisers(&scene), of_one);
+    // Another namespace does not get that adviser, and a strict check uses none.
     advised("two").await;
-    assert_eq!(strictly(&sandbox, "print(1)").await.unwrap(), "1\n");
-    assert_eq!(advisers(&place), of_one);
+    assert_eq!(run_strictly(&sandbox, "print(1)").await.unwrap(), "1\n");
+    assert_eq!(advisers(&scene), of_one);
     advised("two").await;
-    assert!(soon(|| advisers(&place).len() == 2).await);
-    // One that dies costs no answer, and has a successor.
+    assert!(soon(|| advisers(&scene).len() == 2).await);
+    // A killed adviser costs no answer and is replaced.
     signal(of_one[0], Signal::KILL);
-    assert!(soon(|| !advisers(&place).contains(&of_one[0])).await);
-    advised("one").await; // which finds that it has died
+    assert!(soon(|| !advisers(&scene).contains(&of_one[0])).await);
+    advised("one").await; // finds that the adviser has died
     advised("one").await;
-    assert!(soon(|| advisers(&place).len() == 2).await);
+    assert!(soon(|| advisers(&scene).len() == 2).await);
     sandbox.shutdown().await;
-    assert!(soon(|| advisers(&place).is_empty()).await);
+    assert!(soon(|| advisers(&scene).is_empty()).await);
 }
 
 /// claim: [CHK-1]
 #[tokio::test(flavor = "multi_thread")]
-async fn text_that_no_parser_should_meet_is_a_typed_answer_in_bounded_time() {
-    let (_place, sandbox) = Scene::with_sandbox("hostile").await;
+async fn hostile_source_text_gets_a_typed_answer_in_bounded_time() {
+    let (_scene, sandbox) = Scene::with_sandbox("hostile").await;
     let begun = std::time::Instant::now();
     for code in [
         "(".repeat(500_000),
@@ -169,7 +173,7 @@ async fn text_that_no_parser_should_meet_is_a_typed_answer_in_bounded_time() {
                 .collect::<String>(),
         "\u{202e}x = 1".to_owned(),
     ] {
-        match strictly(&sandbox, &code).await {
+        match run_strictly(&sandbox, &code).await {
             Ok(_) => {}
             Err(error) => assert!(
                 [ErrorCode::CodeRejected, ErrorCode::CheckFailed].contains(&error.code),
@@ -178,42 +182,42 @@ async fn text_that_no_parser_should_meet_is_a_typed_answer_in_bounded_time() {
         }
     }
     assert!(begun.elapsed() < std::time::Duration::from_secs(60));
-    assert_eq!(strictly(&sandbox, "print(4)").await.unwrap(), "4\n");
+    assert_eq!(run_strictly(&sandbox, "print(4)").await.unwrap(), "4\n");
     sandbox.shutdown().await;
 }
 
-/// Checks of a flood that end while another namespace waits for one: those that are in work when it asks, and those that
-/// get another worker meanwhile. All 64 that wait would be before it in one line.
+/// Maximum number of checks of a flood that end while another namespace waits for one check: those in progress at its
+/// request, and those that get another worker meanwhile. In a single queue, all 64 waiting checks would come first.
 const CHECKED_MEANWHILE_MAX: usize = 8;
 
 /// claim: [CHK-1]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_namespace_that_floods_the_workers_makes_no_other_wait() {
-    let (place, sandbox) = Scene::with_sandbox("fairness").await;
-    let strictly = |namespace: &str, code: &str| {
+async fn a_flood_of_checks_does_not_delay_other_namespaces() {
+    let (scene, sandbox) = Scene::with_sandbox("fairness").await;
+    let run_strictly = |namespace: &str, code: &str| {
         let mut request = ExecuteRequest::python(code);
         request.namespace = namespace.parse().unwrap();
         request.validate = Validate::Strict;
         let sandbox = sandbox.clone();
         async move { sandbox.execute(request).await }
     };
-    // Each takes a worker long, and is refused, so that nothing of it runs.
+    // Each check takes long and is refused, so that none of the code runs.
     let slow = format!("{}eval('1')\n", "x = [1, 2, (3, 4)]\n".repeat(15_000));
-    assert_eq!(strictly("quiet", "print(1)").await.unwrap().stdout, "1\n");
+    assert_eq!(run_strictly("quiet", "print(1)").await.unwrap().stdout, "1\n");
     assert_eq!(
-        strictly("flood", &slow).await.unwrap_err().code,
+        run_strictly("flood", &slow).await.unwrap_err().code,
         ErrorCode::CodeRejected
     );
     let mut flood = tokio::task::JoinSet::new();
     for _ in 0..80 {
-        flood.spawn(strictly("flood", &slow));
+        flood.spawn(run_strictly("flood", &slow));
     }
-    assert!(soon(|| workers(&place).len() >= 2).await);
+    assert!(soon(|| workers(&scene).len() >= 2).await);
     let (mut asked, mut answers) = (0, Vec::new());
     while flood.len() > 20 {
         answers.extend(std::iter::from_fn(|| flood.try_join_next()));
-        assert_eq!(strictly("quiet", "print(1)").await.unwrap().stdout, "1\n");
-        // It waits for those that a worker has begun, and not for those that stand before it.
+        assert_eq!(run_strictly("quiet", "print(1)").await.unwrap().stdout, "1\n");
+        // The check waits for those in progress and not for those queued before it.
         let meanwhile: Vec<_> = std::iter::from_fn(|| flood.try_join_next()).collect();
         let codes = meanwhile
             .iter()
@@ -241,33 +245,33 @@ async fn a_namespace_that_floods_the_workers_makes_no_other_wait() {
     );
     assert!(busy.len() >= 80 - 64, "no more than 64 of a namespace ask");
     let busy = busy.len();
-    eprintln!("asked {asked} times beside the flood, busy {busy}");
+    eprintln!("{asked} checks during the flood, {busy} refused as busy");
     sandbox.shutdown().await;
 }
 
 /// claim: [CHK-4]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_graver_is_judged_however_many_notes_stand_before_it() {
-    let (_place, sandbox) = Scene::with_sandbox("many-notes").await;
+async fn errors_are_judged_even_after_more_notes_than_the_list_holds() {
+    let (_scene, sandbox) = Scene::with_sandbox("many-notes").await;
     let notes = "    open('/tmp/x')\n".repeat(1100);
     let code = format!("import os\nif len('x') > 1:\n{notes}print('ran')\nos.system('true')\n");
-    let refused = strictly(&sandbox, &code).await.unwrap_err();
+    let refused = run_strictly(&sandbox, &code).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::CodeRejected, "{refused}");
     assert!(refused.message.contains("line 1104"), "{refused}");
     let found = refused.validation.unwrap();
     assert!(!found.valid && !found.validation.valid && !found.validation.errors.is_empty());
     assert!(found.issues_total > 1100 && found.issues.len() == 1000);
-    // It is the notes that have no room in the list.
+    // Without the error, the code runs: only notes were left out of the list.
     let calm = code.replace("os.system('true')", "os.getpid()");
-    assert_eq!(strictly(&sandbox, &calm).await.unwrap(), "ran\n");
+    assert_eq!(run_strictly(&sandbox, &calm).await.unwrap(), "ran\n");
     sandbox.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_not_even_looked_at_is_on_record() {
-    let (_place, sandbox) = Scene::with_sandbox("refused-checks").await;
+async fn checks_refused_before_they_run_are_recorded() {
+    let (_scene, sandbox) = Scene::with_sandbox("refused-checks").await;
     let namespace = Namespace::default_name();
-    let wish = |language, code: String, profile| CodeRequest {
+    let code_request = |language, code: String, profile| CodeRequest {
         namespace: Namespace::default_name(),
         language,
         code,
@@ -276,9 +280,9 @@ async fn what_was_not_even_looked_at_is_on_record() {
         allowed_imports: None,
         beside: Vec::new(),
     };
-    let too_long = sandbox.validate_code(wish(Language::Python, "#".repeat((1 << 20) + 1), None));
+    let too_long = sandbox.validate_code(code_request(Language::Python, "#".repeat((1 << 20) + 1), None));
     assert!(too_long.await.is_err());
-    let of_python = sandbox.validate_code(wish(Language::Node, "1".to_owned(), Some(Profile::Basic)));
+    let of_python = sandbox.validate_code(code_request(Language::Node, "1".to_owned(), Some(Profile::Basic)));
     assert!(of_python.await.is_err());
     let unknown = SchemaChoice::Named("nobody's".to_owned());
     assert!(sandbox.validate_json(&namespace, unknown, "{}").await.is_err());
@@ -296,8 +300,8 @@ async fn what_was_not_even_looked_at_is_on_record() {
 
 /// claim: [CHK-3]
 #[tokio::test(flavor = "multi_thread")]
-async fn the_callers_own_modules_may_be_imported_and_are_held_to_the_profile() {
-    let (_place, sandbox) = Scene::with_sandbox("own-modules").await;
+async fn the_callers_own_modules_can_be_imported_and_are_bound_by_the_profile() {
+    let (_scene, sandbox) = Scene::with_sandbox("own-modules").await;
     let run = async |files: &[(&str, &str)], code: &str| {
         let mut request = ExecuteRequest::python(code);
         request.profile = Some(Profile::Basic);
@@ -320,9 +324,9 @@ async fn the_callers_own_modules_may_be_imported_and_are_held_to_the_profile() {
         .unwrap();
     assert!(!reaching.success);
     assert_eq!(reaching.security_events[0].rule, "blocked_import");
-    // In a session they may have been there before, and what is installed is not theirs.
-    let wish = SessionRequest::new(Language::Python);
-    let session = sandbox.create_session(wish).await.unwrap();
+    // In a session, modules from earlier calls are the caller's own, and installed packages are not.
+    let session_request = SessionRequest::new(Language::Python);
+    let session = sandbox.create_session(session_request).await.unwrap();
     let call = async |code: &str| {
         let mut request = ExecuteRequest::python(code);
         request.session = Some(session.session_id.clone());
@@ -340,7 +344,7 @@ async fn the_callers_own_modules_may_be_imported_and_are_held_to_the_profile() {
         installed.security_events[0].rule, "blocked_import",
         "{installed:?}"
     );
-    // None stands in for a module of the interpreter's.
+    // No module of the caller replaces a module of the interpreter.
     let posing = run(&[("os.py", "")], "import os\n").await.unwrap_err();
     assert_eq!(posing.code, ErrorCode::CodeRejected);
     sandbox.shutdown().await;

@@ -1,4 +1,4 @@
-//! Beginning and end: sandboxes side by side, runs side by side, and nothing that stays behind.
+//! Start and end of sandboxes: several at once, concurrent runs, and no leftovers.
 
 use super::place::{Scene, exists, shell, soon};
 use crate::client::*;
@@ -9,13 +9,13 @@ use std::{
     time::Duration,
 };
 
-/// A shell program that says `up` and then runs for an hour under this name.
+/// A shell program that prints `up` and then runs for an hour under this name.
 fn for_an_hour(name: &str) -> ExecuteRequest {
     ExecuteRequest::shell(format!("echo up; exec -a {name} sleep 3600"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_sandboxes_in_one_process_share_nothing_but_the_process() {
+async fn two_sandboxes_in_one_process_are_independent() {
     let (one, other) = (Scene::new("one"), Scene::new("other"));
     let (first, second) = (one.sandbox().await, other.sandbox().await);
     let (a, b) = tokio::join!(
@@ -36,14 +36,14 @@ async fn two_sandboxes_in_one_process_share_nothing_but_the_process() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dropping_the_last_clone_kills_what_runs_and_leaves_no_process() {
-    let (place, sandbox) = Scene::with_sandbox("drop").await;
+async fn dropping_the_last_clone_kills_running_programs_and_leaves_no_process() {
+    let (scene, sandbox) = Scene::with_sandbox("drop").await;
     let name = format!("sleeper-drop-{}", std::process::id());
     let mut execution = sandbox.start(for_an_hour(&name));
     assert!(execution.next_output().await.is_some());
     let runs = soon(|| !processes_with(&name).is_empty());
     assert!(runs.await, "the control");
-    let of_ringfence = place.processes();
+    let of_ringfence = scene.processes();
     assert!(of_ringfence.len() >= 2, "the control: helper and supervisor");
 
     let clone = sandbox.clone();
@@ -56,7 +56,7 @@ async fn dropping_the_last_clone_kills_what_runs_and_leaves_no_process() {
         soon(|| of_ringfence.iter().all(|pid| !exists(*pid))).await,
         "no zombie either"
     );
-    // Killed, or torn down with its helper before that was told: but it has ended.
+    // It was cancelled, or ended with its helper before the cancellation was reported; either way, it has ended.
     let ended = tokio::time::timeout(Duration::from_secs(10), execution.finish())
         .await
         .unwrap();
@@ -67,15 +67,15 @@ async fn dropping_the_last_clone_kills_what_runs_and_leaves_no_process() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn shutdown_waits_for_the_end_and_refuses_what_comes_after() {
-    let (place, sandbox) = Scene::with_sandbox("shutdown").await;
+async fn shutdown_waits_for_programs_to_end_and_refuses_later_calls() {
+    let (scene, sandbox) = Scene::with_sandbox("shutdown").await;
     sandbox.warm_up();
     let name = format!("sleeper-shutdown-{}", std::process::id());
     let mut execution = sandbox.start(for_an_hour(&name));
     assert!(execution.next_output().await.is_some());
     let clone = sandbox.clone();
     sandbox.shutdown().await;
-    assert!(processes_with(&name).is_empty() && place.processes().is_empty());
+    assert!(processes_with(&name).is_empty() && scene.processes().is_empty());
 
     let error = clone
         .execute(ExecuteRequest::shell("echo late"))
@@ -83,14 +83,14 @@ async fn shutdown_waits_for_the_end_and_refuses_what_comes_after() {
         .unwrap_err();
     assert_eq!(error.code, ErrorCode::SandboxFault);
     assert!(error.message.contains("shut down"), "{error}");
-    assert!(place.processes().is_empty(), "no second helper");
+    assert!(scene.processes().is_empty(), "no second helper");
     clone.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_tasks_at_once_each_get_their_own_result() {
-    let place = Scene::new("many");
-    let sandbox = place.builder().concurrency(4).waiting(64).build().await.unwrap();
+    let scene = Scene::new("many");
+    let sandbox = scene.builder().concurrency(4).waiting(64).build().await.unwrap();
     let runs = (0..40).map(|number| {
         let sandbox = sandbox.clone();
         tokio::spawn(async move {
@@ -106,8 +106,8 @@ async fn many_tasks_at_once_each_get_their_own_result() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_caller_who_stops_waiting_cancels_the_program() {
-    let (_place, sandbox) = Scene::with_sandbox("timeout").await;
+async fn dropping_an_execution_future_cancels_the_program() {
+    let (_scene, sandbox) = Scene::with_sandbox("timeout").await;
     let mut events = sandbox.events(Hears::Everything);
     let name = format!("sleeper-timeout-{}", std::process::id());
     let mut waited = Box::pin(sandbox.execute(for_an_hour(&name)));
@@ -130,8 +130,8 @@ async fn a_caller_who_stops_waiting_cancels_the_program() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_is_started_from_a_thread_that_knows_no_runtime() {
-    let (_place, sandbox) = Scene::with_sandbox("thread").await;
+async fn a_program_can_be_started_from_a_thread_without_a_runtime() {
+    let (_scene, sandbox) = Scene::with_sandbox("thread").await;
     let of_thread = sandbox.clone();
     let started = std::thread::spawn(move || of_thread.start(ExecuteRequest::shell("echo thread")));
     let result = started.join().unwrap().finish().await.unwrap();
@@ -139,17 +139,17 @@ async fn a_program_is_started_from_a_thread_that_knows_no_runtime() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn standard_input_is_copied_as_it_comes() {
-    let (_place, sandbox) = Scene::with_sandbox("stdin").await;
+async fn standard_input_is_copied_to_the_program() {
+    let (_scene, sandbox) = Scene::with_sandbox("stdin").await;
     let request = ExecuteRequest::shell("read line; echo got $line");
     let execution = sandbox.start_with_stdin(request, &b"a line\n"[..]);
     assert_eq!(execution.finish().await.unwrap().stdout, "got a line\n");
 }
 
 #[test]
-fn without_a_runtime_there_is_an_error_and_no_panic() {
-    let place = Scene::new("no-runtime");
-    let mut building = pin!(place.builder().build());
+fn building_without_a_runtime_is_an_error_and_not_a_panic() {
+    let scene = Scene::new("no-runtime");
+    let mut building = pin!(scene.builder().build());
     let Poll::Ready(Err(error)) = building.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
         panic!("it waits for something");
     };
@@ -157,29 +157,29 @@ fn without_a_runtime_there_is_an_error_and_no_panic() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_helper_that_is_none_is_told_before_anything_is_run() {
+async fn a_wrong_helper_binary_is_rejected_when_the_sandbox_is_built() {
     for binary in ["/bin/true", "/nonexistent/ringfence"] {
-        let place = Scene::new("no-helper");
-        let error = place.builder().helper(binary).build().await.unwrap_err();
+        let scene = Scene::new("no-helper");
+        let error = scene.builder().helper(binary).build().await.unwrap_err();
         assert_eq!(error.code, ErrorCode::SandboxFault, "{binary}: {error}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_build_that_is_given_up_leaves_no_process() {
-    let place = Scene::new("given-up");
+async fn a_cancelled_build_leaves_no_process() {
+    let scene = Scene::new("given-up");
     let mut given_up = 0;
     for ms in [1, 2, 4, 8, 16, 32] {
-        let built = tokio::time::timeout(Duration::from_millis(ms), place.builder().build()).await;
+        let built = tokio::time::timeout(Duration::from_millis(ms), scene.builder().build()).await;
         given_up += usize::from(built.is_err());
     }
     assert!(given_up > 0, "the control: a build takes more than a millisecond");
-    assert!(soon(|| place.processes().is_empty()).await);
+    assert!(soon(|| scene.processes().is_empty()).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn processes_that_the_program_starts_inherit_nothing() {
-    let (_place, sandbox) = Scene::with_sandbox("inherit").await;
+async fn children_of_the_embedding_program_inherit_no_descriptor_of_the_sandbox() {
+    let (_scene, sandbox) = Scene::with_sandbox("inherit").await;
     let mut execution = sandbox.start(ExecuteRequest::shell("echo up; exec sleep 3600"));
     assert!(execution.next_output().await.is_some());
     let own = std::fs::read_dir("/proc/self/fd").unwrap().count();
@@ -197,9 +197,9 @@ async fn processes_that_the_program_starts_inherit_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_runtime_that_has_ended_takes_no_request_and_nobody_waits_for_ever() {
-    let place = Scene::new("runtime");
-    let builder = place.builder();
+async fn a_request_after_the_end_of_the_runtime_fails_and_does_not_hang() {
+    let scene = Scene::new("runtime");
+    let builder = scene.builder();
     let builder = std::thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(builder.build()).unwrap()

@@ -1,5 +1,5 @@
-//! The library as a program uses it whose helper is the installed binary. What a program may have done to itself, and the
-//! examples, are in `embedded`.
+//! The library in a program whose helper is the installed binary. The examples and unusual states of the embedding
+//! process are tested in `embedded`.
 
 mod approvals;
 mod checks;

@@ -1,4 +1,4 @@
-//! Where a test's sandbox lives, and how its processes are told from those of others.
+//! The directory of a test's sandbox, and a way to recognise its processes.
 
 use crate::client::*;
 use ringfence::{ExecuteRequest, Sandbox, SandboxBuilder};
@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A directory that goes away, with a helper of its own name: its processes have that name in their command lines.
+/// A temporary directory with a helper of a unique path: its processes have that path on their command lines.
 pub struct Scene {
     pub directory: TempDir,
     helper: String,
@@ -21,7 +21,7 @@ impl Scene {
         Self { directory, helper }
     }
 
-    /// The scene, and a sandbox in it.
+    /// A scene and a sandbox in it.
     pub async fn with_sandbox(name: &str) -> (Self, Sandbox) {
         let scene = Self::new(name);
         let sandbox = scene.sandbox().await;
@@ -37,23 +37,23 @@ impl Scene {
         self.builder().build().await.unwrap()
     }
 
-    /// The helper, its supervisors, and what they made that runs no other program yet.
+    /// The helper, its supervisors, and their children that have not started another program yet.
     pub fn processes(&self) -> Vec<u32> {
         processes_with(&self.helper)
     }
 }
 
-/// What a shell program prints.
+/// Returns the output of a shell program.
 pub async fn shell(sandbox: &Sandbox, code: &str) -> String {
     sandbox.execute(ExecuteRequest::shell(code)).await.unwrap().stdout
 }
 
-/// Is there such a process, be it dead and not buried.
+/// True if the process exists, even as a zombie.
 pub fn exists(pid: u32) -> bool {
     Path::new("/proc").join(pid.to_string()).exists()
 }
 
-/// Does it become true, however busy the machine is.
+/// Waits up to 60 seconds, enough for a busy machine, and returns true if the condition becomes true.
 pub async fn soon(mut condition: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {

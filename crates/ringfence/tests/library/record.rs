@@ -1,4 +1,4 @@
-//! What is told and kept: events, secrets, artifacts, the audit record; and that one tenant has nothing of another's.
+//! Events, secrets, artifacts and the audit record, and the separation of namespaces.
 
 use super::place::Scene;
 use ringfence::{
@@ -16,32 +16,32 @@ fn of(namespace: &Namespace, mut request: ExecuteRequest) -> ExecuteRequest {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn events_arrive_in_order_and_end_with_the_sandbox() {
-    let (_place, sandbox) = Scene::with_sandbox("events").await;
+    let (_scene, sandbox) = Scene::with_sandbox("events").await;
     let mut events = sandbox.events(Hears::Everything);
     let result = sandbox.execute(ExecuteRequest::shell("echo out")).await.unwrap();
     drop(sandbox);
-    let mut told = Vec::new();
+    let mut names = Vec::new();
     let until_the_end = async {
         while let Some(event) = events.next().await {
             assert_eq!(event.execution_id.as_ref(), Some(&result.execution_id));
             if let EventKind::ExecutionOutput { text, .. } = &event.kind {
                 assert_eq!(text, "out\n");
             }
-            told.push(event.kind.name());
+            names.push(event.kind.name());
         }
     };
     tokio::time::timeout(Duration::from_secs(10), until_the_end)
         .await
         .unwrap();
     assert_eq!(
-        told,
+        names,
         ["execution.started", "execution.output", "execution.completed"]
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_is_used_and_does_not_leave() {
-    let (_place, sandbox) = Scene::with_sandbox("secret").await;
+async fn a_secret_is_usable_and_redacted_in_the_result() {
+    let (_scene, sandbox) = Scene::with_sandbox("secret").await;
     let namespace = Namespace::default_name();
     let secrets = sandbox.secrets(&namespace);
     assert!(!secrets.put("KEY", SECRET.to_owned(), None).await.unwrap());
@@ -74,8 +74,8 @@ async fn a_secret_is_used_and_does_not_leave() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_namespace_has_nothing_of_anothers() {
-    let (_place, sandbox) = Scene::with_sandbox("namespaces").await;
+async fn a_namespace_has_no_artifact_secret_or_limit_of_another() {
+    let (_scene, sandbox) = Scene::with_sandbox("namespaces").await;
     let (blue, red): (Namespace, Namespace) = ("blue".parse().unwrap(), "red".parse().unwrap());
     sandbox
         .secrets(&blue)
@@ -125,9 +125,9 @@ async fn one_namespace_has_nothing_of_anothers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_record_and_the_counts_have_every_run_and_who_asked_for_it() {
-    let place = Scene::new("record");
-    let sandbox = place.builder().caller("billing\nserver").build().await.unwrap();
+async fn the_record_and_the_counts_have_every_run_and_the_record_names_its_caller() {
+    let scene = Scene::new("record");
+    let sandbox = scene.builder().caller("billing\nserver").build().await.unwrap();
     let good = sandbox.execute(ExecuteRequest::shell("true")).await.unwrap();
     let bad = sandbox.execute(ExecuteRequest::shell("exit 3")).await.unwrap();
     let query = Query {
@@ -135,7 +135,7 @@ async fn the_record_and_the_counts_have_every_run_and_who_asked_for_it() {
         ..Query::default()
     };
     let page = sandbox.audit(query.clone()).await.unwrap();
-    let told: Vec<_> = page
+    let actions: Vec<_> = page
         .records
         .iter()
         .map(|record| (record.action.as_str(), record.execution_id.clone().unwrap()))
@@ -146,7 +146,7 @@ async fn the_record_and_the_counts_have_every_run_and_who_asked_for_it() {
         ("execution.started", bad.execution_id.clone()),
         ("execution.failed", bad.execution_id),
     ];
-    assert_eq!(told, expect);
+    assert_eq!(actions, expect);
     assert!(
         page.records
             .iter()
@@ -156,20 +156,21 @@ async fn the_record_and_the_counts_have_every_run_and_who_asked_for_it() {
     assert_eq!(counted, 2);
     assert_eq!(sandbox.stats().queue.running, 0);
 
-    // The next sandbox of this directory has the same record.
+    // The next sandbox on this directory continues the record.
     sandbox.shutdown().await;
-    let next = place.sandbox().await;
+    let next = scene.sandbox().await;
     assert_eq!(next.audit(query).await.unwrap().records.len(), 4);
 }
 
-/// Many more calls at once than the record's writer has room for: each is answered, and each that began has one end.
+/// Many more concurrent calls than the queue of the record's writer holds: each is answered, and each started one has
+/// one end.
 ///
 /// claim: [REC-6]
 #[tokio::test(flavor = "multi_thread")]
-async fn thousands_of_calls_at_once_are_answered_and_those_that_began_have_an_end() {
+async fn thousands_of_concurrent_calls_are_answered_and_every_started_one_has_an_end() {
     const CALLS: usize = 12_000;
-    let place = Scene::new("flood");
-    let sandbox = place.builder().concurrency(2).waiting(8).build().await.unwrap();
+    let scene = Scene::new("flood");
+    let sandbox = scene.builder().concurrency(2).waiting(8).build().await.unwrap();
     let run = |namespace: &str| {
         let (sandbox, mut request) = (sandbox.clone(), ExecuteRequest::shell("true"));
         request.namespace = Namespace::try_from(namespace.to_owned()).unwrap();
@@ -191,18 +192,18 @@ async fn thousands_of_calls_at_once_are_answered_and_those_that_began_have_an_en
         }
     }
     assert!(done > 0);
-    // What others did had no part in it.
+    // The flood does not affect another namespace.
     assert!(run("quiet").await.unwrap().unwrap().success);
-    // The record counts what it does not list.
+    // The record counts the refusals that it does not list.
     sandbox.shutdown().await;
-    let next = place.sandbox().await;
+    let next = scene.sandbox().await;
     let (mut begun, mut ended, mut refused, mut counted) = (0, 0, 0, 0);
     let mut query = Some(Query {
         limit: 10_000,
         ..Query::default()
     });
-    while let Some(asked) = query {
-        let page = next.audit(asked).await.unwrap();
+    while let Some(current) = query {
+        let page = next.audit(current).await.unwrap();
         for record in page.records {
             let details: serde_json::Value = serde_json::from_str(&record.details).unwrap();
             counted += details["refusals_counted"].as_u64().unwrap_or(0);
@@ -217,7 +218,7 @@ async fn thousands_of_calls_at_once_are_answered_and_those_that_began_have_an_en
     }
     assert_eq!((begun, ended), (done + 1, done + 1));
     assert!(refused <= 1000, "{refused}");
-    // Calls for which the queue had no room are told so before they are anything to record.
+    // Calls that find the queue full are refused before there is anything to record.
     assert!(refused + counted + done <= CALLS as u64);
     assert!(counted > 0);
 }

@@ -1,4 +1,4 @@
-//! What lasts between programs: sessions, workspaces, snapshots; and what no other namespace and no end leaves of them.
+//! State between programs: sessions, workspaces and snapshots, which other namespaces cannot see.
 
 use super::place::{Scene, soon};
 use ringfence::{
@@ -18,10 +18,10 @@ fn at(path: &str) -> WorkspacePath {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_reads_slowly_gets_all_of_it() {
-    let (_place, sandbox) = Scene::with_sandbox("slow").await;
-    let wish = SessionRequest::new(Language::Python);
-    let python = sandbox.create_session(wish).await.unwrap();
+async fn a_slow_reader_gets_all_output() {
+    let (_scene, sandbox) = Scene::with_sandbox("slow").await;
+    let request = SessionRequest::new(Language::Python);
+    let python = sandbox.create_session(request).await.unwrap();
     for _ in 0..5 {
         let code =
             "import sys\nfor n in range(2000):\n    sys.stdout.write('x' * 999 + '\\n'); sys.stdout.flush()";
@@ -31,7 +31,7 @@ async fn who_reads_slowly_gets_all_of_it() {
         let mut bytes = 0;
         while let Some(chunk) = execution.next_output().await {
             bytes += chunk.bytes.len();
-            tokio::time::sleep(Duration::from_millis(2)).await; // a slow one
+            tokio::time::sleep(Duration::from_millis(2)).await; // a slow reader
         }
         assert_eq!(bytes, 2_000_000);
         assert!(execution.finish().await.unwrap().success);
@@ -40,11 +40,11 @@ async fn who_reads_slowly_gets_all_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_keeps_its_state_is_interrupted_and_ends() {
-    let (place, sandbox) = Scene::with_sandbox("session").await;
+async fn a_session_keeps_its_state_and_can_be_interrupted_and_terminated() {
+    let (scene, sandbox) = Scene::with_sandbox("session").await;
     let namespace = Namespace::default_name();
-    let wish = SessionRequest::new(Language::Python);
-    let python = sandbox.create_session(wish).await.unwrap();
+    let request = SessionRequest::new(Language::Python);
+    let python = sandbox.create_session(request).await.unwrap();
     let id = &python.session_id;
     run(&sandbox, &python, "x = 41").await.unwrap();
     let sessions = sandbox.sessions(&namespace);
@@ -82,14 +82,14 @@ async fn a_session_keeps_its_state_is_interrupted_and_ends() {
     assert!(!sessions.terminate(id).await.unwrap(), "it had ended before");
     let ended = run(&sandbox, &python, "x").await.unwrap_err();
     assert_eq!(ended.code, ErrorCode::SessionEnded);
-    // The other ends with the sandbox.
+    // The other session ends with the sandbox.
     drop(sandbox);
-    assert!(soon(|| place.processes().is_empty()).await);
+    assert!(soon(|| scene.processes().is_empty()).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_are_put_read_saved_compared_and_put_back() {
-    let (_place, sandbox) = Scene::with_sandbox("files").await;
+async fn workspace_files_are_put_read_saved_compared_and_restored() {
+    let (_scene, sandbox) = Scene::with_sandbox("files").await;
     let namespace = Namespace::default_name();
     let workspace = sandbox.workspace(&namespace, None);
     let put = workspace
@@ -143,10 +143,10 @@ async fn files_are_put_read_saved_compared_and_put_back() {
 }
 
 #[test]
-fn a_session_lives_where_the_sandbox_does_and_not_where_it_was_asked_for() {
-    let place = Scene::new("session-runtime");
+fn a_session_lives_on_the_runtime_of_its_sandbox_and_not_of_its_caller() {
+    let scene = Scene::new("session-runtime");
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let sandbox = runtime.block_on(place.sandbox());
+    let sandbox = runtime.block_on(scene.sandbox());
     let short = tokio::runtime::Runtime::new().unwrap();
     let made = short.block_on(sandbox.create_session(SessionRequest::new(Language::Shell)));
     let session = made.unwrap();
@@ -159,11 +159,11 @@ fn a_session_lives_where_the_sandbox_does_and_not_where_it_was_asked_for() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_package_that_the_operator_does_not_allow_is_not_installed() {
-    let place = Scene::new("packages");
-    let config = place
+    let scene = Scene::new("packages");
+    let config = scene
         .directory
         .file("config.yaml", "packages: {allow: [numpy]}\n");
-    let sandbox = place.builder().yaml(config).build().await.unwrap();
+    let sandbox = scene.builder().yaml(config).build().await.unwrap();
     let wanted = requirements(Language::Python, &["left-pad".to_owned()]).unwrap();
     let namespace = Namespace::default_name();
     let refused = sandbox.install(&namespace, Language::Python, wanted, None);

@@ -1,4 +1,4 @@
-//! What a sandbox is told takes effect, and what is wrong is told with its place.
+//! Settings of a sandbox take effect, and errors in them name their place.
 
 use super::place::{Scene, shell};
 use crate::client::*;
@@ -6,31 +6,31 @@ use ringfence::{ErrorCode, ExecuteRequest, ExitKind, Language, LimitsRequest, Na
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_file_is_told_with_its_line() {
-    let place = Scene::new("wrong");
-    let file = place
+async fn an_error_in_a_configuration_file_names_the_line() {
+    let scene = Scene::new("wrong");
+    let file = scene
         .directory
         .file("config.yaml", "floor: full\nlimits:\n  ram_mbb: 5\n");
     let error = Sandbox::from_yaml(&file).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::InvalidConfiguration);
     let line = format!("{file}:3");
     assert_contains(error.message, [&line, "Did you mean `ram_mb`?"]);
-    let missing = Sandbox::from_yaml(place.directory.0.join("none.yaml"))
+    let missing = Sandbox::from_yaml(scene.directory.0.join("none.yaml"))
         .await
         .unwrap_err();
     assert_eq!(missing.code, ErrorCode::InvalidConfiguration);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_builder_wins_over_a_file_over_the_defaults() {
-    let place = Scene::new("layers");
+async fn builder_settings_override_the_file_and_the_file_overrides_the_defaults() {
+    let scene = Scene::new("layers");
     let settings = "limits: {ram_mb: 100, processes: 20}\nvault: {store: env}\n";
-    let file = place.directory.file("config.yaml", settings);
+    let file = scene.directory.file("config.yaml", settings);
     let limits = LimitsRequest {
         max_ram_mb: Some(200),
         ..LimitsRequest::default()
     };
-    let sandbox = place.builder().limits(&limits).yaml(&file).build().await.unwrap();
+    let sandbox = scene.builder().limits(&limits).yaml(&file).build().await.unwrap();
     let (defaults, _) = sandbox.limits(&Namespace::default_name());
     assert_eq!(
         (defaults.memory_bytes, defaults.processes, defaults.timeout_ms),
@@ -43,13 +43,13 @@ async fn a_builder_wins_over_a_file_over_the_defaults() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn limits_of_a_builder_are_enforced_and_its_caps_refuse() {
-    let place = Scene::new("limits");
+async fn builder_limits_are_enforced_and_requests_above_its_caps_are_refused() {
+    let scene = Scene::new("limits");
     let timeout = |timeout_ms| LimitsRequest {
         timeout_ms: Some(timeout_ms),
         ..LimitsRequest::default()
     };
-    let builder = place.builder().limits(&timeout(300)).caps(&timeout(1_000));
+    let builder = scene.builder().limits(&timeout(300)).caps(&timeout(1_000));
     let sandbox = builder.audit_in_memory().build().await.unwrap();
     let result = sandbox
         .execute(ExecuteRequest::shell("echo partial; sleep 60"))
@@ -65,22 +65,22 @@ async fn limits_of_a_builder_are_enforced_and_its_caps_refuse() {
         sandbox.execute(request).await.unwrap_err().code,
         ErrorCode::InvalidArgument
     );
-    assert!(!place.directory.0.join("state/record/audit.db").exists());
+    assert!(!scene.directory.0.join("state/record/audit.db").exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn secrets_in_a_file_are_there_for_the_next_sandbox() {
-    let place = Scene::new("vault");
-    let (vault, key) = (place.directory.0.join("vault"), place.directory.0.join("key"));
+async fn a_secret_in_a_file_vault_is_available_to_the_next_sandbox() {
+    let scene = Scene::new("vault");
+    let (vault, key) = (scene.directory.0.join("vault"), scene.directory.0.join("key"));
     let namespace = Namespace::default_name();
-    let first = place.builder().vault_in_file(&vault, &key).build().await.unwrap();
+    let first = scene.builder().vault_in_file(&vault, &key).build().await.unwrap();
     first
         .secrets(&namespace)
         .put("KEY", "a-secret-in-a-file".to_owned(), None)
         .await
         .unwrap();
     first.shutdown().await;
-    let next = place.builder().vault_in_file(&vault, &key).build().await.unwrap();
+    let next = scene.builder().vault_in_file(&vault, &key).build().await.unwrap();
     assert_eq!(
         next.secrets(&namespace).list().await.unwrap()[0].key.as_str(),
         "KEY"
@@ -88,9 +88,9 @@ async fn secrets_in_a_file_are_there_for_the_next_sandbox() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sandboxes_stand_ready_when_they_were_asked_for() {
-    let place = Scene::new("warm");
-    let sandbox = place
+async fn warm_up_makes_sandboxes_ready() {
+    let scene = Scene::new("warm");
+    let sandbox = scene
         .builder()
         .warm(1, 1)
         .set("warm.preload_python", "")
@@ -114,5 +114,5 @@ async fn sandboxes_stand_ready_when_they_were_asked_for() {
             .any(|runtime| runtime.language == Language::Shell && runtime.available)
     );
     sandbox.shutdown().await;
-    assert!(place.processes().is_empty());
+    assert!(scene.processes().is_empty());
 }

@@ -1,8 +1,8 @@
-//! Wheels and npm packages: a zip, byte by byte, and a tar.
+//! Wheels and npm packages: a zip written byte by byte, and a tar.
 
 use flate2::{Compression, Crc, write::GzEncoder};
 
-/// A zip of these files (APPNOTE.TXT 4.3).
+/// Returns a zip of these files (APPNOTE.TXT 4.3).
 fn zip(files: &[(String, Vec<u8>)]) -> Vec<u8> {
     let (mut bytes, mut directory) = (Vec::new(), Vec::new());
     for (name, content) in files {
@@ -42,7 +42,7 @@ fn zip(files: &[(String, Vec<u8>)]) -> Vec<u8> {
     bytes
 }
 
-/// A wheel of this package, for every Python.
+/// Returns a wheel of this package for every Python 3.
 pub fn wheel(name: &str, version: &str, files: &[(&str, &str)], needs: &[&str]) -> Vec<u8> {
     let about = format!("{name}-{version}.dist-info");
     let needs: String = needs
@@ -76,7 +76,7 @@ pub fn wheel(name: &str, version: &str, files: &[(&str, &str)], needs: &[&str]) 
     zip(&all)
 }
 
-/// A gzip of a tar, as npm packs a package: everything lies below `package`.
+/// Returns a gzipped tar as npm packs it: everything is below `package`.
 pub fn tgz(files: &[(&str, &str)]) -> Vec<u8> {
     let mut tar = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
     for (path, text) in files {

@@ -1,6 +1,9 @@
-//! What a name, an archive, or a program with packages would do if it could.
+//! Attacks by package names, archives, packages, and programs with packages.
 
-use super::{archive, has_hello, index::Index, install, life, node, python, server, server_with, serving};
+use super::{
+    archive, assert_hello_works, index::Index, install, life, node, python, serve_command, server,
+    server_with,
+};
 use crate::client::*;
 use base64::Engine as _;
 use std::{
@@ -12,7 +15,7 @@ const PASSWORD: &str = "s3cr3t-0f-the-index";
 
 /// claim: [PKG-1]
 #[test]
-fn no_name_of_a_package_reaches_another_index_or_a_file() {
+fn no_package_name_reaches_another_index_or_a_file() {
     let (index, evil) = (life::hello(), Index::new());
     evil.wheel("hello", "9.9", &[], &[]);
     let mut server = server(&index);
@@ -56,26 +59,31 @@ fn no_name_of_a_package_reaches_another_index_or_a_file() {
         let refused = node(&mut server, "1", &[&name]);
         assert_eq!(refused["code"], "invalid_argument", "{name:?}: {refused}");
     }
-    assert!(evil.asked().is_empty() && index.asked().is_empty());
-    // The control: a name that is one gets there.
-    has_hello(&mut server);
-    assert!(!index.asked().is_empty() && evil.asked().is_empty());
+    assert!(evil.requests().is_empty() && index.requests().is_empty());
+    // The control: a valid name reaches the index.
+    assert_hello_works(&mut server);
+    assert!(!index.requests().is_empty() && evil.requests().is_empty());
 }
 
 /// claim: [PKG-3]
 #[test]
-fn credentials_of_the_index_reach_the_index_and_nobody_else() {
+fn index_credentials_are_sent_only_to_the_index() {
     let index = life::hello();
     let login = base64::engine::general_purpose::STANDARD.encode(format!("alice:{PASSWORD}"));
-    index.demand(&format!("Basic {login}"));
-    let mut command = serving(&index);
+    index.require_authorization(&format!("Basic {login}"));
+    let mut command = serve_command(&index);
     command.env(
         "PIP_INDEX_URL",
         index.address_of(&format!("alice:{PASSWORD}"), "/simple"),
     );
-    let mut server = Server::of(command);
-    let installed = server.succeeds("install_package", json!({"packages": ["hello"]}));
-    assert!(index.asked().iter().any(|asked| asked.authorization.is_some()));
+    let mut server = Server::from_command(command);
+    let installed = server.call_ok("install_package", json!({"packages": ["hello"]}));
+    assert!(
+        index
+            .requests()
+            .iter()
+            .any(|request| request.authorization.is_some())
+    );
     let code = "import os, pathlib\n\
         found = [str(os.environ)]\n\
         for top in ('/packages', '/workspace', '/tmp', '/home', '/etc', '/run', '/code'):\n\
@@ -96,17 +104,17 @@ fn credentials_of_the_index_reach_the_index_and_nobody_else() {
         );
     }
     drop(server);
-    assert_eq!(holding(&state_dir(), PASSWORD), Vec::<PathBuf>::new());
-    assert_eq!(holding(&state_dir(), &login), Vec::<PathBuf>::new());
-    assert_ne!(holding(&state_dir(), "greet"), Vec::<PathBuf>::new());
+    assert_eq!(files_containing(&state_dir(), PASSWORD), Vec::<PathBuf>::new());
+    assert_eq!(files_containing(&state_dir(), &login), Vec::<PathBuf>::new());
+    assert_ne!(files_containing(&state_dir(), "greet"), Vec::<PathBuf>::new());
 }
 
 /// claim: [PKG-5]
 #[test]
-fn a_program_with_packages_has_no_network_and_no_layer_but_its_own() {
+fn a_program_with_packages_has_no_network_and_only_its_own_read_only_layer() {
     let index = life::hello();
     let mut server = server(&index);
-    server.succeeds("install_package", json!({"packages": ["greet"]}));
+    server.call_ok("install_package", json!({"packages": ["greet"]}));
     let code = format!(
         "import hello, os, socket\n\
         def tried(act):\n\
@@ -125,7 +133,7 @@ fn a_program_with_packages_has_no_network_and_no_layer_but_its_own() {
         index.port()
     );
     let run = python(&mut server, &code, &["hello"]);
-    // Another's file, or a file system that nobody writes.
+    // EACCES, the file of another user, or EROFS, a read-only file system.
     let (refused, read_only) = (111, "kept");
     let expect = json!([
         refused,
@@ -138,7 +146,7 @@ fn a_program_with_packages_has_no_network_and_no_layer_but_its_own() {
         ["bin", "python"]
     ]);
     assert_eq!(run["result"], expect, "{run}");
-    // Without packages the place for them is empty, and nobody writes there either.
+    // Without packages, their directory is empty and not writable either.
     let code = "import os\n\
         def tried(path):\n\
         \x20   try:\n\
@@ -152,7 +160,7 @@ fn a_program_with_packages_has_no_network_and_no_layer_but_its_own() {
 
 /// claim: [PKG-4]
 #[test]
-fn a_layer_that_somebody_has_changed_is_refused_and_made_anew() {
+fn a_modified_layer_is_refused_and_rebuilt() {
     let index = life::hello();
     let mut server = server(&index);
     let code = "import greet; greet.value";
@@ -162,14 +170,14 @@ fn a_layer_that_somebody_has_changed_is_refused_and_made_anew() {
     fs::write(layer.join("python/greet.py"), "value = 13\n").unwrap();
     let refused = python(&mut server, code, &["greet"]);
     assert_eq!(refused["code"], "store_fault", "{refused}");
-    refused.says("message", ["greet.py"]);
+    refused.assert_text("message", ["greet.py"]);
     assert_eq!(python(&mut server, code, &["greet"])["result"], 41);
     assert_eq!(index.count("greet-2.5-py3-none-any.whl"), 2);
 }
 
 /// claim: [PKG-2]
 #[test]
-fn nothing_of_a_package_runs_while_it_is_installed() {
+fn no_code_of_a_package_runs_while_it_is_installed() {
     let index = Index::new();
     let canary = format!(
         "import urllib.request; urllib.request.urlopen('{}')\n",
@@ -191,18 +199,18 @@ fn nothing_of_a_package_runs_while_it_is_installed() {
         archive::tgz(&[("setup.py", &canary)]),
     );
     let mut server = server(&index);
-    server.succeeds("install_package", json!({"packages": ["evil"]}));
+    server.call_ok("install_package", json!({"packages": ["evil"]}));
     assert_eq!(install(&mut server, "evilsource")["code"], "package_unavailable");
     assert_eq!(index.count("/canary"), 0);
-    // The control: once a program imports it, it runs, and reaches nobody.
+    // The control: the code runs when a program imports it, and reaches no host.
     let run = python(&mut server, "import evil", &["evil"]);
-    run.says("error.message", ["refused"]);
+    run.assert_text("error.message", ["refused"]);
     assert_eq!(index.count("/canary"), 0);
 }
 
 /// claim: [PKG-2]
 #[test]
-fn a_dependency_at_an_address_of_its_own_is_not_fetched_and_not_built() {
+fn a_dependency_given_by_url_git_or_path_is_neither_fetched_nor_built() {
     let (index, evil) = (life::hello(), Index::new());
     let canary = format!(
         "import urllib.request; urllib.request.urlopen('{}')\n",
@@ -221,8 +229,8 @@ fn a_dependency_at_an_address_of_its_own_is_not_fetched_and_not_built() {
     ];
     let mut server = server(&index);
     let mut check = |language: &str, name: &str| {
-        let wish = json!({"language": language, "packages": [name]});
-        let refused = server.facts("install_package", wish);
+        let arguments = json!({"language": language, "packages": [name]});
+        let refused = server.facts("install_package", arguments);
         assert_eq!(refused["code"], "package_unavailable", "{name}: {refused}");
         let said = text_of(&refused["message"]);
         assert!(
@@ -247,7 +255,7 @@ fn a_dependency_at_an_address_of_its_own_is_not_fetched_and_not_built() {
             "github:x/y#0123456789012345678901234567890123456789".to_owned(),
         ),
         ("via-file", "file:../../config/npmrc.tgz".to_owned()),
-        // npm makes a link of it, which no layer has.
+        // npm would make a symlink of it, which no layer may contain.
         ("via-directory", "file:/workspace/config".to_owned()),
     ];
     for (name, need) in &needs {
@@ -257,12 +265,12 @@ fn a_dependency_at_an_address_of_its_own_is_not_fetched_and_not_built() {
         check("node", name);
     }
     assert_eq!(index.count("/canary"), 0);
-    assert!(evil.asked().is_empty(), "{:?}", evil.asked());
+    assert!(evil.requests().is_empty(), "{:?}", evil.requests());
 }
 
 /// claim: [PKG-2]
 #[test]
-fn a_lock_file_in_a_package_is_followed_to_the_registry_and_nowhere_else() {
+fn a_lock_file_in_a_package_is_followed_only_to_the_registry() {
     let (index, evil) = (Index::new(), Index::new());
     let needed = json!({"name": "x", "version": "1.0.0", "main": "x.js"}).to_string();
     let tgz = archive::tgz(&[("package.json", &needed), ("x.js", "module.exports = 'x';")]);
@@ -289,15 +297,15 @@ fn a_lock_file_in_a_package_is_followed_to_the_registry_and_nowhere_else() {
     let mut server = server(&index);
     let refused = node(&mut server, "require('astray')", &["astray"]);
     assert_eq!(refused["code"], "package_unavailable", "{refused}");
-    assert!(evil.asked().is_empty(), "{:?}", evil.asked());
-    // The control: the registry itself knows of no `x` but that in the lock file.
+    assert!(evil.requests().is_empty(), "{:?}", evil.requests());
+    // The control: the registry has no `x` except the file in the lock file.
     let found = node(&mut server, "require('at-home')", &["at-home"]);
     assert_eq!(found["result"], "x", "{found}");
 }
 
 /// claim: [PKG-2]
 #[test]
-fn an_archive_that_climbs_or_is_too_large_leaves_nothing() {
+fn an_archive_with_path_traversal_or_excess_size_leaves_nothing() {
     let index = Index::new();
     let climb = [("../../../../../tmp/ringfence-climbed", "x")];
     index.wheel("climb", "1", &climb, &[]);

@@ -1,12 +1,12 @@
-//! The packages that everybody wants, from the index that this machine is configured for. It needs the network, and so runs
-//! where `RINGFENCE_REQUIRE` names `index`.
+//! Popular packages from the index that this machine is configured for. The test needs the network and runs only if
+//! `RINGFENCE_REQUIRE` names `index`.
 
 use super::{node, python};
 use crate::client::*;
 
 #[test]
 fn numpy_pandas_and_lodash_are_installed_once_and_a_second_use_runs_no_installer() {
-    if !asks_for("index") {
+    if !is_required("index") {
         eprintln!("skipped: it downloads from the configured index; RINGFENCE_REQUIRE=index runs it");
         return;
     }
@@ -14,17 +14,17 @@ fn numpy_pandas_and_lodash_are_installed_once_and_a_second_use_runs_no_installer
     let configuring = |name: &str| name == "HOME" || name.to_ascii_lowercase().contains("proxy");
     let tools = |name: &str| name.starts_with("PIP_") || name.to_ascii_lowercase().starts_with("npm_");
     command.envs(std::env::vars().filter(|(name, _)| configuring(name) || tools(name)));
-    let mut server = Server::of(command);
-    let wish = json!({"language": "python", "packages": ["numpy", "pandas"]});
-    let installed = server.succeeds("install_package", wish);
+    let mut server = Server::from_command(command);
+    let arguments = json!({"language": "python", "packages": ["numpy", "pandas"]});
+    let installed = server.call_ok("install_package", arguments);
     assert!(
         list_of(&installed["installed"])
             .iter()
             .all(|package| package["sha256"].is_string())
     );
     let records = |server: &mut Server| {
-        let wish = json!({"action": "package.installed"});
-        server.facts("audit_execution", wish)["records"]
+        let arguments = json!({"action": "package.installed"});
+        server.facts("audit_execution", arguments)["records"]
             .as_array()
             .unwrap()
             .len()
@@ -34,14 +34,14 @@ fn numpy_pandas_and_lodash_are_installed_once_and_a_second_use_runs_no_installer
     let code = "import numpy, pandas\nint(pandas.DataFrame({'a': numpy.arange(10)}).a.sum()), numpy.__file__";
     for _ in 0..2 {
         let run = python(&mut server, code, &["pandas", "numpy"]);
-        run.shows(json!({"result": [45, "/packages/layer/python/numpy/__init__.py"]}));
+        run.assert_fields(json!({"result": [45, "/packages/layer/python/numpy/__init__.py"]}));
     }
     let again = json!({"language": "python", "packages": ["numpy", "pandas"]});
     assert_eq!(server.facts("install_package", again)["output"], "");
     assert_eq!(records(&mut server), installations, "an installer ran again");
-    let wish = json!({"language": "node", "packages": ["lodash"]});
+    let arguments = json!({"language": "node", "packages": ["lodash"]});
     assert_eq!(
-        server.facts("install_package", wish)["installed"][0]["name"],
+        server.facts("install_package", arguments)["installed"][0]["name"],
         "lodash"
     );
     assert_eq!(

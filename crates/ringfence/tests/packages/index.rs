@@ -1,4 +1,4 @@
-//! An index of packages on loopback: PyPI's simple pages and npm's documents, and a note of every request.
+//! A package index on loopback: PyPI's simple pages and npm's documents, and a list of all requests.
 
 use super::archive;
 use crate::client::*;
@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, Condvar, Mutex},
 };
 
-/// One request: its path, and who it says it is.
+/// One request: its path, and its credentials.
 #[derive(Clone, Debug)]
 pub struct IndexRequest {
     pub path: String,
@@ -21,11 +21,11 @@ pub struct IndexRequest {
 #[derive(Default)]
 struct State {
     pages: BTreeMap<String, Vec<u8>>,
-    asked: Vec<IndexRequest>,
-    /// Requests for paths with this ending wait.
+    requests: Vec<IndexRequest>,
+    /// Requests for paths with this suffix wait.
     held: Option<String>,
-    /// Without it, a request is not answered.
-    password: Option<String>,
+    /// The Authorization header that every request must have.
+    authorization: Option<String>,
 }
 
 type Shared = Arc<(Mutex<State>, Condvar)>;
@@ -41,7 +41,7 @@ impl Index {
         let port = listener.local_addr().unwrap().port();
         let shared = Shared::default();
         let served = shared.clone();
-        // It ends with the test's process.
+        // The thread ends with the test process.
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let shared = served.clone();
@@ -59,7 +59,7 @@ impl Index {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 
-    /// The same with a name and a password.
+    /// The address with a user name and a password.
     pub fn address_of(&self, user: &str, path: &str) -> String {
         format!("http://{user}@127.0.0.1:{}{path}", self.port)
     }
@@ -73,13 +73,13 @@ impl Index {
             .insert(path.to_owned(), bytes.into());
     }
 
-    /// A wheel of this package with these files.
+    /// Adds a wheel of this package with these files.
     pub fn wheel(&self, name: &str, version: &str, files: &[(&str, &str)], needs: &[&str]) {
         let file = format!("{name}-{version}-py3-none-any.whl");
         self.python(name, &file, archive::wheel(name, version, files, needs));
     }
 
-    /// A file of a Python package.
+    /// Adds a file of a Python package.
     pub fn python(&self, name: &str, file: &str, bytes: Vec<u8>) {
         let page = format!("/simple/{name}/");
         let mut state = self.shared.0.lock().unwrap();
@@ -88,7 +88,7 @@ impl Index {
         state.pages.insert(format!("/files/{file}"), bytes);
     }
 
-    /// An npm package of one version.
+    /// Adds an npm package of one version.
     pub fn npm(&self, name: &str, version: &str, manifest: &Value, tgz: Vec<u8>) {
         let file = format!("/npm/{name}/-/{name}-{version}.tgz");
         let mut own = manifest.clone();
@@ -98,30 +98,30 @@ impl Index {
         self.put(&file, tgz);
     }
 
-    pub fn asked(&self) -> Vec<IndexRequest> {
-        self.shared.0.lock().unwrap().asked.clone()
+    pub fn requests(&self) -> Vec<IndexRequest> {
+        self.shared.0.lock().unwrap().requests.clone()
     }
 
-    /// How often a path with this ending was asked for.
+    /// Number of requests for paths with this suffix.
     pub fn count(&self, ending: &str) -> usize {
-        self.asked()
+        self.requests()
             .iter()
-            .filter(|asked| asked.path.ends_with(ending))
+            .filter(|request| request.path.ends_with(ending))
             .count()
     }
 
-    pub fn demand(&self, password: &str) {
-        self.shared.0.lock().unwrap().password = Some(password.to_owned());
+    pub fn require_authorization(&self, authorization: &str) {
+        self.shared.0.lock().unwrap().authorization = Some(authorization.to_owned());
     }
 
-    /// Lets requests with this ending wait, or all of them go on.
+    /// Makes requests for paths with this suffix wait; `None` releases all.
     pub fn hold(&self, ending: Option<&str>) {
         self.shared.0.lock().unwrap().held = ending.map(str::to_owned);
         self.shared.1.notify_all();
     }
 }
 
-/// Of a package, as npm writes it.
+/// Returns the integrity string of a package, as npm writes it.
 pub fn integrity(tgz: &[u8]) -> String {
     let hex = digest("sha512sum", tgz);
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
@@ -132,9 +132,9 @@ pub fn integrity(tgz: &[u8]) -> String {
     )
 }
 
-/// What coreutils say.
+/// Returns a digest computed by coreutils.
 pub fn digest(program: &str, bytes: &[u8]) -> String {
-    let said = stdout_of(&feed(Command::new(program), bytes));
+    let said = stdout_of(&run_with_stdin(Command::new(program), bytes));
     said.split(' ').next().unwrap().to_owned()
 }
 
@@ -164,25 +164,25 @@ fn serve(stream: &TcpStream, shared: &Shared) -> std::io::Result<()> {
     }
 }
 
-fn answer(shared: &Shared, asked: IndexRequest) -> Vec<u8> {
+fn answer(shared: &Shared, request: IndexRequest) -> Vec<u8> {
     let (state, changed) = &**shared;
     let mut state = state.lock().unwrap();
-    state.asked.push(asked.clone());
+    state.requests.push(request.clone());
     let is_held = |state: &mut State| {
         state
             .held
             .as_ref()
-            .is_some_and(|ending| asked.path.ends_with(ending))
+            .is_some_and(|ending| request.path.ends_with(ending))
     };
     state = changed.wait_while(state, is_held).unwrap();
-    let (status, body) = match (state.pages.get(&asked.path), &state.password) {
-        (_, Some(password)) if asked.authorization.as_ref() != Some(password) => {
+    let (status, body) = match (state.pages.get(&request.path), &state.authorization) {
+        (_, Some(required)) if request.authorization.as_ref() != Some(required) => {
             ("401 Unauthorized", Vec::new())
         }
         (Some(body), _) => ("200 OK", body.clone()),
         (None, _) => ("404 Not Found", b"{}".to_vec()),
     };
-    let kind = if asked.path.starts_with("/npm/") {
+    let kind = if request.path.starts_with("/npm/") {
         "application/json"
     } else {
         "text/html"

@@ -1,4 +1,4 @@
-//! A program that runs already is shown packages: the jail alone, with layers that the test has made by hand.
+//! A running program is given a layer of packages: the jail alone, with layers that the test has made.
 
 use crate::client::*;
 use ringfence_jail::{
@@ -25,7 +25,7 @@ const LIMITS: Limits = Limits {
     disk_bytes: 16 << 20,
 };
 
-/// For each line it reads it says what is in the layer, and whether it can write there.
+/// For each input line, prints the content of the layer, and `written` if it can write there.
 const PROGRAM: &str = "while read word; do cat /packages/layer/python/which; touch /packages/layer/new 2>/dev/null && echo written; echo .; done";
 
 fn name(digit: char) -> LayerName {
@@ -58,16 +58,16 @@ fn start(helper: &Helper, directory: &TempDir, layer: Option<LayerName>) -> Sand
         ..plan::claim(run, LIMITS, &host)
     };
     let plan = plan::build(spec, &host).unwrap();
-    let place = helper.place(&plan, None).unwrap();
-    client::claim(place.events.as_fd(), &claim, &[""; 0]).unwrap();
-    place
+    let sandbox = helper.start_sandbox(&plan, None).unwrap();
+    client::claim(sandbox.events.as_fd(), &claim, &[""; 0]).unwrap();
+    sandbox
 }
 
-/// The next event that is no greeting.
-fn event(place: &SandboxEnds) -> Event {
-    let socket = File::from(place.events.try_clone().unwrap());
+/// Returns the next event except `Parked`.
+fn event(sandbox: &SandboxEnds) -> Event {
+    let socket = File::from(sandbox.events.try_clone().unwrap());
     for _ in 0..10_000 {
-        match wire::receive::<Event>(place.events.as_fd()) {
+        match wire::receive::<Event>(sandbox.events.as_fd()) {
             Ok(Some((Event::Parked(_), _))) => {}
             Ok(Some((event, _))) => return event,
             Ok(None) => panic!("the supervisor {} is gone", socket.as_raw_fd()),
@@ -77,17 +77,17 @@ fn event(place: &SandboxEnds) -> Event {
             Err(error) => panic!("{error}"),
         }
     }
-    panic!("nothing was heard")
+    panic!("no event arrived")
 }
 
-fn show(place: &SandboxEnds, layer: LayerName) -> Event {
-    wire::send(place.events.as_fd(), &Order::Layer(layer), &[]).unwrap();
-    event(place)
+fn send_layer(sandbox: &SandboxEnds, layer: LayerName) -> Event {
+    wire::send(sandbox.events.as_fd(), &Order::Layer(layer), &[]).unwrap();
+    event(sandbox)
 }
 
 /// claim: [PKG-5]
 #[test]
-fn a_program_that_runs_is_shown_other_packages_and_no_others() {
+fn a_running_program_can_be_given_another_layer_and_sees_only_that_one() {
     let layers = TempDir::new("late");
     for digit in ['a', 'b'] {
         layers.file(
@@ -99,11 +99,11 @@ fn a_program_that_runs_is_shown_other_packages_and_no_others() {
     set_mode(&layers.0, 0o700);
     let helper = Helper::start(&binary()).unwrap();
     for first in [None, Some(name('a'))] {
-        let place = start(&helper, &layers, first.clone());
-        assert!(matches!(event(&place), Event::Running));
-        let mut input = File::from(place.stdin.try_clone().unwrap());
-        let mut output = BufReader::new(File::from(place.stdout.try_clone().unwrap()));
-        let mut says = || {
+        let sandbox = start(&helper, &layers, first.clone());
+        assert!(matches!(event(&sandbox), Event::Running));
+        let mut input = File::from(sandbox.stdin.try_clone().unwrap());
+        let mut output = BufReader::new(File::from(sandbox.stdout.try_clone().unwrap()));
+        let mut read_layer = || {
             writeln!(input, "go").unwrap();
             let mut said = String::new();
             while !said.ends_with(".\n") {
@@ -111,15 +111,15 @@ fn a_program_that_runs_is_shown_other_packages_and_no_others() {
             }
             said
         };
-        assert_eq!(says(), if first.is_some() { "a\n.\n" } else { ".\n" });
-        assert!(matches!(show(&place, name('b')), Event::Layered));
-        assert_eq!(says(), "b\n.\n");
-        assert!(matches!(show(&place, name('a')), Event::Layered));
-        assert_eq!(says(), "a\n.\n");
-        // One that is not there changes nothing, and the program goes on.
-        assert!(matches!(show(&place, name('c')), Event::NotLayered(_)));
-        assert_eq!(says(), "a\n.\n");
-        drop((input, place.stdin));
+        assert_eq!(read_layer(), if first.is_some() { "a\n.\n" } else { ".\n" });
+        assert!(matches!(send_layer(&sandbox, name('b')), Event::Layered));
+        assert_eq!(read_layer(), "b\n.\n");
+        assert!(matches!(send_layer(&sandbox, name('a')), Event::Layered));
+        assert_eq!(read_layer(), "a\n.\n");
+        // A missing layer changes nothing, and the program continues.
+        assert!(matches!(send_layer(&sandbox, name('c')), Event::NotLayered(_)));
+        assert_eq!(read_layer(), "a\n.\n");
+        drop((input, sandbox.stdin));
         let mut rest = String::new();
         output.read_to_string(&mut rest).unwrap();
         assert_eq!(rest, "");

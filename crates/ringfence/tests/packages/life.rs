@@ -1,9 +1,9 @@
-//! What packages are there for: installed once, used by any run, in Python and Node.js.
+//! Packages of Python and Node.js: installed once, usable by any run, and deleted in the end.
 
 use super::{
-    archive, has_hello,
+    archive, assert_hello_works,
     index::{Index, digest, integrity},
-    install, node, python, server, server_with, serving,
+    install, node, python, serve_command, server, server_with,
 };
 use crate::client::*;
 use std::{fs, os::unix::fs::MetadataExt};
@@ -28,50 +28,50 @@ pub fn hello() -> Index {
 }
 
 #[test]
-fn a_set_is_installed_once_with_its_hashes_on_record_and_then_there_at_once() {
+fn a_package_set_is_installed_once_with_recorded_hashes_and_then_reused() {
     let index = hello();
     let mut server = server(&index);
-    let wish = json!({"language": "python", "packages": ["Hello"]});
-    let installed = server.succeeds("install_package", wish);
+    let arguments = json!({"language": "python", "packages": ["Hello"]});
+    let installed = server.call_ok("install_package", arguments);
     let greet = archive::wheel("greet", "2.5", &[("greet.py", "value = 41\n")], &[]);
     let packages = list_of(&installed["installed"]);
     let known = packages
         .iter()
         .find(|package| package["name"] == "greet")
         .unwrap();
-    known.shows(json!({"version": "2.5", "sha256": digest("sha256sum", &greet)}));
-    installed.says("output", ["Successfully installed"]);
-    let requests = index.asked().len();
+    known.assert_fields(json!({"version": "2.5", "sha256": digest("sha256sum", &greet)}));
+    installed.assert_text("output", ["Successfully installed"]);
+    let requests = index.requests().len();
     let run = python(
         &mut server,
         "import hello\n(hello.value, hello.__file__)",
         &["hello"],
     );
-    run.shows(json!({"result": [42, "/packages/layer/python/hello/__init__.py"]}));
+    run.assert_fields(json!({"result": [42, "/packages/layer/python/hello/__init__.py"]}));
     let again = install(&mut server, "hello");
-    again.shows(json!({"output": "", "installed": installed["installed"]}));
-    assert_eq!(index.asked().len(), requests, "the index was asked again");
-    let wish = json!({"action": "package.installed", "detail": true});
-    let record = server.facts("audit_execution", wish);
+    again.assert_fields(json!({"output": "", "installed": installed["installed"]}));
+    assert_eq!(index.requests().len(), requests, "the index was asked again");
+    let arguments = json!({"action": "package.installed", "detail": true});
+    let record = server.facts("audit_execution", arguments);
     assert!(
         record.to_string().contains(&digest("sha256sum", &greet)),
         "{record}"
     );
-    // Another server, and a run at the command line, have it too.
+    // Another server and a CLI run have it, too.
     drop(server);
     let mut other = super::server(&index);
-    has_hello(&mut other);
+    assert_hello_works(&mut other);
     let output = run_code(
         "python",
         "import hello; print(hello.value)",
         &["--package", "hello"],
     );
     assert_eq!(stdout_of(&output), "42\n", "{output:?}");
-    assert_eq!(index.asked().len(), requests, "the index was asked again");
+    assert_eq!(index.requests().len(), requests, "the index was asked again");
 }
 
 #[test]
-fn scripts_and_child_interpreters_find_the_packages_and_the_standard_library_stays_what_it_is() {
+fn scripts_and_child_interpreters_find_packages_and_none_replaces_a_standard_module() {
     let index = hello();
     let mut server = server(&index);
     let code = "import json, os, subprocess, sys\n\
@@ -79,12 +79,12 @@ fn scripts_and_child_interpreters_find_the_packages_and_the_standard_library_sta
         child = subprocess.run([sys.executable, '-c', 'import hello; print(hello.value)'], capture_output=True, text=True)\n\
         [json.dumps(1), os.environ.get('PTH_RAN'), tool.stdout, child.stdout]";
     let run = python(&mut server, code, &["hello"]);
-    // A .pth is executed in the interpreter's own directories of packages alone, and this is none.
+    // Python runs .pth files only in its own site directories, and the layer is not one.
     assert_eq!(run["result"], json!(["1", null, "tool 42\n", "42\n"]), "{run}");
 }
 
 #[test]
-fn node_finds_its_packages_by_require_and_by_import_and_runs_no_script_of_theirs() {
+fn node_finds_packages_by_require_and_import_and_runs_no_install_script() {
     let index = Index::new();
     let script = format!("node -e \"require('http').get('{}')\"", index.address("/canary"));
     let manifest = json!({
@@ -102,9 +102,10 @@ fn node_finds_its_packages_by_require_and_by_import_and_runs_no_script_of_theirs
     let tgz = archive::tgz(&files);
     index.npm("leftpad", "1.2.3", &manifest, tgz.clone());
     let mut server = server(&index);
-    let wish = json!({"language": "node", "packages": ["leftpad@^1.2"]});
-    let installed = server.facts("install_package", wish);
-    installed.shows(json!({"installed.0.version": "1.2.3", "installed.0.integrity": integrity(&tgz)}));
+    let arguments = json!({"language": "node", "packages": ["leftpad@^1.2"]});
+    let installed = server.facts("install_package", arguments);
+    installed
+        .assert_fields(json!({"installed.0.version": "1.2.3", "installed.0.integrity": integrity(&tgz)}));
     assert_eq!(index.count("/canary"), 0);
     let common = node(&mut server, "require('leftpad')(41)", &["leftpad@^1.2"]);
     assert_eq!(common["result"], 42, "{common}");
@@ -122,10 +123,10 @@ fn node_finds_its_packages_by_require_and_by_import_and_runs_no_script_of_theirs
 }
 
 #[test]
-fn a_second_request_for_a_set_waits_for_the_first_even_in_another_server() {
+fn a_second_request_for_a_package_set_waits_for_the_first_even_in_another_server() {
     let index = hello();
     index.hold(Some(".whl"));
-    let (mut one, mut other) = (server(&index), Server::of(serving(&index)));
+    let (mut one, mut other) = (server(&index), Server::from_command(serve_command(&index)));
     let ask = |server: &mut Server| {
         let arguments = json!({"code": "import hello; hello.value", "packages": ["hello"]});
         server.send_run(arguments)
@@ -133,8 +134,8 @@ fn a_second_request_for_a_set_waits_for_the_first_even_in_another_server() {
     let first = ask(&mut one);
     eventually(|| index.count(".whl") > 0);
     let (second, third) = (ask(&mut one), ask(&mut other));
-    // Their requests are on record before they wait.
-    let seen = index.asked().len();
+    // The index sees no further request while the second and third call wait.
+    let seen = index.requests().len();
     for server in [&mut one, &mut other] {
         let waits = |server: &mut Server| {
             let state = server.facts("inspect_state", json!({}));
@@ -144,10 +145,10 @@ fn a_second_request_for_a_set_waits_for_the_first_even_in_another_server() {
         };
         eventually(|| waits(server));
     }
-    assert_eq!(index.asked().len(), seen);
+    assert_eq!(index.requests().len(), seen);
     index.hold(None);
     for (server, ids) in [(&mut one, vec![first, second]), (&mut other, vec![third])] {
-        // In whichever order they come.
+        // The answers may arrive in any order.
         let mut missing = ids;
         while !missing.is_empty() {
             let answer = server.receive();
@@ -165,7 +166,7 @@ fn a_second_request_for_a_set_waits_for_the_first_even_in_another_server() {
 }
 
 #[test]
-fn packages_that_take_long_keep_no_program_and_no_other_namespace_waiting() {
+fn slow_installations_delay_no_program_and_no_other_namespace() {
     let index = hello();
     for name in ["oneslow", "twoslow", "threeslow"] {
         index.wheel(name, "1", &[], &[]);
@@ -178,16 +179,16 @@ fn packages_that_take_long_keep_no_program_and_no_other_namespace_waiting() {
         ("install_package", "twoslow"),
         ("create_session", "threeslow"),
     ] {
-        let mut wish = json!({"packages": [package], "namespace": "slow"});
+        let mut arguments = json!({"packages": [package], "namespace": "slow"});
         if tool == "execute_code" {
-            wish["code"] = json!("40 + 2");
+            arguments["code"] = json!("40 + 2");
         }
-        slow.push(server.send_call(tool, wish));
+        slow.push(server.send_call(tool, arguments));
     }
     eventually(|| index.count("slow-1-py3-none-any.whl") == 2);
-    // There is one place for programs, and two installers of one namespace: both wait for the index.
+    // There is one slot for programs, and two installers of one namespace, which both wait for the index.
     assert_eq!(python(&mut server, "6 * 7", &[])["result"], 42);
-    server.succeeds("create_session", json!({}));
+    server.call_ok("create_session", json!({}));
     assert_eq!(
         python(&mut server, "import greet; greet.value", &["greet"])["result"],
         41
@@ -198,7 +199,7 @@ fn packages_that_take_long_keep_no_program_and_no_other_namespace_waiting() {
         "it has no third at once"
     );
     index.hold(None);
-    for (id, answer) in server.await_all(&slow) {
+    for (id, answer) in server.await_responses(&slow) {
         assert_eq!(answer["success"], true, "{id}: {answer}");
     }
 }
@@ -209,22 +210,22 @@ fn a_call_and_an_installation_in_one_session_do_not_wait_for_each_other() {
     let mut server = server_with(&index, "RINGFENCE_QUEUE_CONCURRENCY", "1");
     let session = server.facts("create_session", json!({}))["session_id"].clone();
     index.hold(Some(".whl"));
-    let wish = json!({"packages": ["greet"], "session_id": session});
-    let installing = server.send_call("install_package", wish);
+    let arguments = json!({"packages": ["greet"], "session_id": session});
+    let installing = server.send_call("install_package", arguments);
     eventually(|| index.count(".whl") == 1);
     let call = server.send_run(json!({"code": "6 * 7", "session_id": session}));
     let waits = |server: &mut Server| server.facts("inspect_state", json!({}))["sessions"][0]["waiting"] == 1;
     eventually(|| waits(&mut server));
-    // Neither has the one place for programs.
+    // Neither of them takes the one slot for programs.
     assert_eq!(python(&mut server, "6 * 7", &[])["result"], 42);
     index.hold(None);
-    for (id, answer) in server.await_all(&[installing, call]) {
+    for (id, answer) in server.await_responses(&[installing, call]) {
         assert_eq!(answer["success"], true, "{id}: {answer}");
     }
 }
 
 #[test]
-fn a_layer_that_nobody_has_used_for_long_goes_when_a_server_starts() {
+fn a_layer_unused_for_long_is_deleted_when_a_server_starts() {
     let index = hello();
     let code = "import greet; greet.value";
     assert_eq!(python(&mut server(&index), code, &["greet"])["result"], 41);
@@ -248,26 +249,31 @@ fn a_layer_that_nobody_has_used_for_long_goes_when_a_server_starts() {
 }
 
 #[test]
-fn a_session_of_the_command_line_has_its_packages_from_its_beginning() {
+fn a_session_created_in_the_cli_has_its_packages_from_the_start() {
     let index = hello();
     let server = server(&index);
-    eventually(|| said(&["session", "list"]).status.success());
-    let created = told_json(&["session", "create", "--package", "hello"]);
+    eventually(|| run_cli(&["session", "list"]).status.success());
+    let created = cli_json(&["session", "create", "--package", "hello"]);
     let id = text_of(&created["session_id"]);
-    let printed = told(&["session", "exec", id, "-c", "import hello; print(hello.value)"]);
+    let printed = cli_stdout(&["session", "exec", id, "-c", "import hello; print(hello.value)"]);
     assert_eq!(printed, "42\n");
-    let refused = json_of(&said(&["session", "create", "--package=--index-url=x", "--json"]));
+    let refused = json_of(&run_cli(&[
+        "session",
+        "create",
+        "--package=--index-url=x",
+        "--json",
+    ]));
     assert_eq!(refused["error"]["code"], "invalid_argument", "{refused}");
     drop(server);
 }
 
 #[test]
-fn a_creation_that_ctrl_c_interrupts_shows_how_far_it_was_and_leaves_nothing() {
+fn ctrl_c_during_session_creation_shows_the_progress_and_leaves_nothing() {
     let index = hello();
     let _server = server(&index);
-    eventually(|| said(&["session", "list"]).status.success());
+    eventually(|| run_cli(&["session", "list"]).status.success());
     index.hold(Some(".whl"));
-    let child = start(&mut ringfence(&["session", "create", "--package", "hello"]));
+    let child = spawn_piped(&mut ringfence(&["session", "create", "--package", "hello"]));
     eventually(|| index.count(".whl") == 1);
     signal(child.id(), rustix::process::Signal::INT);
     let ended = child.wait_with_output().unwrap();
@@ -275,25 +281,25 @@ fn a_creation_that_ctrl_c_interrupts_shows_how_far_it_was_and_leaves_nothing() {
     assert_eq!(ended.status.code(), Some(130), "{err}");
     assert!(ended.stdout.is_empty(), "{ended:?}");
     assert_contains(&err, ["installing", "no session was made"]);
-    // The installation is over although its index is still held.
-    let is_idle = || told_json(&["queue", "status"])["servers"][0]["running"] == 0;
+    // The installation has ended, although the index still holds its request.
+    let is_idle = || cli_json(&["queue", "status"])["servers"][0]["running"] == 0;
     eventually(is_idle);
     index.hold(None);
-    told(&["session", "create", "--package", "hello"]);
-    let listed = told_json(&["session", "list"]);
+    cli_stdout(&["session", "create", "--package", "hello"]);
+    let listed = cli_json(&["session", "list"]);
     let sessions = list_of(&listed["servers"][0]["sessions"]);
     assert_eq!(sessions.len(), 1, "{listed}");
     assert_eq!(sessions[0]["packages"], json!(["hello"]));
 }
 
-/// The module that is imported ahead is the installer itself, which every interpreter here has.
+/// The preloaded module is pip, which every interpreter here has.
 #[test]
-fn a_template_that_has_imported_the_hosts_module_serves_no_program_that_brings_its_own() {
+fn a_template_with_a_preloaded_module_serves_no_program_with_its_own_version() {
     let index = Index::new();
     let files = [("pip/__init__.py", "__version__ = 'brought'\n")];
     index.wheel("pip", "999", &files, &[]);
     let mut server = server_with(&index, "RINGFENCE_WARM_PRELOAD_PYTHON", "pip");
-    // The control: one that brings none finds the host's imported already.
+    // The control: a program without the package finds the host's version already imported.
     let code = "import sys; was = 'pip' in sys.modules; import pip; [was, pip.__version__ == 'brought']";
     let warm = json!([true, false]);
     eventually(|| python(&mut server, code, &[])["result"] == warm);
@@ -304,7 +310,7 @@ fn a_template_that_has_imported_the_hosts_module_serves_no_program_that_brings_i
 }
 
 #[test]
-fn the_oldest_layers_go_as_soon_as_all_together_are_too_large() {
+fn the_oldest_layers_are_deleted_when_all_together_are_too_large() {
     let index = Index::new();
     let names = ["one", "two", "three"];
     for name in names {
@@ -314,15 +320,15 @@ fn the_oldest_layers_go_as_soon_as_all_together_are_too_large() {
     let mut server = server_with(&index, "RINGFENCE_PACKAGES_KEEP_MB", "2");
     let layers = state_dir().join("packages/layers");
     for name in names {
-        server.succeeds("install_package", json!({"packages": [name]}));
+        server.call_ok("install_package", json!({"packages": [name]}));
     }
-    // Each has more than a megabyte, with what Python makes of it.
+    // Each layer takes more than a megabyte, with the bytecode that Python compiles.
     let kept = || fs::read_dir(&layers).unwrap().count();
     eventually(|| kept() == 1);
 }
 
 #[test]
-fn packages_that_bring_the_same_file_are_one_layer_in_which_one_of_them_has_it() {
+fn packages_with_the_same_file_form_one_layer_with_the_file_of_one_of_them() {
     let index = Index::new();
     for name in ["one", "two"] {
         let own = format!("{name}.py");
@@ -340,7 +346,7 @@ fn packages_that_bring_the_same_file_are_one_layer_in_which_one_of_them_has_it()
 }
 
 #[test]
-fn what_cannot_be_had_is_told_with_the_installers_last_words() {
+fn an_unavailable_package_is_reported_with_its_cause() {
     let index = Index::new();
     index.python(
         "sdist",
@@ -356,13 +362,13 @@ fn what_cannot_be_had_is_told_with_the_installers_last_words() {
     let mut check = |packages: &[&str], expect: &str| {
         let refused = python(&mut server, "1", packages);
         assert_eq!(refused["code"], "package_unavailable", "{refused}");
-        refused.says("message", [expect]);
+        refused.assert_text("message", [expect]);
     };
     check(&["unheard-of"], "no wheel that fits");
     check(&["sdist"], "no wheel that fits");
     check(&["left", "right"], "contradict");
     let refused = server.run(json!({"code": "1", "language": "shell", "packages": ["unheard-of"]}));
-    refused.says("hint", ["for packages of Python and Node.js"]);
+    refused.assert_text("hint", ["for packages of Python and Node.js"]);
     let closed = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -371,44 +377,44 @@ fn what_cannot_be_had_is_told_with_the_installers_last_words() {
     command
         .env("PIP_INDEX_URL", format!("http://{closed}/simple"))
         .env("npm_config_registry", format!("http://{closed}/"));
-    let mut offline = Server::of(command);
+    let mut offline = Server::from_command(command);
     for refused in [
         python(&mut offline, "1", &["hello"]),
         node(&mut offline, "1", &["leftpad"]),
     ] {
         assert_eq!(refused["code"], "package_unavailable", "{refused}");
-        refused.says("message", ["cannot be reached"]);
+        refused.assert_text("message", ["cannot be reached"]);
     }
 }
 
 #[test]
-fn an_operator_says_which_packages_there_are() {
+fn the_operator_can_restrict_and_disable_packages() {
     let index = hello();
     let mut server = server_with(&index, "RINGFENCE_PACKAGES_ALLOW", "hel*");
-    has_hello(&mut server);
+    assert_hello_works(&mut server);
     for (tool, arguments) in [
         ("execute_code", json!({"code": "1", "packages": ["greet"]})),
         ("install_package", json!({"packages": ["greet"]})),
     ] {
-        let refused = server.refuses(tool, arguments, "policy_denied");
-        refused.says("hint", ["packages.allow"]);
+        let refused = server.call_error(tool, arguments, "policy_denied");
+        refused.assert_text("hint", ["packages.allow"]);
     }
-    let mut command = serving(&index);
+    let mut command = serve_command(&index);
     command.env("RINGFENCE_PACKAGES_ENABLED", "false");
     assert_eq!(
-        python(&mut Server::of(command), "1", &["hello"])["code"],
+        python(&mut Server::from_command(command), "1", &["hello"])["code"],
         "policy_denied"
     );
 }
 
-/// The server of another user, from a copy of the binary that this user can reach.
+/// The server of uid 65534, from a copy of the binary that this user can run.
 #[test]
-fn a_server_of_an_ordinary_user_installs_and_shows_packages_too() {
+fn a_server_of_an_unprivileged_user_installs_and_mounts_packages() {
     let Some(nobody) = Nobody::new("") else { return };
     let index = hello();
     let mut command = nobody.command();
     command.env("PIP_INDEX_URL", index.address("/simple"));
-    let mut server = Server::of(command);
+    let mut server = Server::from_command(command);
     for _ in 0..3 {
         let run = python(
             &mut server,

@@ -1,5 +1,5 @@
-//! Packages through the real binary, from an index that the test makes itself: what is installed, what is not, who waits
-//! for whom, and what neither a name, an archive nor a program can do about it.
+//! Packages through the real binary, from an index that the test serves: installation, refusals, concurrency, and
+//! attacks by names, archives and programs.
 
 mod archive;
 mod attacks;
@@ -11,19 +11,19 @@ mod life;
 use crate::client::*;
 use index::Index;
 
-/// A server whose pip and npm know this index and no other.
+/// A server whose pip and npm use only this index.
 fn server(index: &Index) -> Server {
-    Server::of(serving(index))
+    Server::from_command(serve_command(index))
 }
 
-/// The same with this setting.
+/// The same server with one more setting.
 fn server_with(index: &Index, setting: &str, value: &str) -> Server {
-    let mut command = serving(index);
+    let mut command = serve_command(index);
     command.env(setting, value);
-    Server::of(command)
+    Server::from_command(command)
 }
 
-fn serving(index: &Index) -> std::process::Command {
+fn serve_command(index: &Index) -> std::process::Command {
     let mut command = ringfence(&["serve"]);
     command
         .env("PIP_INDEX_URL", index.address("/simple"))
@@ -32,19 +32,19 @@ fn serving(index: &Index) -> std::process::Command {
     command
 }
 
-/// Installs a package: what the server says.
+/// Installs a package and returns the fields of the answer.
 fn install(server: &mut Server, package: &str) -> Value {
     server.facts("install_package", json!({"packages": [package]}))
 }
 
-/// A Python program with these packages.
+/// Runs a Python program with these packages.
 fn python(server: &mut Server, code: &str, packages: &[&str]) -> Value {
     server.run(json!({"code": code, "packages": packages}))
 }
 
-/// `hello` is there, with what it needs.
+/// Asserts that `hello` works, with its dependency.
 #[track_caller]
-fn has_hello(server: &mut Server) {
+fn assert_hello_works(server: &mut Server) {
     let run = python(server, "import hello; hello.value", &["hello"]);
     assert_eq!(run["result"], 42, "{run}");
 }

@@ -1,5 +1,5 @@
-//! The profiles, in the real sandbox: ordinary programs run, published ways around them are refused with a rule and a line, and reach
-//! nothing when nobody looks. The programs are those by which `ringfence-check` is tested.
+//! The profiles in the real sandbox: ordinary programs run, and published evasions are refused with a rule and a line,
+//! and reach nothing with checks off. The programs are those of the tests of `ringfence-check`.
 
 use crate::{client::*, library::Scene};
 use ringfence::{
@@ -12,7 +12,7 @@ use std::{
     process::Command,
 };
 
-/// A program of the lists, with what its first line says of it.
+/// A program of the lists, with the profiles that its first line names.
 struct Program {
     name: String,
     code: String,
@@ -43,7 +43,7 @@ fn programs(kind: &str, word: &str) -> Vec<Program> {
     paths.into_iter().map(read).collect()
 }
 
-/// A sandbox whose spares are made before the first program comes.
+/// A sandbox that has started to keep sandboxes ready.
 async fn ready(name: &str) -> (Scene, Sandbox) {
     let (scene, sandbox) = Scene::with_sandbox(name).await;
     sandbox.warm_up();
@@ -64,7 +64,7 @@ fn is_blocked(result: &ExecutionResult) -> bool {
         .any(|event| event.rule == "blocked_import")
 }
 
-/// What this interpreter has not, its programs need not find.
+/// True if the program failed because this interpreter does not have a module.
 fn lacks_a_module(result: &ExecutionResult) -> bool {
     result
         .error
@@ -74,15 +74,15 @@ fn lacks_a_module(result: &ExecutionResult) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ordinary_programs_run_under_every_profile_that_has_their_modules() {
-    let (_place, sandbox) = ready("ordinary").await;
+async fn ordinary_programs_run_under_every_profile_that_allows_their_modules() {
+    let (_scene, sandbox) = ready("ordinary").await;
     let programs = programs("ordinary", "profiles");
     let (mut runs, mut lacking) = (0, Vec::new());
     for program in &programs {
         for profile in &program.profiles {
-            let asked = request(&program.code, Some(*profile), Validate::Warn);
+            let execution = request(&program.code, Some(*profile), Validate::Warn);
             let about = format!("{} under {profile:?}", program.name);
-            let result = sandbox.execute(asked).await;
+            let result = sandbox.execute(execution).await;
             let result = result.unwrap_or_else(|error| panic!("{about}: {error}"));
             assert!(!is_blocked(&result), "{about}: {:?}", result.security_events);
             if lacks_a_module(&result) {
@@ -103,14 +103,14 @@ async fn ordinary_programs_run_under_every_profile_that_has_their_modules() {
 
 /// claim: [CHK-4]
 #[tokio::test(flavor = "multi_thread")]
-async fn published_ways_around_are_refused_with_rule_and_line() {
-    let (_place, sandbox) = ready("refused").await;
+async fn published_evasions_are_refused_with_rule_and_line() {
+    let (_scene, sandbox) = ready("refused").await;
     let programs = programs("evasions", "refused");
     let mut refused = BTreeMap::new();
     for program in &programs {
         for profile in &program.profiles {
-            let asked = request(&program.code, Some(*profile), Validate::Warn);
-            let error = match sandbox.execute(asked).await {
+            let execution = request(&program.code, Some(*profile), Validate::Warn);
+            let error = match sandbox.execute(execution).await {
                 Err(error) => error,
                 Ok(result) => panic!("{} ran under {profile:?}: {result:?}", program.name),
             };
@@ -135,32 +135,32 @@ async fn published_ways_around_are_refused_with_rule_and_line() {
     sandbox.shutdown().await;
 }
 
-/// The check is off; the hook stays.
+/// Runs with the check off and the import hook on.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_rests_on_a_module_is_contained_by_the_hook_alone() {
-    let (_place, sandbox) = ready("hook").await;
-    let (mut told, mut failed, mut ran) = (0, 0, Vec::new());
+async fn the_import_hook_alone_contains_evasions_that_need_a_module() {
+    let (_scene, sandbox) = ready("hook").await;
+    let (mut blocked, mut failed, mut ran) = (0, 0, Vec::new());
     let mut programs = programs("evasions", "refused");
     programs.retain(|program| program.profiles.contains(&Profile::Basic));
     for program in &programs {
-        let asked = request(&program.code, Some(Profile::Basic), Validate::Off);
-        let result = sandbox.execute(asked).await.unwrap();
+        let execution = request(&program.code, Some(Profile::Basic), Validate::Off);
+        let result = sandbox.execute(execution).await.unwrap();
         assert_eq!(result.isolation.tier, Tier::Full);
         match (is_blocked(&result), result.success) {
-            (true, _) => told += 1,
+            (true, _) => blocked += 1,
             (false, false) => failed += 1,
             (false, true) => ran.push(program.name.as_str()),
         }
     }
     eprintln!(
-        "by the hook alone: {told} refused and told, {failed} failed by themselves, {} ran: {ran:?}",
+        "by the hook alone: {blocked} blocked, {failed} failed by themselves, {} ran: {ran:?}",
         ran.len()
     );
-    assert!(told >= 30, "{told}");
+    assert!(blocked >= 30, "{blocked}");
     sandbox.shutdown().await;
 }
 
-/// Each reads a file of the host, as far as Python is concerned.
+/// Programs that read a file of the host if only Python is in the way.
 const READERS: &[&str] = &[
     "import os\nprint(os.popen('cat CANARY').read())",
     "import uuid\nprint(uuid.os.popen('cat CANARY').read())",
@@ -178,14 +178,14 @@ const READERS: &[&str] = &[
 
 /// claim: [CHK-5]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_refused_reaches_nothing_when_nobody_looks() {
-    let (place, sandbox) = ready("canary").await;
-    // Not below /tmp, as a checkout may be: there a program's own files are.
+async fn refused_programs_reach_no_host_file_with_checks_off() {
+    let (scene, sandbox) = ready("canary").await;
+    // Not below /tmp, where a program's own files are; a checkout may be there.
     let canary = Path::new("/var/tmp").join(format!("canary-{}", std::process::id()));
     let value = format!(
         "canary-{}-{:x}",
         std::process::id(),
-        std::ptr::from_ref(&place) as usize
+        std::ptr::from_ref(&scene) as usize
     );
     fs::write(&canary, &value).unwrap();
     let mut runtimes = sandbox.runtimes().await.into_iter();
@@ -198,21 +198,24 @@ async fn what_is_refused_reaches_nothing_when_nobody_looks() {
             .replace("PNANEL", &rotated)
             .replace("CANARY", canary.to_str().unwrap());
         let outside = stdout_of(&Command::new(&python).args(["-c", &code]).output().unwrap());
-        assert!(outside.contains(&value), "outside it reads the file: {reader}");
+        assert!(
+            outside.contains(&value),
+            "the control does not read the file: {reader}"
+        );
         controls += 1;
-        let asked = request(&code, Some(Profile::Strict), Validate::Warn);
-        let refused = sandbox.execute(asked).await.unwrap_err();
+        let execution = request(&code, Some(Profile::Strict), Validate::Warn);
+        let refused = sandbox.execute(execution).await.unwrap_err();
         assert_eq!(refused.code, ErrorCode::CodeRejected, "{reader}");
         for profile in [None, Some(Profile::Basic)] {
-            let asked = request(&code, profile, Validate::Off);
-            let result = sandbox.execute(asked).await.unwrap();
+            let execution = request(&code, profile, Validate::Off);
+            let result = sandbox.execute(execution).await.unwrap();
             assert_eq!(result.isolation.tier, Tier::Full);
             assert!(!format!("{result:?}").contains(&value), "{reader}");
         }
     }
     for program in programs("evasions", "refused") {
-        let asked = request(&program.code, None, Validate::Off);
-        let result = sandbox.execute(asked).await.unwrap();
+        let execution = request(&program.code, None, Validate::Off);
+        let result = sandbox.execute(execution).await.unwrap();
         assert_eq!(result.isolation.tier, Tier::Full, "{}", program.name);
         assert!(!format!("{result:?}").contains(&value), "{}", program.name);
     }

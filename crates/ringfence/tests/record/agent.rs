@@ -1,5 +1,4 @@
-//! The other end of a server's pipes, which keeps every byte that the server lets out and waits for no answer longer than
-//! a minute.
+//! A client on a server's pipes that keeps every byte of the server's output and waits at most a minute for an answer.
 
 use crate::client::*;
 use std::{
@@ -16,33 +15,33 @@ pub struct Agent {
     server: Server,
     lines: Receiver<Vec<u8>>,
     log: Receiver<Vec<u8>>,
-    said: Vec<u8>,
+    stdout: Vec<u8>,
     messages: Vec<Value>,
     answers: BTreeMap<u64, Value>,
 }
 
-/// How a server ended, and all that it let out.
+/// The exit status of a server, and its whole output.
 pub struct Ended {
     pub status: ExitStatus,
-    /// Its standard output.
-    pub said: Vec<u8>,
-    /// Its standard error.
+    /// The standard output.
+    pub stdout: Vec<u8>,
+    /// The standard error.
     pub log: Vec<u8>,
-    /// Answers by the id of their request; of a line that was cut there is none.
+    /// Answers by the id of their request, without a line that was cut off.
     pub answers: BTreeMap<u64, Value>,
 }
 
 impl Agent {
-    /// Starts the server, without a word to it.
+    /// Starts the server and sends nothing.
     pub fn start(mut command: Command) -> Self {
         command.stderr(Stdio::piped());
-        let (mut server, stdout) = Server::unheard(command);
-        let (told, lines) = channel();
+        let (mut server, stdout) = Server::with_raw_stdout(command);
+        let (sender, lines) = channel();
         let mut stdout = BufReader::new(stdout);
         thread::spawn(move || {
             let mut line = Vec::new();
             while stdout.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
-                if told.send(std::mem::take(&mut line)).is_err() {
+                if sender.send(std::mem::take(&mut line)).is_err() {
                     return;
                 }
             }
@@ -58,31 +57,31 @@ impl Agent {
             server,
             lines,
             log,
-            said: Vec::new(),
+            stdout: Vec::new(),
             messages: Vec::new(),
             answers: BTreeMap::new(),
         }
     }
 
-    /// A server that ends by itself, although nobody has hung up.
+    /// Starts a server that must fail by itself, with its input still open.
     pub fn refused(command: Command) -> Ended {
         let ended = Self::start(command).end();
         assert!(!ended.status.success());
         ended
     }
 
-    /// The handshake, whose answer is waited for.
-    pub fn greet(mut self) -> Self {
-        let hello = self.send_hello();
+    /// Initializes the connection and waits for the answer.
+    pub fn initialize(mut self) -> Self {
+        let hello = self.send_initialize();
         let answer = self.wait_for(hello);
         assert_eq!(answer["result"]["serverInfo"]["name"], "ringfence");
         self
     }
 
-    /// The same without waiting.
-    pub fn send_hello(&mut self) -> u64 {
-        let id = self.send("initialize", hello("record", json!({})));
-        self.tell("notifications/initialized", json!({}));
+    /// Sends the handshake without waiting for the answer.
+    pub fn send_initialize(&mut self) -> u64 {
+        let id = self.send("initialize", initialize_params("record", json!({})));
+        self.notify("notifications/initialized", json!({}));
         id
     }
 
@@ -90,12 +89,12 @@ impl Agent {
         self.child.id()
     }
 
-    /// Runs a program and does not wait. Its output comes as progress, too.
+    /// Starts a program without waiting; its output is also sent as progress.
     pub fn send_run(&mut self, arguments: Value) -> u64 {
-        self.send_watched(arguments)
+        self.send_run_with_progress(arguments)
     }
 
-    /// Reads until the condition holds; false: the server or the time is at its end.
+    /// Reads until the condition holds; returns false if the server ends or the time is up first.
     pub fn read_until(&mut self, patience: Duration, mut condition: impl FnMut(&Self) -> bool) -> bool {
         let deadline = Instant::now() + patience;
         while !condition(self) {
@@ -109,17 +108,17 @@ impl Agent {
     }
 
     fn take(&mut self, line: &[u8]) {
-        self.said.extend_from_slice(line);
-        // Only the last line of a server that was killed may be cut.
+        self.stdout.extend_from_slice(line);
+        // Only the last line of a killed server may be cut off.
         let Ok(mut message) = serde_json::from_slice::<Value>(line) else {
             assert!(
                 !line.ends_with(b"\n"),
-                "no protocol: {}",
+                "not a protocol message: {}",
                 String::from_utf8_lossy(line)
             );
             return;
         };
-        show_refusal(&mut message);
+        expose_error(&mut message);
         assert_eq!(message["jsonrpc"], "2.0");
         if let Some(id) = message["id"].as_u64() {
             let twice = self.answers.insert(id, message.clone());
@@ -134,20 +133,20 @@ impl Agent {
         self.answers[&id].clone()
     }
 
-    /// The facts of the answer to a call.
+    /// Waits for the answer to a call and returns its structured content.
     pub fn result(&mut self, id: u64) -> Value {
         self.wait_for(id)["result"]["structuredContent"].clone()
     }
 
-    /// Waits until one of its messages says so.
+    /// Waits for a progress or log message with these words.
     #[track_caller]
-    pub fn hears(&mut self, words: &str) {
-        let heard = |agent: &Self| {
+    pub fn await_message(&mut self, words: &str) {
+        let arrived = |agent: &Self| {
             let mut messages = agent.messages.iter();
             messages.any(|message| message["params"]["message"].to_string().contains(words))
         };
         assert!(
-            self.read_until(PATIENCE, heard),
+            self.read_until(PATIENCE, arrived),
             "{words}: {:?}",
             self.messages.last()
         );
@@ -157,34 +156,35 @@ impl Agent {
         self.answers.contains_key(&id)
     }
 
-    pub fn answered(&self) -> usize {
+    pub fn answer_count(&self) -> usize {
         self.answers.len()
     }
 
-    /// Everything that it was sent.
+    /// All messages from the server.
     pub fn messages(&self) -> &[Value] {
         &self.messages
     }
 
-    /// Hangs up, and waits for the end.
-    pub fn leave(mut self) -> Ended {
-        self.hang_up();
+    /// Closes the server's input and waits for its end.
+    pub fn close(mut self) -> Ended {
+        self.close_stdin();
         self.end()
     }
 
-    /// The greeting does not wait for the record; a call does.
-    pub fn call_and_leave(mut self) {
+    /// Makes one call and closes: unlike the handshake, a call waits for the record.
+    pub fn call_and_close(mut self) {
         self.call("sandbox_stats", json!({}));
-        assert!(self.leave().status.success());
+        assert!(self.close().status.success());
     }
 
-    /// `kill -9`, and what had left before.
+    /// Sends SIGKILL, and returns the output up to then.
     pub fn kill(mut self) -> Ended {
         self.child.kill().unwrap();
         self.end()
     }
 
-    /// Standard error ends with the last process that was born with it: helper and supervisors too.
+    /// Waits for the end. Standard error closes with the last process that inherited it, helper and supervisors
+    /// included.
     fn end(mut self) -> Ended {
         loop {
             match self.lines.recv_timeout(PATIENCE) {
@@ -197,15 +197,15 @@ impl Agent {
         let log = self.log.recv_timeout(PATIENCE);
         Ended {
             status,
-            said: std::mem::take(&mut self.said),
+            stdout: std::mem::take(&mut self.stdout),
             log: log.unwrap_or_else(|_| panic!("a process of the server outlives it")),
             answers: std::mem::take(&mut self.answers),
         }
     }
 }
 
-impl Caller for Agent {
-    fn ask(&mut self, method: &str, params: Value) -> Value {
+impl McpClient for Agent {
+    fn rpc(&mut self, method: &str, params: Value) -> Value {
         let id = self.send(method, params);
         self.wait_for(id)
     }

@@ -1,4 +1,4 @@
-//! Each call leaves exactly the records that it should: no action is missing, and none is there twice.
+//! Each call leaves exactly the expected records: none is missing, and none appears twice.
 
 use super::{
     agent::Agent,
@@ -9,7 +9,7 @@ use ringfence_store::audit::Record;
 
 const STARTED: &str = "execution.started pending";
 
-/// A server, and how far its record has been read.
+/// A server, and the number of its records read so far.
 struct Watch {
     state: State,
     agent: Agent,
@@ -24,9 +24,9 @@ impl Watch {
             agent,
             seen: 0,
         };
-        // The handshake is answered while the engine still starts.
+        // The handshake is answered before the engine has started.
         eventually(|| watch.state.database().exists());
-        let begun = watch.left(|agent| drop(agent.call("sandbox_stats", json!({}))));
+        let begun = watch.records_of(|agent| drop(agent.call("sandbox_stats", json!({}))));
         assert_eq!(
             all_words(&begun),
             ["audit.began ok", "server.started ok", "tool.called ok"]
@@ -34,8 +34,8 @@ impl Watch {
         watch
     }
 
-    /// The records that this leaves.
-    fn left(&mut self, act: impl FnOnce(&mut Agent)) -> Vec<Record> {
+    /// Returns the new records after `act`.
+    fn records_of(&mut self, act: impl FnOnce(&mut Agent)) -> Vec<Record> {
         act(&mut self.agent);
         let records = self.state.records();
         let new = records[self.seen..].to_vec();
@@ -43,10 +43,10 @@ impl Watch {
         new
     }
 
-    /// Calls a tool, and holds the words of what it leaves against these.
+    /// Calls a tool and compares the new records with the expected ones.
     fn check(&mut self, tool: &str, arguments: Value, expect: &[&str]) -> Vec<Record> {
         let shown = arguments.to_string();
-        let records = self.left(|agent| drop(agent.call(tool, arguments)));
+        let records = self.records_of(|agent| drop(agent.call(tool, arguments)));
         assert_eq!(all_words(&records), expect, "{tool} {shown}");
         let client = |record: &Record| record.caller == "mcp record 1";
         assert!(records.iter().all(client), "{tool}: {records:?}");
@@ -56,7 +56,7 @@ impl Watch {
 
 /// claim: [REC-6]
 #[test]
-fn executions_leave_a_beginning_and_one_end() {
+fn every_execution_leaves_a_start_record_and_one_end_record() {
     let state = State::new("executions").with_secrets([("TOKEN", "a-value-4711")]);
     let mut watch = Watch::new(state.with("RINGFENCE_VAULT_ALLOW", "default/TOKEN"));
     let ok = [STARTED, "execution.completed ok"];
@@ -94,7 +94,7 @@ fn executions_leave_a_beginning_and_one_end() {
         let beginning = details(&records[0]);
         assert_eq!(beginning["code_sha256"].as_str().map(str::len), Some(64));
     }
-    // The out of memory one is told apart by its end.
+    // The out-of-memory run is marked in its end record.
     let is_oom = |record: &Record| details(record)["exit"] == "out_of_memory";
     assert_eq!(
         watch
@@ -108,7 +108,7 @@ fn executions_leave_a_beginning_and_one_end() {
 }
 
 #[test]
-fn a_vault_that_has_no_such_secret_is_noted_as_asked() {
+fn a_request_for_an_absent_secret_is_recorded() {
     let mut watch = Watch::new(State::new("absent"));
     watch.check(
         "execute_code",
@@ -118,31 +118,31 @@ fn a_vault_that_has_no_such_secret_is_noted_as_asked() {
 }
 
 #[test]
-fn a_cancelled_program_has_an_end() {
+fn a_cancelled_program_has_an_end_record() {
     let mut watch = Watch::new(State::new("cancelled"));
-    let records = watch.left(|agent| {
+    let records = watch.records_of(|agent| {
         let id = agent.send_run(json!({"code": "print('begun', flush=True)\nwhile True: pass"}));
-        agent.hears("begun");
+        agent.await_message("begun");
         agent.cancel(id);
     });
     assert_eq!(all_words(&records), [STARTED]);
     let id = records[0].execution_id.clone().unwrap();
     eventually(|| watch.state.words_of(&id).len() == 2);
     assert_eq!(watch.state.words_of(&id)[1], "execution.failed failed");
-    let end = watch.left(|_| {});
+    let end = watch.records_of(|_| {});
     assert_eq!(details(&end[0])["exit"], "cancelled");
 }
 
 /// claim: [REC-6]
 #[test]
-fn who_is_turned_away_is_on_record() {
+fn a_call_refused_as_busy_is_recorded() {
     let state = State::new("busy")
         .with("RINGFENCE_QUEUE_CONCURRENCY", "1")
         .with("RINGFENCE_QUEUE_WAITING", "0");
     let mut watch = Watch::new(state);
-    let records = watch.left(|agent| {
+    let records = watch.records_of(|agent| {
         let first = agent.send_run(json!({"code": "print('begun', flush=True)\nwhile True: pass"}));
-        agent.hears("begun");
+        agent.await_message("begun");
         let refused = agent.run(json!({"code": "1"}));
         assert_eq!(refused["code"], "busy");
         agent.cancel(first);
@@ -153,7 +153,7 @@ fn who_is_turned_away_is_on_record() {
 
 /// claim: [REC-6]
 #[test]
-fn calls_that_are_not_understood_are_on_record() {
+fn invalid_calls_are_recorded() {
     let mut watch = Watch::new(State::new("refused"));
     for (tool, arguments, code) in [
         (
@@ -193,14 +193,14 @@ fn calls_that_are_not_understood_are_on_record() {
     watch.check("get_artifacts", absent, &["artifact.read denied"]);
     let far = json!({"before": u64::MAX, "limit": 1});
     watch.check("audit_execution", far, &["tool.called ok"]);
-    let records = watch.left(|agent| {
-        let answer = agent.ask("tools/call", json!({"name": "rm_rf_hunter22", "arguments": {}}));
+    let records = watch.records_of(|agent| {
+        let answer = agent.rpc("tools/call", json!({"name": "rm_rf_hunter22", "arguments": {}}));
         assert!(answer["error"].is_object(), "{answer}");
-        let answer = agent.read("sandbox://hunter22");
+        let answer = agent.read_resource("sandbox://hunter22");
         assert!(answer["error"].is_object(), "{answer}");
     });
     assert_eq!(all_words(&records), ["tool.called denied", "tool.called denied"]);
-    // What a stranger made up does not stand in it.
+    // Invented names do not appear in the record.
     assert!(
         records
             .iter()
@@ -217,7 +217,7 @@ fn every_other_tool_and_resource_leaves_one_record() {
         .agent
         .run(json!({"code": "open('a.txt', 'w').write('a' * 70000)"}));
     let (id, uri) = (&result["execution_id"], &result["artifacts"][0]["uri"]);
-    watch.left(|_| {});
+    watch.records_of(|_| {});
     for (tool, arguments, expect) in [
         ("sandbox_stats", json!({}), "tool.called ok"),
         ("get_sandbox_metrics", json!({}), "tool.called ok"),
@@ -261,16 +261,16 @@ fn every_other_tool_and_resource_leaves_one_record() {
         (uri, "artifact.read ok"),
         (&json!("sandbox://artifacts/absent/a.txt"), "artifact.read denied"),
     ] {
-        let records = watch.left(|agent| drop(agent.read(uri)));
+        let records = watch.records_of(|agent| drop(agent.read_resource(uri)));
         assert_eq!(all_words(&records), [expect], "{uri}");
     }
 }
 
-/// The languages are asked for their versions in sandboxes, which are executions of the server's own.
+/// Versions of the languages are determined in sandboxes, which are executions of the server itself.
 #[test]
-fn what_the_server_runs_for_itself_is_on_record_as_its_own() {
+fn executions_of_the_server_itself_are_recorded_as_its_own() {
     let mut watch = Watch::new(State::new("runtimes"));
-    let records = watch.left(|agent| drop(agent.call("list_runtimes", json!({}))));
+    let records = watch.records_of(|agent| drop(agent.call("list_runtimes", json!({}))));
     assert_eq!(words(&records[0]), "tool.called ok");
     let own: Vec<&Record> = records
         .iter()
@@ -286,14 +286,14 @@ fn what_the_server_runs_for_itself_is_on_record_as_its_own() {
 }
 
 #[test]
-fn a_server_that_ends_says_so_and_one_that_is_killed_cannot() {
+fn a_stopped_server_leaves_a_stop_record_and_a_killed_one_does_not() {
     let state = State::new("ends");
-    state.serve().call_and_leave();
+    state.serve().call_and_close();
     let agent = state.serve();
     let mut killed = agent;
     killed.call("sandbox_stats", json!({}));
     drop(killed.kill());
-    state.serve().call_and_leave();
+    state.serve().call_and_close();
     assert_eq!(
         all_words(&state.records()),
         [
@@ -313,7 +313,7 @@ fn a_server_that_ends_says_so_and_one_that_is_killed_cannot() {
 }
 
 #[test]
-fn a_run_of_the_command_line_leaves_the_same() {
+fn a_cli_run_leaves_the_same_records() {
     let state = State::new("command-line");
     let script = TempDir::new("record-script");
     let file = script.file("a.sh", "exit 4");

@@ -1,4 +1,4 @@
-//! What befalls the record's file: somebody else holds it, overwrites it, deletes it, or serves on it, too.
+//! The record's file locked, overwritten or deleted by another process, and shared by two servers.
 
 use super::{
     agent::Agent,
@@ -18,14 +18,14 @@ fn execute(agent: &mut Agent) -> Value {
     agent.run(json!({"code": "print(6 * 7)"}))
 }
 
-/// As another process would, with a write lock held.
+/// Holds an exclusive lock on the database, as another process would.
 fn hold(state: &State) -> Connection {
     let other = Connection::open(state.database()).unwrap();
     other.execute_batch("BEGIN EXCLUSIVE").unwrap();
     other
 }
 
-/// SQLite's log, and the log's index.
+/// The path of a file beside the database: with `-wal` its log, with `-shm` the index of the log.
 fn beside(state: &State, end: &str) -> PathBuf {
     let mut name = state.database().into_os_string();
     name.push(end);
@@ -34,13 +34,13 @@ fn beside(state: &State, end: &str) -> PathBuf {
 
 /// claim: [REC-1]
 #[test]
-fn a_database_that_another_holds_is_waited_for_and_then_refused() {
+fn a_locked_database_is_waited_for_and_then_the_call_is_refused() {
     let state = State::new("locked");
     let mut agent = state.serve();
     assert_eq!(execute(&mut agent)["stdout"], "42\n");
     let other = hold(&state);
     let id = agent.send_run(json!({"code": "print(6 * 7)"}));
-    // It waits; and goes on when the other lets go.
+    // The call waits, and continues when the lock is released.
     assert!(!agent.read_until(Duration::from_secs(1), |agent| agent.has_answer(id)));
     other.execute_batch("COMMIT").unwrap();
     assert_eq!(agent.result(id)["stdout"], "42\n");
@@ -48,7 +48,7 @@ fn a_database_that_another_holds_is_waited_for_and_then_refused() {
     let begun = Instant::now();
     let refused = execute(&mut agent);
     assert_eq!(refused["code"], "audit_unavailable", "{refused}");
-    refused.says("message", ["another process"]);
+    refused.assert_text("message", ["another process"]);
     assert!(
         (4..15).contains(&begun.elapsed().as_secs()),
         "{:?}",
@@ -56,20 +56,20 @@ fn a_database_that_another_holds_is_waited_for_and_then_refused() {
     );
     other.execute_batch("COMMIT").unwrap();
     assert_eq!(execute(&mut agent)["stdout"], "42\n");
-    assert!(agent.leave().status.success());
+    assert!(agent.close().status.success());
     state.assert_verifies();
 }
 
 /// claim: [REC-1]
 #[test]
-fn files_of_a_run_whose_end_cannot_be_told_do_not_leave_and_the_end_is_told_later() {
+fn artifacts_of_a_run_with_an_unrecorded_end_are_withheld_and_the_end_is_recorded_later() {
     let state = State::new("withheld");
     let mut agent = state.serve();
     let code = "import time\nopen('left.txt', 'w').write('the-canary')\ntime.sleep(2)";
     let control = agent.run(json!({"code": "open('left.txt', 'w').write('x')"}));
     let files_of = |agent: &mut Agent, id: &Value| agent.facts("get_artifacts", json!({"request_id": id}));
     let told = files_of(&mut agent, &control["execution_id"]);
-    told.shows(json!({"artifacts.0.name": "left.txt"}));
+    told.assert_fields(json!({"artifacts.0.name": "left.txt"}));
     let call = agent.send_run(json!({"code": code}));
     let begun = |words: &[String]| {
         words
@@ -85,7 +85,7 @@ fn files_of_a_run_whose_end_cannot_be_told_do_not_leave_and_the_end_is_told_late
     other.execute_batch("COMMIT").unwrap();
     let absent = files_of(&mut agent, &refused["execution_id"]);
     assert_eq!(absent["artifacts"], json!([]), "{absent}");
-    assert!(agent.leave().status.success());
+    assert!(agent.close().status.success());
     state.assert_verifies();
     assert_eq!(
         state.words_of(text_of(&refused["execution_id"])),
@@ -95,20 +95,20 @@ fn files_of_a_run_whose_end_cannot_be_told_do_not_leave_and_the_end_is_told_late
 
 /// claim: [REC-4]
 #[test]
-fn a_database_of_garbage_is_moved_aside_and_the_new_chain_says_so() {
+fn a_corrupt_database_is_moved_aside_and_the_new_chain_says_so() {
     let state = State::new("garbage");
     let mut agent = state.serve();
     execute(&mut agent);
-    assert!(agent.leave().status.success());
+    assert!(agent.close().status.success());
     let garbage = b"not a database, ".repeat(4096);
     for end in ["-wal", "-shm"] {
-        // Gone already if the server was the last to close it.
+        // They are already gone if the server was the last to close the database.
         drop(fs::remove_file(beside(&state, end)));
     }
     fs::write(state.database(), &garbage).unwrap();
     let mut agent = state.serve();
     assert_eq!(execute(&mut agent)["stdout"], "42\n");
-    assert!(agent.leave().status.success());
+    assert!(agent.close().status.success());
     let verdict = state.assert_verifies();
     assert_eq!(verdict.breaks, [1]);
     let first = &state.records()[0];
@@ -120,13 +120,13 @@ fn a_database_of_garbage_is_moved_aside_and_the_new_chain_says_so() {
     assert_eq!(
         fs::read(moved).unwrap(),
         garbage,
-        "what was there is kept as it was"
+        "the damaged file is kept unchanged"
     );
 }
 
 /// claim: [REC-4]
 #[test]
-fn a_database_deleted_under_a_server_is_no_silent_loss() {
+fn the_deletion_of_a_database_under_a_server_is_noticed_and_recorded() {
     let state = State::new("deleted");
     let mut agent = state.serve();
     execute(&mut agent);
@@ -144,7 +144,7 @@ fn a_database_deleted_under_a_server_is_no_silent_loss() {
             answered.insert(text_of(&answer["execution_id"]).to_owned());
         }
     }
-    assert!(agent.leave().status.success());
+    assert!(agent.close().status.success());
     assert!(answered.len() >= 2 && refused <= 2, "{refused} refused");
     state.assert_verifies();
     let records = state.records();
@@ -156,7 +156,7 @@ fn a_database_deleted_under_a_server_is_no_silent_loss() {
 
 /// claim: [REC-6]
 #[test]
-fn two_servers_on_one_directory_make_one_chain() {
+fn two_servers_on_one_directory_write_one_chain() {
     const CALLS: usize = 8;
     let state = State::new("two").with_secrets([("TOKEN", "a-value-4711")]);
     let mut agents = [state.serve(), state.serve()];
@@ -175,7 +175,7 @@ fn two_servers_on_one_directory_make_one_chain() {
         }
     }
     for agent in agents {
-        assert!(agent.leave().status.success());
+        assert!(agent.close().status.success());
     }
     let verdict = state.assert_verifies();
     assert!(verdict.breaks.is_empty());

@@ -1,5 +1,5 @@
-//! A state directory without room, and one that cannot be written: nothing runs unrecorded, nothing leaves unrecorded, and
-//! with room everything goes on.
+//! A full and a read-only state directory: nothing runs unrecorded, no result is returned unrecorded, and everything
+//! works again when there is space.
 
 use super::{
     agent::Agent,
@@ -13,14 +13,14 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-/// A file system of two mebibytes, in a mount namespace of its own: it goes away with the process that holds it.
+/// A file system of 2 MiB in a mount namespace of its own, which exists as long as the process `holder`.
 struct SmallDisk {
     holder: Child,
     directory: TempDir,
 }
 
 impl SmallDisk {
-    /// None: not here, and nobody asks for it.
+    /// Mounts it; `None` without root.
     fn make(test: &str) -> Option<Self> {
         if !is_root() {
             return None;
@@ -44,34 +44,35 @@ impl SmallDisk {
 
     fn state(&self) -> State {
         let namespace = format!("--mount=/proc/{}/ns/mnt", self.holder.id());
-        State::behind(
+        State::with_wrapper(
             &["nsenter", &namespace],
             self.here().join("state"),
             self.directory.0.join("state"),
         )
-        // The whole of it is smaller than what stays free by default.
+        // The file system is smaller than the space that stays free by default.
         .with("RINGFENCE_DISK_FREE_MB", "0")
     }
 
-    /// As it is reached from outside the namespace.
+    /// The path of the file system from outside the namespace.
     fn here(&self) -> PathBuf {
         let inside = self.directory.0.strip_prefix("/").unwrap();
         PathBuf::from(format!("/proc/{}/root", self.holder.id())).join(inside)
     }
 
-    /// A copy of what its servers wrote: SQLite resolves links of a path itself, and those of /proc are no ordinary ones.
+    /// Returns a copy of the files that its servers wrote, because SQLite resolves the symlinks of a path itself, and
+    /// cannot resolve the magic links of /proc.
     fn copy(&self) -> State {
         let copy = self.directory.0.join("copy");
         drop(fs::remove_dir_all(&copy));
         let (from, to) = (self.here().join("state/record"), copy.join("record"));
         fs::create_dir_all(&to).unwrap();
         for name in ["audit.db", "audit.db-wal", "audit.db-shm", "signing.key"] {
-            // A log is there once something was written.
+            // A log exists after the first write.
             if from.join(name).exists() {
                 fs::copy(from.join(name), to.join(name)).unwrap();
             }
         }
-        State::behind(&[], copy.clone(), copy)
+        State::with_wrapper(&[], copy.clone(), copy)
     }
 
     fn fill(&self) {
@@ -115,12 +116,12 @@ fn assert_unavailable(refused: &Value) {
     assert_eq!(refused["code"], "audit_unavailable", "{refused}");
     let message = text_of(&refused["message"]);
     assert!(message.contains("disk is full"), "{message}");
-    refused.says("hint", ["room"]);
+    refused.assert_text("hint", ["room"]);
 }
 
 /// claim: [REC-1]
 #[test]
-fn a_full_disk_refuses_every_call_until_there_is_room() {
+fn every_call_is_refused_while_the_disk_is_full() {
     let Some(disk) = SmallDisk::make("full") else {
         return;
     };
@@ -132,19 +133,19 @@ fn a_full_disk_refuses_every_call_until_there_is_room() {
     for _ in 0..3 {
         assert_unavailable(&execute(&mut agent));
     }
-    // Looking is a call, too.
+    // Reading calls are refused, too.
     assert_unavailable(&agent.facts("sandbox_stats", json!({})));
     assert_unavailable(&agent.run(json!({"colour": "red"})));
     assert_eq!(
         disk.copy().records().len(),
         before,
-        "nothing began that cannot be told"
+        "nothing started that cannot be recorded"
     );
     disk.make_room();
     assert_eq!(execute(&mut agent)["stdout"], "the-canary\n");
-    let ended = agent.leave();
+    let ended = agent.close();
     assert!(ended.status.success());
-    let said = String::from_utf8_lossy(&ended.said);
+    let said = String::from_utf8_lossy(&ended.stdout);
     assert_eq!(said.matches("the-canary").count() % 2, 0, "{said}");
     let verdict = disk.copy().assert_verifies();
     assert_eq!((verdict.breaks.len(), verdict.records), (0, before as u64 + 3));
@@ -152,11 +153,11 @@ fn a_full_disk_refuses_every_call_until_there_is_room() {
 
 /// claim: [REC-1]
 #[test]
-fn nothing_runs_where_its_beginning_cannot_be_told() {
+fn no_program_runs_if_its_start_cannot_be_recorded() {
     let Some(disk) = SmallDisk::make("canary") else {
         return;
     };
-    // The record alone is on it: another store would be the first to need room.
+    // Only the record is on the small disk: another store would run out of space first.
     let stores = TempDir::new("record-canary-stores");
     let record = disk.directory.0.join("audit.db");
     let state = disk
@@ -188,7 +189,7 @@ fn nothing_runs_where_its_beginning_cannot_be_told() {
 
 /// claim: [REC-1]
 #[test]
-fn a_result_whose_end_cannot_be_told_does_not_leave() {
+fn a_result_is_withheld_if_its_end_cannot_be_recorded() {
     let Some(disk) = SmallDisk::make("result") else {
         return;
     };
@@ -233,7 +234,7 @@ fn a_result_whose_end_cannot_be_told_does_not_leave() {
         Some("execution.started pending"),
         "a beginning without an end"
     );
-    // Nobody killed that server. The next one knows all the same that it left something open.
+    // That server was not killed, but the next one still closes the run that it left open.
     let child = waiting();
     go();
     assert!(child.wait_with_output().unwrap().status.success());
@@ -246,7 +247,7 @@ fn a_result_whose_end_cannot_be_told_does_not_leave() {
 
 /// claim: [REC-1]
 #[test]
-fn a_run_that_may_go_unrecorded_says_so_in_its_result() {
+fn a_run_allowed_to_go_unrecorded_is_marked_in_its_result() {
     let Some(disk) = SmallDisk::make("warn") else {
         return;
     };
@@ -268,21 +269,21 @@ fn a_run_that_may_go_unrecorded_says_so_in_its_result() {
     assert!(stats["not_recorded"].as_u64().unwrap() >= 2, "{stats}");
     disk.make_room();
     assert!(rules(&execute(&mut agent)).is_empty());
-    let ended = agent.leave();
+    let ended = agent.close();
     assert!(String::from_utf8_lossy(&ended.log).contains("NOT ON RECORD"));
     disk.copy().assert_verifies();
 }
 
 /// claim: [REC-1]
 #[test]
-fn a_directory_that_cannot_be_written_refuses_to_serve() {
+fn a_server_does_not_start_on_a_read_only_state_directory() {
     let Some(disk) = SmallDisk::make("read-only") else {
         return;
     };
     let state = disk.state();
     let mut agent = state.serve();
     execute(&mut agent);
-    assert!(agent.leave().status.success());
+    assert!(agent.close().status.success());
     let before = disk.copy().records().len();
     disk.remount("ro");
     let ended = Agent::refused(state.command(&["serve"]));
@@ -292,12 +293,12 @@ fn a_directory_that_cannot_be_written_refuses_to_serve() {
     assert_eq!(disk.copy().records().len(), before);
     let mut agent = state.serve();
     assert_eq!(execute(&mut agent)["stdout"], "the-canary\n");
-    drop(agent.leave());
+    drop(agent.close());
     assert_eq!(disk.copy().assert_verifies().breaks, Vec::<u64>::new());
 }
 
 #[test]
-fn a_directory_that_others_may_enter_refuses_to_serve() {
+fn a_server_does_not_start_if_others_can_enter_its_record_directory() {
     let state = State::new("open");
     fs::create_dir_all(state.record()).unwrap();
     set_mode(state.record(), 0o755);

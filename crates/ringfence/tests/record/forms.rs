@@ -1,14 +1,13 @@
-//! The forms in which a secret may be written, by encoders that are not the product's, and the search for them in
-//! everything that left.
+//! The encoded forms of a secret, made by encoders that are not Ringfence's, and the search for them in all output.
 
 use base64::prelude::{BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE_NO_PAD, Engine};
 use serde_json::Value;
 use std::fmt::Write;
 
-/// Shorter ones are found in text that has nothing to do with a secret.
+/// Shorter forms also occur by chance in unrelated text.
 const SHORTEST: usize = 6;
 
-/// What must not be found: the name of a form, and its text without line breaks.
+/// Returns the forms that must not be found: the name of each form, and its text without line breaks.
 pub fn of(secret: &str) -> Vec<(&'static str, String)> {
     let bytes = secret.as_bytes();
     let json = json(secret);
@@ -25,7 +24,7 @@ pub fn of(secret: &str) -> Vec<(&'static str, String)> {
     ];
     for offset in 0..3 {
         let shifted = [&b"xyz"[..offset], bytes].concat();
-        // The characters that the secret alone decides.
+        // The characters that depend only on the secret.
         let decided = (8 * offset).div_ceil(6)..8 * shifted.len() / 6;
         forms.push((
             "base64",
@@ -43,7 +42,7 @@ pub fn of(secret: &str) -> Vec<(&'static str, String)> {
     forms
 }
 
-/// Python that yields the same forms of a text, and more; `named` are those of the variables that `NAMES` lists.
+/// Python that yields the same forms of a text, and more; `named` are the values of the variables that `NAMES` lists.
 pub const PYTHON: &str = "import os, sys, base64, json, time
 from urllib.parse import quote, quote_plus
 def forms(s):
@@ -57,58 +56,58 @@ named = [os.environ[name] for name in os.environ['NAMES'].split(',')]
 everything = [form for text in named for form in forms(text)]
 ";
 
-/// Text to search: as it is, and without line breaks, since forms may be wrapped. An encoding within an encoding is not
-/// searched for: the product documents that it does not find one.
+/// Text to search: unchanged, and without line breaks, because forms may be wrapped. An encoding within an encoding is
+/// not searched for: Ringfence documents that it does not find one.
 #[derive(Default)]
 pub struct Haystack {
     texts: Vec<(String, String)>,
 }
 
 impl Haystack {
-    pub fn add(&mut self, whence: &str, bytes: &[u8]) {
+    pub fn add(&mut self, source: &str, bytes: &[u8]) {
         if bytes.len() < SHORTEST {
             return;
         }
         let text = String::from_utf8_lossy(bytes).into_owned();
         if text.contains(['\r', '\n']) {
             let joined = text.replace(['\r', '\n'], "");
-            self.texts.push((format!("{whence}, unwrapped"), joined));
+            self.texts.push((format!("{source}, unwrapped"), joined));
         }
-        self.texts.push((whence.to_owned(), text));
+        self.texts.push((source.to_owned(), text));
     }
 
-    /// Every string and every key of a message, and what is base64 in it.
-    pub fn add_message(&mut self, whence: &str, message: &Value) {
+    /// Adds every string and every key of a message, and the decoded content of its base64 fields.
+    pub fn add_message(&mut self, source: &str, message: &Value) {
         match message {
-            Value::String(text) => self.add(whence, text.as_bytes()),
-            Value::Array(items) => items.iter().for_each(|item| self.add_message(whence, item)),
+            Value::String(text) => self.add(source, text.as_bytes()),
+            Value::Array(items) => items.iter().for_each(|item| self.add_message(source, item)),
             Value::Object(fields) => {
                 for (name, value) in fields {
-                    self.add(whence, name.as_bytes());
-                    self.add_message(&format!("{whence}.{name}"), value);
+                    self.add(source, name.as_bytes());
+                    self.add_message(&format!("{source}.{name}"), value);
                     if ["content_b64", "blob", "data"].contains(&name.as_str())
                         && let Some(Ok(bytes)) = value
                             .as_str()
                             .map(|text| base64::prelude::BASE64_STANDARD.decode(text))
                     {
-                        self.add(&format!("{whence}.{name}, decoded"), &bytes);
+                        self.add(&format!("{source}.{name}, decoded"), &bytes);
                     }
                 }
             }
-            other => self.add(whence, other.to_string().as_bytes()),
+            other => self.add(source, other.to_string().as_bytes()),
         }
     }
 
-    /// Where it stands, if it does.
-    pub fn place_of(&self, needle: &str) -> Option<&str> {
+    /// Returns the source of a text that contains the needle.
+    pub fn find(&self, needle: &str) -> Option<&str> {
         let found = self.texts.iter().find(|(_, text)| text.contains(needle));
-        found.map(|(whence, _)| whence.as_str())
+        found.map(|(source, _)| source.as_str())
     }
 
-    /// No form of it stands anywhere.
+    /// Asserts that no text contains a form of the secret.
     pub fn assert_without(&self, secret: &str) {
         for (form, needle) in of(secret) {
-            if let Some(place) = self.place_of(&needle) {
+            if let Some(place) = self.find(&needle) {
                 panic!("{:?} as {form} is in {place}", &secret[..secret.len().min(30)]);
             }
         }
@@ -135,7 +134,7 @@ fn percent(text: &str, keeps: &str, blank: &str) -> String {
 
 fn json(text: &str) -> String {
     let quoted = Value::from(text).to_string();
-    // A line break is no break in here, and is searched for as what it is.
+    // A line break is escaped in JSON, and is searched for in its escaped form.
     quoted[1..quoted.len() - 1].to_owned()
 }
 

@@ -1,7 +1,8 @@
-//! `kill -9` at random moments, again and again on one state directory: what was answered is on record, with its beginning
-//! and its end, and its artifacts are there.
+//! SIGKILL at random moments, repeatedly on one state directory: every answered execution has its start and its end on
+//! record, and its artifacts exist.
 //!
-//! `RINGFENCE_KILL_ROUNDS` asks for more rounds, `RINGFENCE_KILL_SEED` for the moments of an earlier run.
+//! `RINGFENCE_KILL_ROUNDS` sets the number of rounds, `RINGFENCE_KILL_SEED` repeats the random choices of an earlier
+//! run.
 
 use super::{
     agent::{Agent, Ended},
@@ -16,11 +17,11 @@ use std::{
 
 const ROUNDS: u64 = 20;
 const CALLS: u64 = 8;
-/// After the last answer that is waited for.
+/// Maximum delay of the kill after the last awaited answer.
 const DELAY_MICROSECONDS: u64 = 60_000;
 const SECRET: &str = "a-secret-of-the-killed-4711";
 
-/// SplitMix64, because a failure must be told with its seed and tried again.
+/// SplitMix64, so that a failure can be repeated with its seed.
 struct Dice(u64);
 
 impl Dice {
@@ -37,31 +38,31 @@ impl Dice {
 struct Tally {
     rounds: u64,
     answers: u64,
-    /// Answered executions without a beginning or an end on record, or without their artifacts.
+    /// Answered executions without a start or an end on record.
     lost: u64,
-    /// Ends without a beginning, two ends, a chain that does not verify.
+    /// Ends without a start, second starts or ends, ends that contradict the answer, and chains that do not verify.
     wrong: u64,
-    /// Begun and cut off: nobody was told of an end.
+    /// Executions that were started and cut off without an end.
     cut: u64,
 }
 
 /// claim: [REC-2]
 #[test]
-fn what_was_answered_before_a_kill_is_on_record() {
-    let rounds = number("RINGFENCE_KILL_ROUNDS").unwrap_or(ROUNDS);
+fn every_call_answered_before_a_kill_is_recorded() {
+    let rounds = env_number("RINGFENCE_KILL_ROUNDS").unwrap_or(ROUNDS);
     rounds_of(rounds, "process");
 }
 
 /// claim: [REC-2]
 #[test]
-fn the_same_holds_for_a_record_that_survives_the_loss_of_power() {
-    let rounds = number("RINGFENCE_KILL_ROUNDS").unwrap_or(ROUNDS);
+fn every_call_answered_before_a_kill_is_recorded_with_power_durability() {
+    let rounds = env_number("RINGFENCE_KILL_ROUNDS").unwrap_or(ROUNDS);
     rounds_of(rounds.div_ceil(4), "power");
 }
 
-/// The control: a record that dies with its server loses every answer, and the same check counts them.
+/// The control: a record in memory loses every answer, and the same check counts them.
 #[test]
-fn a_record_in_memory_is_seen_to_be_lost() {
+fn an_in_memory_record_is_detected_as_lost() {
     let state = State::new("kill-memory")
         .with("RINGFENCE_AUDIT_STORE", "memory")
         .with_secrets([("TOKEN", SECRET)]);
@@ -76,7 +77,7 @@ fn a_record_in_memory_is_seen_to_be_lost() {
 
 fn rounds_of(rounds: u64, durability: &str) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
-    let seed = number("RINGFENCE_KILL_SEED").unwrap_or_else(|| u64::try_from(now & 0xffff_ffff).unwrap());
+    let seed = env_number("RINGFENCE_KILL_SEED").unwrap_or_else(|| u64::try_from(now & 0xffff_ffff).unwrap());
     println!("durability {durability}, seed {seed}");
     let mut dice = Dice(seed);
     let name = format!("kill-{durability}");
@@ -94,16 +95,16 @@ fn rounds_of(rounds: u64, durability: &str) {
         tally.rounds += 1;
         kept.extend(check(&state, &ended, &mut tally));
     }
-    // A server that is not killed finds all of it, and ends in order.
+    // A server that is not killed finds all artifacts, and ends successfully.
     let mut last = state.serve();
     for result in &kept {
         for artifact in list_of(&result["artifacts"]) {
-            let read = last.read(&artifact["uri"]);
+            let read = last.read_resource(&artifact["uri"]);
             assert!(read["result"]["contents"][0].is_object(), "{read}");
             state.assert_artifact(result, artifact);
         }
     }
-    assert!(last.leave().status.success());
+    assert!(last.close().status.success());
     state.assert_verifies();
     println!("{tally:?}");
     assert_eq!((tally.lost, tally.wrong), (0, 0), "seed {seed}");
@@ -113,34 +114,34 @@ fn rounds_of(rounds: u64, durability: &str) {
     );
 }
 
-/// Starts a server, sends it everything at once, and kills it at a moment that the dice say.
+/// Starts a server, sends all calls at once, and kills it at a random moment.
 fn one_round(state: &State, dice: &mut Dice, mark: &str) -> Ended {
     let cold = if dice.roll(2) == 0 { "0" } else { "1" };
     let mut command = state.command(&["serve"]);
     command.env("RINGFENCE_WARM_READY", cold);
     let mut agent = Agent::start(command);
-    agent.send_hello();
-    // Each kind once: one of them does not end by itself in time.
+    agent.send_initialize();
+    // Each kind of program once; one of them does not end in time by itself.
     let first = dice.roll(CALLS);
     for number in 0..CALLS {
         agent.send_run(program((number + first) % CALLS, mark));
     }
-    // One of them is the handshake's.
+    // One of the answers is that of the handshake.
     let answers = usize::try_from(dice.roll(CALLS)).unwrap();
     let begun = Instant::now();
-    let came = agent.read_until(Duration::from_secs(20), |agent| agent.answered() > answers);
+    let came = agent.read_until(Duration::from_secs(20), |agent| agent.answer_count() > answers);
     assert!(came, "a server that lives answers");
     let delay = Duration::from_micros(dice.roll(DELAY_MICROSECONDS));
     let until = Instant::now() + delay;
     agent.read_until(delay, |_| Instant::now() >= until);
-    let family = family(agent.pid());
+    let process_tree = process_tree(agent.pid());
     let ended = agent.kill();
-    let is_gone = || family.iter().all(|process| !is_alive(process)) && processes_with(mark).is_empty();
+    let is_gone = || process_tree.iter().all(|process| !is_alive(process)) && processes_with(mark).is_empty();
     assert!(
-        within(Duration::from_secs(20), is_gone),
+        becomes_true_within(Duration::from_secs(20), is_gone),
         "something of the killed server lives on, {:?} after its start: {:?}, {:?}",
         begun.elapsed(),
-        family
+        process_tree
             .iter()
             .filter(|process| is_alive(process))
             .collect::<Vec<_>>(),
@@ -149,7 +150,7 @@ fn one_round(state: &State, dice: &mut Dice, mark: &str) -> Ended {
     ended
 }
 
-/// The languages, secrets, artifacts, failures, and one that would run on.
+/// Programs with several languages, secrets, artifacts and failures, and one that would keep running.
 fn program(kind: u64, mark: &str) -> Value {
     match kind {
         0 => json!({"code": "print(6 * 7)"}),
@@ -165,9 +166,9 @@ fn program(kind: u64, mark: &str) -> Value {
     }
 }
 
-/// Holds what came against what is on record; the results that have artifacts.
+/// Compares the answers with the record, and returns the results that have artifacts.
 fn check(state: &State, ended: &Ended, tally: &mut Tally) -> Vec<Value> {
-    // A server that was killed before it had a key has neither a record nor answers.
+    // A server killed before it had a key has neither a record nor answers.
     let answers = ended.answers.values().filter_map(|answer| {
         let answer = &answer["result"]["structuredContent"];
         answer["execution_id"].is_string().then(|| answer.clone())
@@ -175,12 +176,12 @@ fn check(state: &State, ended: &Ended, tally: &mut Tally) -> Vec<Value> {
     let answers: Vec<Value> = answers.collect();
     tally.answers += answers.len() as u64;
     if state.is_blank() {
-        tally.lost += tally.answers;
+        tally.lost += answers.len() as u64;
         return Vec::new();
     }
     let records = state.records();
     if let Some(bad) = state.verdict().bad {
-        // It was killed before its first record; every chain has one.
+        // Without records, the server was killed before its first one, which every chain has.
         tally.wrong += u64::from(!records.is_empty());
         println!("{bad} of {}", records.len());
     }
@@ -190,7 +191,7 @@ fn check(state: &State, ended: &Ended, tally: &mut Tally) -> Vec<Value> {
         let Some(id) = record.execution_id else { continue };
         match record.action.as_str() {
             "execution.started" => tally.wrong += u64::from(!begun.insert(id)),
-            // What was refused never began.
+            // A refused execution has no start.
             "execution.refused" => {
                 begun.insert(id.clone());
                 ends.entry(id).or_default().push(record.action);
@@ -226,7 +227,7 @@ fn check(state: &State, ended: &Ended, tally: &mut Tally) -> Vec<Value> {
     kept
 }
 
-/// The closing record that belongs to an answer.
+/// The end record that belongs to an answer.
 fn end_of(answer: &Value) -> &'static str {
     match (&answer["exit"]["kind"], &answer["success"]) {
         (Value::Null, _) => "execution.refused",
@@ -236,25 +237,25 @@ fn end_of(answer: &Value) -> &'static str {
     }
 }
 
-/// A process, which another with its number is not: its start time is field 22 of proc_pid_stat(5).
+/// A pid with its start time, field 22 of proc_pid_stat(5), because the pid may be reused.
 type Process = (u32, String);
 
-/// Everything below a process, and itself.
-fn family(server: u32) -> Vec<Process> {
+/// Returns a process and all its descendants.
+fn process_tree(server: u32) -> Vec<Process> {
     let pids = descendants(server).into_iter().chain([server]);
-    pids.filter_map(|pid| Some((pid, stat_of(pid, 22)?))).collect()
+    pids.filter_map(|pid| Some((pid, proc_stat(pid, 22)?))).collect()
 }
 
 fn is_alive((pid, start): &Process) -> bool {
-    stat_of(*pid, 22).as_ref() == Some(start) && lives(*pid)
+    proc_stat(*pid, 22).as_ref() == Some(start) && is_running(*pid)
 }
 
-/// A file without a first commit is a blank record, and answers given before it are lost ones.
+/// A database file without a first commit is a blank record; answers given before it count as lost.
 #[test]
-fn a_database_that_was_made_and_never_written_is_blank() {
+fn a_database_created_and_never_written_is_blank() {
     let state = State::new("kill-blank");
     assert!(state.is_blank());
-    state.serve().call_and_leave();
+    state.serve().call_and_close();
     assert!(!state.is_blank());
     fs::remove_file(state.database()).unwrap();
     fs::File::create(state.database()).unwrap();

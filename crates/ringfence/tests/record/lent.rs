@@ -1,4 +1,4 @@
-//! Secrets at the edges: one byte, 64 KiB, a thousand at once, and one that the end of the output cuts.
+//! Extreme secrets: one byte, 64 KiB, a thousand at once, and one that is cut by the end of the output.
 
 use super::{
     forms::Haystack,
@@ -6,7 +6,7 @@ use super::{
 };
 use crate::client::*;
 
-/// Letters and digits that repeat nowhere.
+/// Returns pseudorandom letters and digits, without repeated parts.
 fn long_secret(bytes: usize) -> String {
     let mut state: u64 = 4711;
     let mut next = || {
@@ -25,8 +25,8 @@ fn everything(state: &State, agent: super::agent::Agent) -> Haystack {
         .messages()
         .iter()
         .for_each(|message| left.add_message("messages", message));
-    let ended = agent.leave();
-    left.add("standard output", &ended.said);
+    let ended = agent.close();
+    left.add("standard output", &ended.stdout);
     left.add("the log", &ended.log);
     for (path, content) in state.files() {
         left.add(&path.display().to_string(), &content);
@@ -35,7 +35,7 @@ fn everything(state: &State, agent: super::agent::Agent) -> Haystack {
 }
 
 #[test]
-fn a_secret_of_one_byte_is_lent_and_said_to_be_unredacted() {
+fn a_one_byte_secret_is_given_and_reported_as_unredacted() {
     let state = State::new("tiny").with_secrets([("TINY", "x"), ("LARGE", "a-large-secret-4711")]);
     let mut agent = state.serve();
     let result = agent.run(json!({"code": "import os\nprint(os.environ['TINY'] * 3, os.environ['LARGE'])", "secrets": ["TINY", "LARGE"]}));
@@ -43,13 +43,13 @@ fn a_secret_of_one_byte_is_lent_and_said_to_be_unredacted() {
     let events = list_of(&result["security_events"]);
     assert_eq!(events.len(), 1, "{events:?}");
     assert_eq!(events[0]["rule"], "redact.too_short");
-    events[0].says("what", ["TINY"]);
+    events[0].assert_text("what", ["TINY"]);
     let end = state.records().pop().unwrap();
     assert_eq!(details(&end)["rules"], json!(["redact.too_short"]));
 }
 
 #[test]
-fn a_secret_of_64_kib_leaves_in_no_form_and_in_no_part() {
+fn a_64_kib_secret_leaks_in_no_form_and_in_no_part() {
     const BYTES: usize = 64 << 10;
     let secret = long_secret(BYTES);
     let state = State::new("long").with_secrets([("LONG", secret.as_str())]);
@@ -66,9 +66,9 @@ open('a.txt', 'w').write('\\n'.join(forms)); open('a.bin', 'wb').write(b'\\0'.jo
 print('the end')";
     let result = agent.run(json!({"code": code, "secrets": ["LONG"]}));
     assert_eq!(result["success"], true, "{}", result["stderr"]);
-    result.shows(json!({"stdout": format!("{}the end\n", "***REDACTED***\n".repeat(5)).as_str()}));
+    result.assert_fields(json!({"stdout": format!("{}the end\n", "***REDACTED***\n".repeat(5)).as_str()}));
     let left = everything(&state, agent);
-    // A part of it would be one, too.
+    // A part of the secret would be a leak, too.
     let parts = |form: &str| {
         (0..form.len() - 48)
             .step_by(1021)
@@ -77,13 +77,13 @@ print('the end')";
     };
     for (name, form) in super::forms::of(&secret) {
         for part in parts(&form) {
-            assert_eq!(left.place_of(&part), None, "a part as {name}");
+            assert_eq!(left.find(&part), None, "a part as {name}");
         }
     }
 }
 
 #[test]
-fn a_thousand_secrets_at_once_are_all_kept_in() {
+fn a_thousand_secrets_at_once_are_all_redacted() {
     let secrets: Vec<(String, String)> = (0..1000)
         .map(|number| (format!("S{number}"), format!("secret-number-{number:04}-of-many")))
         .collect();
@@ -101,13 +101,13 @@ fn a_thousand_secrets_at_once_are_all_kept_in() {
     for (_, secret) in secrets.iter().step_by(37) {
         left.assert_without(secret);
     }
-    assert!(left.place_of("secret-number-").is_none());
+    assert!(left.find("secret-number-").is_none());
 }
 
-/// What is kept of the output ends within the secret: the part before must not be left over.
+/// The kept output ends inside the secret, and the first part of the secret must not remain.
 /// claim: [SEC-2]
 #[test]
-fn a_secret_that_the_end_of_the_output_cuts_leaves_no_part() {
+fn a_secret_cut_by_the_end_of_the_output_leaves_no_part() {
     const SECRET: &str = "the-beginning-and-the-end-of-it-4711";
     const KEPT: usize = 5000;
     let state = State::new("cut").with_secrets([("TOKEN", SECRET)]);
@@ -131,10 +131,10 @@ fn a_secret_that_the_end_of_the_output_cuts_leaves_no_part() {
     everything(&state, agent).assert_without(SECRET);
 }
 
-/// Of long texts the beginning is told. Where a secret stands at its end, the part before must not be left over.
+/// Long texts are truncated. If the end falls inside a secret, the first part of the secret must not remain.
 /// claim: [SEC-2]
 #[test]
-fn a_secret_that_the_end_of_a_told_text_cuts_leaves_no_part() {
+fn a_secret_cut_by_the_end_of_a_truncated_text_leaves_no_part() {
     const SECRET: &str = "first_half_of_it_and_the_second_half_4711";
     const HALF: &str = "first_half_of_it";
     const PYTHON: &str =
@@ -145,7 +145,7 @@ fn a_secret_that_the_end_of_a_told_text_cuts_leaves_no_part() {
     let programs = [
         ("repr", "python", "before(65536) + s"),
         ("message", "python", "raise ValueError(before(65536) + s)"),
-        // Of its text before the error: the place, and the name of the error.
+        // The traceback has text before the error: the place, and the name of the error.
         (
             "traceback",
             "python",
@@ -171,7 +171,7 @@ fn a_secret_that_the_end_of_a_told_text_cuts_leaves_no_part() {
     ];
     for (name, language, code) in programs {
         let prelude = if language == "python" { PYTHON } else { "" };
-        // The control: the same with a variable in the secret's place shows its first half.
+        // The control: a plain variable in place of the secret shows its first half.
         for (given, is_shown) in [
             (json!({"env": {"TOKEN": SECRET}}), true),
             (json!({"secrets": ["TOKEN"]}), false),
@@ -182,7 +182,7 @@ fn a_secret_that_the_end_of_a_told_text_cuts_leaves_no_part() {
                 .unwrap()
                 .extend(given.as_object().unwrap().clone());
             let mut result = agent.run(arguments);
-            // Here it may stand whole; standard error has the whole traceback.
+            // These fields may contain the whole text; standard error has the whole traceback.
             for whole in ["result", "stderr"] {
                 result[whole] = Value::Null;
             }
@@ -194,7 +194,7 @@ fn a_secret_that_the_end_of_a_told_text_cuts_leaves_no_part() {
             );
         }
     }
-    // Its repr is longer than what is told of a repr.
+    // The repr of the secret is longer than the limit of a repr.
     for (language, code) in [
         ("python", "import os\nos.environ['LONG']"),
         ("node", "process.env.LONG"),

@@ -1,5 +1,5 @@
-//! The record, proved through the real binary: nothing that was answered is lost when the server is killed or its disk
-//! fails, no secret leaves by any route, and each call leaves exactly the records that it should.
+//! The record, tested through the real binary: no answered call is lost when the server is killed or its disk fails, no
+//! secret leaks by any route, and each call leaves exactly the expected records.
 
 mod agent;
 mod calls;

@@ -1,6 +1,5 @@
-//! A program prints its secrets by every route that there is, in every form that is documented; nothing of it is in
-//! anything that left. The same program with a variable that is no secret shows it on each route, so that the search is
-//! known to find.
+//! A program outputs its secrets by every route and in every documented form, and no output contains them. The control
+//! is the same program with plain variables, whose values must be found on each route.
 
 use super::{
     agent::Agent,
@@ -9,7 +8,7 @@ use super::{
 };
 use crate::client::*;
 
-/// Each of a kind that encoders treat specially.
+/// Each value has characters that encoders treat specially.
 const SECRETS: [(&str, &str); 5] = [
     ("PLAIN", "hunter22secretOfTheVault"),
     ("ODD", "q\"uo'te\\back/sl+sh=~ pässwörd—鍵🔑"),
@@ -20,19 +19,19 @@ const SECRETS: [(&str, &str); 5] = [
     ("DIGITS", "8675309424242171"),
     ("URL", "postgres://user:p%40ss@db.example/x?y=z"),
 ];
-/// No secret: these are looked for, and must be found.
+/// Plain variables of the control, which the search must find.
 const CANARIES: [(&str, &str); 2] = [
     ("OPEN", "c\"an'ary\\of+the=open~ sky—é"),
     ("OPEN_NUMBER", "1357924680135792"),
 ];
 
-/// Which forms the control must show on a route.
+/// The forms that the control must show on a route.
 #[derive(Clone, Copy, PartialEq)]
 enum Shows {
     All,
-    /// A file's name, an identifier, a number are not made of everything.
+    /// Only the plain text: a file name, for example, cannot contain every form.
     Plain,
-    /// `hex`, because the route takes letters and digits only.
+    /// `hex`, because the route passes only letters and digits.
     Hex,
     Number,
 }
@@ -240,21 +239,21 @@ fn start(name: &str) -> (State, Agent) {
         .with_secrets(SECRETS)
         .with("RINGFENCE_LOG", "trace");
     let mut agent = state.serve();
-    agent.ask("logging/setLevel", json!({"level": "debug"}));
+    agent.rpc("logging/setLevel", json!({"level": "debug"}));
     (state, agent)
 }
 
-/// Reads what can be read by address after a result: its artifacts, and the listings.
+/// Reads the resources of a result: its artifacts, and their listing.
 fn read_resources(agent: &mut Agent, result: &Value) {
     for artifact in result["artifacts"].as_array().into_iter().flatten() {
-        agent.read(&artifact["uri"]);
+        agent.read_resource(&artifact["uri"]);
     }
     agent.call("get_artifacts", json!({"request_id": result["execution_id"]}));
 }
 
 /// claim: [SEC-2]
 #[test]
-fn no_secret_leaves_by_any_route_in_any_form() {
+fn no_secret_leaks_by_any_route_in_any_form() {
     let (state, mut agent) = start("routes");
     let mut silent = Vec::new();
     for route in ROUTES {
@@ -268,7 +267,7 @@ fn no_secret_leaves_by_any_route_in_any_form() {
             .iter()
             .for_each(|message| shown.add_message(route.name, message));
         let wanted = wanted(route.shows);
-        let missing = wanted.iter().filter(|(_, text)| shown.place_of(text).is_none());
+        let missing = wanted.iter().filter(|(_, text)| shown.find(text).is_none());
         silent.extend(missing.map(|(form, _)| format!("{}: {form}", route.name)));
         let result = agent.run(arguments(route, &SECRETS, Given::Secret));
         assert!(result["execution_id"].is_string(), "{}: {result}", route.name);
@@ -291,7 +290,7 @@ fn no_secret_leaves_by_any_route_in_any_form() {
         "the picture was shown, with and without a secret in it"
     );
     for uri in ["sandbox://logs", "sandbox://audit", "sandbox://status"] {
-        agent.read(uri);
+        agent.read_resource(uri);
     }
     agent.call("inspect_state", json!({}));
     agent.call("audit_execution", json!({"limit": 1000, "detail": true}));
@@ -305,15 +304,15 @@ fn no_secret_leaves_by_any_route_in_any_form() {
         "output came as progress"
     );
     left.add("progress, joined", &joined);
-    let ended = agent.leave();
-    left.add("standard output", &ended.said);
+    let ended = agent.close();
+    left.add("standard output", &ended.stdout);
     left.add("the log", &ended.log);
     for (path, content) in state.files() {
         left.add("a file's name", path.to_string_lossy().as_bytes());
         left.add(&path.display().to_string(), &content);
     }
     for (_, canary) in CANARIES {
-        assert!(left.place_of(canary).is_some());
+        assert!(left.find(canary).is_some());
     }
     for (_, secret) in SECRETS {
         left.assert_without(secret);
@@ -321,7 +320,7 @@ fn no_secret_leaves_by_any_route_in_any_form() {
     state.assert_verifies();
 }
 
-/// What clients that join pieces see.
+/// Joins the progress messages, as a client may do.
 fn progress(messages: &[Value]) -> Vec<u8> {
     let texts = messages
         .iter()
@@ -341,10 +340,10 @@ fn wanted(shows: Shows) -> Vec<(&'static str, String)> {
     }
 }
 
-/// The command line: what it prints, and the copies that it makes.
+/// The output of the command line, and the copies of artifacts that it makes.
 /// claim: [SEC-2]
 #[test]
-fn no_secret_leaves_by_the_command_line_either() {
+fn no_secret_leaks_through_the_command_line() {
     let state = State::new("routes-cli")
         .with_secrets(SECRETS)
         .with("RINGFENCE_LOG", "trace");
@@ -384,10 +383,7 @@ fn no_secret_leaves_by_the_command_line_either() {
     for (at, json) in [false, true].into_iter().enumerate() {
         let shown = run(&CANARIES, &format!("open{at}"), json, false);
         for (form, text) in forms::of(CANARIES[0].1) {
-            assert!(
-                shown.place_of(&text).is_some(),
-                "the control does not show {form}"
-            );
+            assert!(shown.find(&text).is_some(), "the control does not show {form}");
         }
         let left = run(&SECRETS, &format!("secret{at}"), json, true);
         for (_, secret) in SECRETS {

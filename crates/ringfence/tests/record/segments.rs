@@ -1,10 +1,10 @@
-//! Closed segments and what a dead server left open, through servers and the command line.
+//! Closed segments, and runs that a dead server left open, through servers and the command line.
 
 use super::state::{State, words};
 use crate::client::*;
 use std::{fs, path::PathBuf};
 
-fn told(state: &State, arguments: &[&str]) -> String {
+fn audit_stdout(state: &State, arguments: &[&str]) -> String {
     let output = state.command(arguments).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {output:?}");
     stdout_of(&output)
@@ -12,15 +12,15 @@ fn told(state: &State, arguments: &[&str]) -> String {
 
 /// claim: [REC-8]
 #[test]
-fn a_segment_is_closed_beside_a_server_and_the_record_stays_one() {
+fn a_segment_is_closed_while_a_server_runs_and_the_record_stays_whole() {
     let state = State::new("segments");
     let mut agent = state.serve();
     let first = agent.run(json!({"code": "1"}));
-    let file = PathBuf::from(told(&state, &["audit", "archive"]).trim());
+    let file = PathBuf::from(audit_stdout(&state, &["audit", "archive"]).trim());
     assert!(file.exists(), "{file:?}");
-    // The server goes on, and so does the chain.
+    // The server and the chain continue.
     let second = agent.run(json!({"code": "2"}));
-    let listed: Value = serde_json::from_str(&told(&state, &["audit", "list", "--json"])).unwrap();
+    let listed: Value = serde_json::from_str(&audit_stdout(&state, &["audit", "list", "--json"])).unwrap();
     let ids: Vec<&str> = list_of(&listed["records"])
         .iter()
         .filter_map(|record| record["execution_id"].as_str())
@@ -31,14 +31,14 @@ fn a_segment_is_closed_beside_a_server_and_the_record_stays_one() {
             "{listed}"
         );
     }
-    let exported = told(&state, &["audit", "export"]);
+    let exported = audit_stdout(&state, &["audit", "export"]);
     let lines = exported.lines().count() as u64;
-    let verdict: Value = serde_json::from_str(&told(&state, &["audit", "verify", "--json"])).unwrap();
+    let verdict: Value = serde_json::from_str(&audit_stdout(&state, &["audit", "verify", "--json"])).unwrap();
     assert_eq!(
         (&verdict["ok"], verdict["records"].as_u64()),
         (&json!(true), Some(lines))
     );
-    // Damage to the closed segment: named, and the rest is shown.
+    // A damaged closed segment is named, and the rest is exported.
     fs::write(&file, b"no segment").unwrap();
     let output = state.command(&["audit", "export"]).output().unwrap();
     let shown = stdout_of(&output);
@@ -48,15 +48,15 @@ fn a_segment_is_closed_beside_a_server_and_the_record_stays_one() {
     let output = state.command(&["audit", "verify"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert_eq!(agent.run(json!({"code": "print(3)"}))["stdout"], "3\n");
-    assert!(agent.leave().status.success());
-    // What was committed is in the database when the server has ended.
+    assert!(agent.close().status.success());
+    // After the server has ended, all commits are in the database file.
     let log = fs::metadata(state.record().join("audit.db-wal")).map_or(0, |log| log.len());
     assert_eq!(log, 0);
 }
 
 /// claim: [REC-8]
 #[test]
-fn a_run_that_died_with_its_server_is_closed_as_lost_by_the_next_one() {
+fn a_run_that_died_with_its_server_is_recorded_as_lost_by_the_next_one() {
     let state = State::new("lost");
     let mut agent = state.serve();
     agent.send_run(json!({"code": "while True: pass"}));
@@ -74,16 +74,16 @@ fn a_run_that_died_with_its_server_is_closed_as_lost_by_the_next_one() {
     eventually(|| begun().is_some());
     let id = begun().unwrap();
     let pending = || {
-        let listed = told(&state, &["audit", "list", "--outcome", "pending", "--json"]);
+        let listed = audit_stdout(&state, &["audit", "list", "--outcome", "pending", "--json"]);
         let listed: Value = serde_json::from_str(&listed).unwrap();
         list_of(&listed["records"]).len()
     };
     assert_eq!(pending(), 1);
-    // Another server beside it leaves it alone: it lives.
-    state.serve().call_and_leave();
+    // Another server does not close the run, because its server is alive.
+    state.serve().call_and_close();
     assert_eq!(state.words_of(&id), ["execution.started pending"]);
     drop(agent.kill());
-    state.serve().call_and_leave();
+    state.serve().call_and_close();
     assert_eq!(
         state.words_of(&id),
         ["execution.started pending", "execution.failed lost"]

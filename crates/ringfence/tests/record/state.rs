@@ -1,4 +1,4 @@
-//! A state directory of a test's own: servers are started on it, and what they wrote is read from it, past the server.
+//! A state directory of one test: servers are started on it, and their files are read directly.
 
 use super::agent::Agent;
 use crate::client::*;
@@ -18,11 +18,11 @@ use std::{
 pub struct State {
     _directory: Option<TempDir>,
     path: PathBuf,
-    /// The same as its servers call it.
-    theirs: PathBuf,
+    /// The path of the directory for its servers.
+    server_path: PathBuf,
     variables: Vec<(String, String)>,
-    /// What stands before the command, as `nsenter ...`.
-    before: Vec<String>,
+    /// Command that wraps each server, such as `nsenter ...`.
+    wrapper: Vec<String>,
 }
 
 impl State {
@@ -31,19 +31,19 @@ impl State {
         let path = directory.0.join("state");
         Self {
             _directory: Some(directory),
-            ..Self::behind(&[], path.clone(), path)
+            ..Self::with_wrapper(&[], path.clone(), path)
         }
     }
 
-    /// One that somebody else removes. Its servers are started through a command that takes another as its words, and
-    /// may call it by another name.
-    pub fn behind(before: &[&str], path: PathBuf, theirs: PathBuf) -> Self {
+    /// A directory that is not removed on drop. Its servers are started through the command `wrapper`, and may
+    /// see it under another path.
+    pub fn with_wrapper(wrapper: &[&str], path: PathBuf, server_path: PathBuf) -> Self {
         Self {
             _directory: None,
             path,
-            theirs,
+            server_path,
             variables: Vec::new(),
-            before: before.iter().map(|word| (*word).to_owned()).collect(),
+            wrapper: wrapper.iter().map(|word| (*word).to_owned()).collect(),
         }
     }
 
@@ -52,7 +52,7 @@ impl State {
         self
     }
 
-    /// Secrets of the default namespace.
+    /// Adds secrets of the default namespace.
     pub fn with_secrets<'a>(self, secrets: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let state = self.with("RINGFENCE_VAULT_STORE", "env");
         secrets.into_iter().fold(state, |state, (name, value)| {
@@ -62,7 +62,7 @@ impl State {
 
     pub fn command(&self, words: &[&str]) -> Command {
         let plain = ringfence(words);
-        let mut command = match self.before.split_first() {
+        let mut command = match self.wrapper.split_first() {
             None => plain,
             Some((first, rest)) => {
                 let mut command = Command::new(first);
@@ -75,20 +75,20 @@ impl State {
             }
         };
         command
-            .env("RINGFENCE_STATE_DIR", &self.theirs)
+            .env("RINGFENCE_STATE_DIR", &self.server_path)
             .envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }
 
     pub fn serve(&self) -> Agent {
-        Agent::start(self.command(&["serve"])).greet()
+        Agent::start(self.command(&["serve"])).initialize()
     }
 
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where everything lies that outlives a server.
+    /// The directory of the record, the artifacts and the signing key.
     pub fn record(&self) -> PathBuf {
         self.path.join("record")
     }
@@ -103,27 +103,28 @@ impl State {
         Signer::load_or_create(&path).unwrap()
     }
 
-    /// Walks the chain with the server's key.
+    /// Verifies the chain with the server's key.
     pub fn verdict(&self) -> Verdict {
         let key = self.signer().public_key();
         audit::verify(&self.database(), Some(&key), None, &mut |_, _| {}).unwrap()
     }
 
-    /// The chain is whole.
+    /// Asserts that the chain is intact.
     pub fn assert_verifies(&self) -> Verdict {
         let verdict = self.verdict();
         assert_eq!(verdict.bad, None);
         verdict
     }
 
-    /// No record was begun: there is no database, or a server was killed between making the file and its first commit.
+    /// True if nothing was recorded: there is no database, or a server was killed between creating the file and its
+    /// first commit.
     pub fn is_blank(&self) -> bool {
         let database = self.database();
         let blank = |error: AuditError| error.to_string().contains("nothing was ever recorded in it");
         !database.exists() || audit::query(&database, &Query::default()).is_err_and(blank)
     }
 
-    /// All records, oldest first.
+    /// Returns all records, oldest first.
     pub fn records(&self) -> Vec<Record> {
         let mut records = Vec::new();
         let mut next = Some(Query {
@@ -138,15 +139,15 @@ impl State {
         records
     }
 
-    /// Records of one execution, as `execution.started pending`.
+    /// Returns action and outcome of the records of one execution, such as `execution.started pending`.
     pub fn words_of(&self, execution_id: &str) -> Vec<String> {
         let records = self.records();
         let is_own = |record: &&Record| record.execution_id.as_deref() == Some(execution_id);
         records.iter().filter(is_own).map(words).collect()
     }
 
-    /// An artifact, whose digest and signature the store checks before it gives a byte; a result's words about it must
-    /// be the store's.
+    /// Asserts that an artifact exists, and that a result describes it as the store does. The store checks digest and
+    /// signature before it returns a byte.
     pub fn assert_artifact(&self, result: &Value, artifact: &Value) {
         let year = Duration::from_secs(365 * 24 * 60 * 60);
         let retention = Retention {
@@ -162,7 +163,8 @@ impl State {
             .unwrap()
             .unwrap_or_else(|| panic!("{id} has no manifest"));
         let signed = manifest.artifacts.iter().find(|item| item.name == name).unwrap();
-        artifact.shows(json!({"sha256": signed.sha256.as_str(), "signature": signed.signature.as_str()}));
+        artifact
+            .assert_fields(json!({"sha256": signed.sha256.as_str(), "signature": signed.signature.as_str()}));
         let (_, mut file) = store
             .read(id, &namespace, name)
             .unwrap()
@@ -172,13 +174,13 @@ impl State {
         assert_eq!(artifact["size_bytes"], bytes.len() as u64);
     }
 
-    /// Names and contents of everything below it.
+    /// Returns the paths and contents of all files in the directory.
     pub fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
         files_below(&self.path)
     }
 }
 
-/// `execution.started pending`.
+/// Returns action and outcome, such as `execution.started pending`.
 pub fn words(record: &Record) -> String {
     format!("{} {}", record.action, record.outcome)
 }

@@ -1,5 +1,5 @@
-//! Whose secrets they are not: another namespace's, those that the policy does not give, and what another process of the
-//! same user could read out of the server.
+//! Secrets that must stay out of reach: those of another namespace, those that the policy does not allow, and the
+//! memory of the server for other processes of the same user.
 
 use super::{agent::Agent, state::State};
 use crate::client::*;
@@ -19,7 +19,7 @@ fn state(name: &str) -> State {
 fn a_namespace_has_no_secret_of_another() {
     let state = state("namespaces");
     let mut agent = state.serve();
-    // To be told apart at all, each is printed as its digest.
+    // The values are printed as digests, so that they can be compared without redaction.
     let code = "import os, hashlib\nprint(hashlib.sha256(os.environ['TOKEN'].encode()).hexdigest())";
     let mut of = |namespace: &str| -> Value {
         agent.run(json!({"code": code, "secrets": ["TOKEN"], "namespace": namespace}))["stdout"].clone()
@@ -53,7 +53,7 @@ fn a_namespace_has_no_secret_of_another() {
 
 /// claim: [SEC-1]
 #[test]
-fn a_program_sees_the_secrets_it_asked_for_and_no_other_variable_of_the_server() {
+fn a_program_sees_only_its_requested_secrets_and_no_variable_of_the_server() {
     let state = state("environment").with("RINGFENCE_WARM_READY", "1");
     let mut agent = state.serve();
     let look = "import os, glob\nfound = [dict(os.environ)]\nfor path in glob.glob('/proc/[0-9]*/environ') + glob.glob('/proc/[0-9]*/cmdline'):\n    try: found.append(open(path, 'rb').read().decode())\n    except OSError: pass\nprint(len(found)); print('TOKEN' in os.environ); print(str(found).count('RINGFENCE_SECRET'), str(found).count('-4711'))";
@@ -63,7 +63,7 @@ fn a_program_sees_the_secrets_it_asked_for_and_no_other_variable_of_the_server()
         let (read, rest) = stdout.split_once('\n').unwrap();
         assert!(
             read.parse::<u32>().is_ok_and(|count| count > 1),
-            "it could look: {stdout}"
+            "it could read something: {stdout}"
         );
         assert!(rest.starts_with(expect), "{stdout}");
     }
@@ -74,7 +74,7 @@ fn a_program_sees_the_secrets_it_asked_for_and_no_other_variable_of_the_server()
 
 /// claim: [SEC-1]
 #[test]
-fn the_policy_gives_secrets_by_name() {
+fn the_vault_policy_allows_secrets_by_name() {
     let state = State::new("policy")
         .with_secrets([("TOKEN", OWN), ("OTHER", OTHER), ("TOKEN_TWO", OTHER)])
         .with("RINGFENCE_VAULT_ALLOW", "default/TOKEN");
@@ -85,7 +85,7 @@ fn the_policy_gives_secrets_by_name() {
     assert_eq!(code_of("TOKEN_TWO"), "policy_denied");
 }
 
-/// `cat` as another process of the user who serves; what it said, if it could.
+/// Reads the start of a file as another process of the server's user; `None` if that fails.
 fn read_as_nobody(path: &str) -> Option<Vec<u8>> {
     let output = as_nobody("head").args(["-c", "4096", path]).output().unwrap();
     output.status.success().then_some(output.stdout)
@@ -93,7 +93,7 @@ fn read_as_nobody(path: &str) -> Option<Vec<u8>> {
 
 /// claim: [SEC-4]
 #[test]
-fn another_process_of_the_same_user_cannot_look_into_the_server() {
+fn another_process_of_the_same_user_cannot_read_the_server() {
     let Some(nobody) = Nobody::new("") else { return };
     let serve = |vault: &str| {
         let mut command = nobody.command();
@@ -101,18 +101,18 @@ fn another_process_of_the_same_user_cannot_look_into_the_server() {
         if vault == "env" {
             command.env("RINGFENCE_SECRET_DEFAULT_TOKEN", OWN);
         }
-        let mut agent = Agent::start(command).greet();
-        // The engine has started: the vault is open.
+        let mut agent = Agent::start(command).initialize();
+        // The engine has started, so the vault is open.
         let stats = agent.facts("sandbox_stats", json!({}));
         assert_eq!(stats["pid"], agent.pid(), "{stats}");
         agent
     };
     let file = |agent: &Agent, name: &str| format!("/proc/{}/{name}", agent.pid());
-    // The control: a server that has no secrets is as open as any program.
+    // The control: a server without secrets can be read like any program.
     let open = serve("memory");
     let environ = read_as_nobody(&file(&open, "environ"));
     assert!(environ.is_some_and(|text| String::from_utf8_lossy(&text).contains("RINGFENCE_STATE_DIR")));
-    drop(open.leave());
+    drop(open.close());
     let mut closed = serve("env");
     for name in ["environ", "mem", "maps", "auxv"] {
         let read = read_as_nobody(&file(&closed, name));
@@ -120,9 +120,9 @@ fn another_process_of_the_same_user_cannot_look_into_the_server() {
     }
     let result = closed.run(json!({"code": "import os\nprint('TOKEN' in os.environ)", "secrets": ["TOKEN"]}));
     assert_eq!(result["stdout"], "True\n", "{result}");
-    // Nor does it leave a core: the kernel dumps nothing of it.
+    // The kernel writes no core dump of it either.
     signal(closed.pid(), rustix::process::Signal::ABORT);
-    let ended = closed.leave();
+    let ended = closed.close();
     use std::os::unix::process::ExitStatusExt;
     assert_eq!(ended.status.signal(), Some(6));
     assert!(!ended.status.core_dumped());

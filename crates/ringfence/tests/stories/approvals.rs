@@ -1,4 +1,5 @@
-//! A model asks for a host, and a person answers: in the client's dialogue, at the command line, or not at all.
+//! A model requests network access to a host, and a person decides: in the client's dialogue, on the command line, or
+//! not at all.
 
 mod attacks;
 mod stateless;
@@ -16,20 +17,20 @@ fn serve(timeout_seconds: &str) -> Command {
     ))
 }
 
-/// A server whose client can ask its user.
+/// A server whose client supports elicitation.
 fn with_dialogue(timeout_seconds: &str) -> Server {
-    Server::able_to(json!({"elicitation": {}}), serve(timeout_seconds))
+    Server::with_capabilities(json!({"elicitation": {}}), serve(timeout_seconds))
 }
 
 fn without_dialogue(timeout_seconds: &str) -> Server {
-    Server::of(serve(timeout_seconds))
+    Server::from_command(serve(timeout_seconds))
 }
 
 impl Server {
-    /// Calls `request_egress` and does not wait.
-    fn wants(&mut self, domain: &str) -> u64 {
-        let wish = json!({"domain": domain, "reason": "to read its documentation"});
-        self.send_call("request_egress", wish)
+    /// Calls `request_egress` without waiting, and returns the request's id.
+    fn send_request_egress(&mut self, domain: &str) -> u64 {
+        let arguments = json!({"domain": domain, "reason": "to read its documentation"});
+        self.send_call("request_egress", arguments)
     }
 }
 
@@ -37,10 +38,10 @@ fn accept(decision: &str) -> Value {
     json!({"action": "accept", "content": {"decision": decision}})
 }
 
-/// What waits, as the command says it; nothing while no server listens.
+/// Waiting requests according to `approvals list`; empty while no server listens.
 fn pending() -> Vec<Value> {
-    let said = json_of(&said(&["approvals", "list", "--json"]));
-    let requests = said["servers"][0]["requests"].as_array();
+    let document = json_of(&run_cli(&["approvals", "list", "--json"]));
+    let requests = document["servers"][0]["requests"].as_array();
     requests.cloned().unwrap_or_default()
 }
 
@@ -53,42 +54,42 @@ fn one_pending() -> Value {
     one
 }
 
-/// Answers the one that waits, at the command line.
+/// Decides the waiting request on the command line.
 #[track_caller]
 fn decide(answer: &str) -> Value {
     let request = one_pending();
-    answered(&[answer, text_of(&request["id"])]);
+    approvals_stdout(&[answer, text_of(&request["id"])]);
     request
 }
 
-/// What `ringfence approvals` prints that must succeed.
+/// The standard output of `ringfence approvals`, which must succeed.
 #[track_caller]
-fn answered(words: &[&str]) -> String {
-    told(&[&["approvals"], words].concat())
+fn approvals_stdout(arguments: &[&str]) -> String {
+    cli_stdout(&[&["approvals"], arguments].concat())
 }
 
-/// A server's question in the client's dialogue, taken back.
+/// Asserts that the server cancels its request for this dialogue.
 #[track_caller]
-fn is_taken_back(server: &mut Server, dialogue: &Value) {
-    let taken_back = server.hear("notifications/cancelled");
-    assert_eq!(taken_back["params"]["requestId"], dialogue["id"], "{taken_back}");
+fn assert_dialogue_cancelled(server: &mut Server, dialogue: &Value) {
+    let cancelled = server.receive_method("notifications/cancelled");
+    assert_eq!(cancelled["params"]["requestId"], dialogue["id"], "{cancelled}");
 }
 
-/// What is shown of a request.
+/// The text shown for a request.
 fn lines_of(request: &Value) -> String {
     let lines: Vec<&str> = list_of(&request["lines"]).iter().map(text_of).collect();
     lines.join("\n")
 }
 
 fn records(action: &str) -> Vec<Value> {
-    list_of(&told_json(&["audit", "list", "--action", action])["records"]).to_vec()
+    list_of(&cli_json(&["audit", "list", "--action", action])["records"]).to_vec()
 }
 
 #[test]
-fn a_person_whom_the_client_asks_says_yes_or_no_and_the_call_says_so() {
+fn dialogue_answer_is_the_result_of_request_egress() {
     let mut server = with_dialogue("60");
-    let id = server.wants("API.example.com:443");
-    let dialogue = server.hear("elicitation/create");
+    let id = server.send_request_egress("API.example.com:443");
+    let dialogue = server.receive_method("elicitation/create");
     let message = text_of(&dialogue["params"]["message"]);
     let waiting = one_pending();
     assert_eq!(message, lines_of(&waiting));
@@ -98,79 +99,79 @@ fn a_person_whom_the_client_asks_says_yes_or_no_and_the_call_says_so() {
     assert_eq!(offered, &json!(["deny", "once", "namespace"]));
     server.reply(&dialogue, accept("namespace"));
     let answer = server.result(id);
-    answer.shows(json!({"approved": true, "scope": "namespace", "domain": "API.example.com:443"}));
+    answer.assert_fields(json!({"approved": true, "scope": "namespace", "domain": "API.example.com:443"}));
     assert_eq!(answer["decided_by"], "a person, asked by mcp story 1");
     assert!(answer["expires_at"].is_string(), "{answer}");
     assert_eq!(
         server.facts("inspect_state", json!({}))["approved"],
         json!(["api.example.com:443"])
     );
-    // It is not asked again.
+    // A repeated request is approved without a dialogue.
     let again = server.facts("request_egress", json!({"domain": "api.example.com:443"}));
     assert_eq!(again["approved"], true, "{again}");
     let decided = records("approval.decided");
     assert_eq!(decided.len(), 1);
-    decided[0].shows(json!({"details.what": "api.example.com:443"}));
+    decided[0].assert_fields(json!({"details.what": "api.example.com:443"}));
     assert_eq!(records("approval.requested").len(), 2);
-    // Who declines, closes the dialogue or answers something else has said no.
-    let noes = [
+    // Declining, closing the dialogue or any other answer is a denial.
+    let denials = [
         json!({"action": "decline"}),
         json!({"action": "cancel"}),
         accept("deny"),
         accept("everything"),
         json!({"action": "accept"}),
     ];
-    for (number, no) in noes.into_iter().enumerate() {
-        let id = server.wants(&format!("h{number}.example.com"));
-        let dialogue = server.hear("elicitation/create");
-        server.reply(&dialogue, no);
+    for (number, denial) in denials.into_iter().enumerate() {
+        let id = server.send_request_egress(&format!("h{number}.example.com"));
+        let dialogue = server.receive_method("elicitation/create");
+        server.reply(&dialogue, denial);
         let answer = server.result(id);
-        answer.shows(json!({"approved": false, "scope": null}));
+        answer.assert_fields(json!({"approved": false, "scope": null}));
     }
     let lately = server.facts("request_egress", json!({"domain": "h0.example.com"}));
     assert_eq!(lately["approved"], false);
-    lately.says("decided_by", ["a moment ago"]);
+    lately.assert_text("decided_by", ["a moment ago"]);
 }
 
 #[test]
-fn a_session_can_have_a_host_for_itself_until_it_ends() {
+fn session_scoped_request_is_approved_for_the_session_and_denied_when_it_ends() {
     let mut server = with_dialogue("60");
-    let session = server.create(json!({"language": "shell"}));
-    let ask = |domain: &str| json!({"domain": domain, "session_id": session});
-    let id = server.send_call("request_egress", ask("a.example.com"));
-    let dialogue = server.hear("elicitation/create");
+    let session = server.create_session(json!({"language": "shell"}));
+    let arguments = |domain: &str| json!({"domain": domain, "session_id": session});
+    let id = server.send_call("request_egress", arguments("a.example.com"));
+    let dialogue = server.receive_method("elicitation/create");
     let offered = &dialogue["params"]["requestedSchema"]["properties"]["decision"]["enum"];
     assert_eq!(offered, &json!(["deny", "once", "session", "namespace"]));
     server.reply(&dialogue, accept("session"));
     let answer = server.result(id);
-    answer.shows(json!({"approved": true, "scope": "session"}));
-    // A session that ends takes the question with it.
-    let id = server.send_call("request_egress", ask("b.example.com"));
-    server.hear("elicitation/create");
+    answer.assert_fields(json!({"approved": true, "scope": "session"}));
+    // The end of the session denies its request.
+    let id = server.send_call("request_egress", arguments("b.example.com"));
+    server.receive_method("elicitation/create");
     let ended = server.send_call("terminate_session", json!({"session_id": session}));
-    // Either may be answered first.
-    let (denied, before) = server.await_answer(id);
+    // The two responses arrive in either order.
+    let (denied, before) = server.await_response(id);
     let denied = &denied["result"]["structuredContent"];
     assert_eq!(denied["approved"], false, "{denied}");
     if !before.iter().any(|message| message["id"] == json!(ended)) {
         server.result(ended);
     }
-    server.refuses("request_egress", ask("c.example.com"), "session_ended");
+    server.call_error("request_egress", arguments("c.example.com"), "session_ended");
 }
 
 /// claim: [APR-3]
 #[test]
-fn a_dialogue_that_nobody_answers_is_taken_back_and_a_denial() {
+fn unanswered_dialogue_is_cancelled_and_denied() {
     let mut server = with_dialogue("1");
     let begun = Instant::now();
-    let id = server.wants("slow.example.com");
-    let dialogue = server.hear("elicitation/create");
-    is_taken_back(&mut server, &dialogue);
+    let id = server.send_request_egress("slow.example.com");
+    let dialogue = server.receive_method("elicitation/create");
+    assert_dialogue_cancelled(&mut server, &dialogue);
     let answer = server.result(id);
     assert!(begun.elapsed() >= Duration::from_secs(1));
     assert_eq!(answer["approved"], false, "{answer}");
-    answer.says("decided_by", ["its time was up"]);
-    // Who answers after that has answered nothing.
+    answer.assert_text("decided_by", ["its time was up"]);
+    // A later answer has no effect.
     server.reply(&dialogue, accept("namespace"));
     assert_eq!(server.facts("inspect_state", json!({}))["approved"], json!([]));
     let decided = records("approval.decided");
@@ -181,126 +182,126 @@ fn a_dialogue_that_nobody_answers_is_taken_back_and_a_denial() {
 }
 
 #[test]
-fn a_call_that_is_cancelled_takes_its_question_with_it() {
+fn cancelled_call_withdraws_its_approval_request() {
     let mut server = with_dialogue("60");
-    let id = server.wants("a.example.com");
-    let dialogue = server.hear("elicitation/create");
+    let id = server.send_request_egress("a.example.com");
+    let dialogue = server.receive_method("elicitation/create");
     assert_eq!(pending().len(), 1);
     server.cancel(id);
-    is_taken_back(&mut server, &dialogue);
+    assert_dialogue_cancelled(&mut server, &dialogue);
     eventually(|| pending().is_empty());
     eventually(|| records("approval.decided").len() == 1);
     assert_eq!(records("approval.decided")[0]["details"]["why"], "gone");
-    // It was withdrawn and not denied: it may be asked again.
-    let id = server.wants("a.example.com");
-    let dialogue = server.hear("elicitation/create");
+    // The request was withdrawn, not denied, and can be repeated.
+    let id = server.send_request_egress("a.example.com");
+    let dialogue = server.receive_method("elicitation/create");
     server.reply(&dialogue, accept("once"));
     assert_eq!(server.result(id)["approved"], true);
 }
 
 #[test]
-fn a_call_that_waits_no_longer_leaves_its_question_and_the_next_one_has_the_answer() {
+fn pending_request_outlives_its_call_and_a_later_call_gets_the_decision() {
     let mut server = with_dialogue("60");
     let now = |domain: &str| json!({"domain": domain, "wait_seconds": 0});
     let id = server.send_call("request_egress", now("a.example.com"));
-    let (answer, before) = server.await_answer(id);
+    let (answer, before) = server.await_response(id);
     let facts = &answer["result"]["structuredContent"];
-    facts.shows(json!({"pending": true, "approved": false}));
+    facts.assert_fields(json!({"pending": true, "approved": false}));
     let text = text_of(&answer["result"]["content"][0]["text"]);
     let name = text_of(&one_pending()["id"]).to_owned();
     assert_contains(text, ["next: call request_egress again", &name]);
-    // The dialogue stays open, and who asks again meanwhile opens no other.
+    // The dialogue stays open, and a repeated request opens no second one.
     let opened = |message: &Value| message["method"] == "elicitation/create";
-    let asked = before.into_iter().find(opened);
-    let dialogue = asked.unwrap_or_else(|| server.hear("elicitation/create"));
+    let dialogue_before = before.into_iter().find(opened);
+    let dialogue = dialogue_before.unwrap_or_else(|| server.receive_method("elicitation/create"));
     let again = server.send_call("request_egress", now("a.example.com"));
-    let (again, between) = server.await_answer(again);
+    let (again, between) = server.await_response(again);
     assert_eq!(again["result"]["structuredContent"]["pending"], true, "{again}");
     assert!(!between.iter().any(opened), "{between:?}");
     assert_eq!(one_pending()["id"], name);
     server.reply(&dialogue, accept("namespace"));
     eventually(|| pending().is_empty());
     let given = server.facts("request_egress", now("a.example.com"));
-    given.shows(json!({"pending": false, "approved": true}));
-    // At the command line, too; and what its client has left is asked no more.
+    given.assert_fields(json!({"pending": false, "approved": true}));
+    // The same on the command line. Requests of a client that has left are withdrawn.
     drop(server);
     let mut server = without_dialogue("60");
     server.facts("request_egress", now("b.example.com"));
     decide("deny");
     eventually(|| pending().is_empty());
     let denied = server.facts("request_egress", now("b.example.com"));
-    denied.shows(json!({"pending": false, "approved": false}));
-    let wish = json!({"domain": "c.example.com", "wait_seconds": 51});
-    server.refuses("request_egress", wish, "invalid_argument");
+    denied.assert_fields(json!({"pending": false, "approved": false}));
+    let arguments = json!({"domain": "c.example.com", "wait_seconds": 51});
+    server.call_error("request_egress", arguments, "invalid_argument");
     server.facts("request_egress", now("d.example.com"));
-    server.leaves();
+    server.shut_down();
 }
 
 /// claim: [APR-4]
 #[test]
-fn the_first_of_two_channels_counts_and_the_other_is_told() {
+fn first_decision_of_two_channels_wins_and_the_other_is_notified() {
     let mut server = with_dialogue("60");
-    let id = server.wants("a.example.com");
-    let dialogue = server.hear("elicitation/create");
+    let id = server.send_request_egress("a.example.com");
+    let dialogue = server.receive_method("elicitation/create");
     let request = decide("approve");
-    is_taken_back(&mut server, &dialogue);
+    assert_dialogue_cancelled(&mut server, &dialogue);
     let answer = server.result(id);
-    answer.shows(json!({"approved": true, "decided_by": "cli"}));
-    refused(&["approvals", "deny", text_of(&request["id"])], 125);
+    answer.assert_fields(json!({"approved": true, "decided_by": "cli"}));
+    cli_error(&["approvals", "deny", text_of(&request["id"])], 125);
 
-    let id = server.wants("b.example.com");
-    let dialogue = server.hear("elicitation/create");
+    let id = server.send_request_egress("b.example.com");
+    let dialogue = server.receive_method("elicitation/create");
     let seen = one_pending();
     server.reply(&dialogue, json!({"action": "decline"}));
     assert_eq!(server.result(id)["approved"], false);
     let late = json!({"id": seen["id"], "digest": "0".repeat(64), "answer": {"approve": "once"}});
     let late = server.control("approvals.decide", &late);
     assert_eq!(late["error"]["code"], "conflict", "{late}");
-    late.says("error.message", ["decided already"]);
+    late.assert_text("error.message", ["decided already"]);
 }
 
 #[test]
-fn where_the_client_cannot_ask_the_operator_does_at_the_command_line() {
+fn operator_decides_on_the_command_line_if_the_client_has_no_elicitation() {
     let mut server = without_dialogue("60");
-    let mut ask = json!({"name": "request_egress", "arguments": {"domain": "docs.example.com"}});
-    ask["_meta"] = json!({"progressToken": "t"});
-    let id = server.send("tools/call", ask);
-    let progress = server.hear("notifications/progress");
+    let mut params = json!({"name": "request_egress", "arguments": {"domain": "docs.example.com"}});
+    params["_meta"] = json!({"progressToken": "t"});
+    let id = server.send("tools/call", params);
+    let progress = server.receive_method("notifications/progress");
     let request = one_pending();
     let name = text_of(&request["id"]);
     let hint = format!("ringfence approvals approve {name}");
-    progress.says("params.message", [&hint]);
-    assert_contains(answered(&["list"]), ["host: docs.example.com", name]);
-    for (wish, why) in [
+    progress.assert_text("params.message", [&hint]);
+    assert_contains(approvals_stdout(&["list"]), ["host: docs.example.com", name]);
+    for (options, why) in [
         (["--for", "2h"], "max_namespace_minutes"),
         (["--scope", "session"], "cannot be approved for the session"),
     ] {
-        let refused = said(&[&["approvals", "approve", name], &wish[..]].concat());
+        let refused = run_cli(&[&["approvals", "approve", name], &options[..]].concat());
         assert!(!refused.status.success(), "{refused:?}");
         assert_contains(stderr_of(&refused), [why]);
     }
-    let text = answered(&["approve", name, "--for", "30m"]);
+    let text = approvals_stdout(&["approve", name, "--for", "30m"]);
     assert_contains(
         text,
         ["host: docs.example.com", "approved for the namespace until"],
     );
     let answer = server.result(id);
-    answer.shows(json!({"approved": true, "scope": "namespace"}));
-    assert_eq!(answered(&["list"]), "no requests are waiting\n");
+    answer.assert_fields(json!({"approved": true, "scope": "namespace"}));
+    assert_eq!(approvals_stdout(&["list"]), "no requests are waiting\n");
 
-    let id = server.wants("other.example.com");
+    let id = server.send_request_egress("other.example.com");
     let name = text_of(&one_pending()["id"]).to_owned();
-    let denied = told_json(&["approvals", "deny", &name]);
-    denied.shows(json!({"approved": false, "request.what": "other.example.com"}));
+    let denied = cli_json(&["approvals", "deny", &name]);
+    denied.assert_fields(json!({"approved": false, "request.what": "other.example.com"}));
     assert_eq!(server.result(id)["approved"], false);
     assert_contains(
-        refused(&["approvals", "approve", "00000000"], 125),
+        cli_error(&["approvals", "approve", "00000000"], 125),
         ["no request of this name"],
     );
 }
 
 #[test]
-fn whoever_watches_is_told_of_each_request_and_of_its_end_also_of_servers_that_start_later() {
+fn approvals_watch_reports_requests_and_decisions_of_servers_started_later() {
     let mut watch = ringfence(&["approvals", "watch", "--json"])
         .stdout(Stdio::piped())
         .spawn()
@@ -308,157 +309,159 @@ fn whoever_watches_is_told_of_each_request_and_of_its_end_also_of_servers_that_s
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
     let mut next = || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap();
     let mut server = without_dialogue("60");
-    let id = server.wants("a.example.com");
-    let asked = next();
-    asked.shows(json!({"pid": server.child.id(), "news.asked.what": "a.example.com"}));
+    let id = server.send_request_egress("a.example.com");
+    let reported = next();
+    reported.assert_fields(json!({"pid": server.child.id(), "news.asked.what": "a.example.com"}));
     let id_of = decide("approve")["id"].clone();
-    assert_eq!(asked["news"]["asked"]["id"], id_of, "{asked}");
-    next()["news"]["decided"].shows(json!({"approved": true, "id": id_of}));
+    assert_eq!(reported["news"]["asked"]["id"], id_of, "{reported}");
+    next()["news"]["decided"].assert_fields(json!({"approved": true, "id": id_of}));
     assert_eq!(server.result(id)["approved"], true);
     watch.kill().unwrap();
     watch.wait().unwrap();
-    // A server that stops has denied what still waits.
-    server.wants("b.example.com");
+    // A server that stops denies its waiting requests.
+    server.send_request_egress("b.example.com");
     one_pending();
-    server.leaves();
+    server.shut_down();
 }
 
 #[test]
-fn nobody_is_asked_what_the_configuration_has_answered_or_what_an_answer_would_not_change() {
+fn no_request_is_queued_if_configuration_or_tier_already_decides() {
     let mut command = serve("60");
     command.env("RINGFENCE_EGRESS_ALLOW", "*.example.com; other=only.example.org");
-    let mut server = Server::of(command);
+    let mut server = Server::from_command(command);
     let given = server.facts("request_egress", json!({"domain": "api.example.com"}));
     let expect =
         json!({"approved": true, "scope": "namespace", "decided_by": "the operator's configuration"});
-    given.shows(expect);
+    given.assert_fields(expect);
     assert_eq!(records("approval.requested")[0]["outcome"], "ok");
-    // What it gives to others, or on other ports, is asked for.
+    // Hosts that are allowed for another namespace or on other ports need approval.
     for domain in ["only.example.org", "api.example.com:8443"] {
-        let id = server.wants(domain);
+        let id = server.send_request_egress(domain);
         decide("deny");
         assert_eq!(server.result(id)["approved"], false, "{domain}");
     }
     drop(server);
     let mut command = serve("60");
     command.env("RINGFENCE_FLOOR", "landlock");
-    let mut server = Server::of(command);
-    let wish = json!({"domain": "api.example.com"});
-    server.refuses("request_egress", wish, "unsupported_argument");
+    let mut server = Server::from_command(command);
+    let arguments = json!({"domain": "api.example.com"});
+    server.call_error("request_egress", arguments, "unsupported_argument");
 }
 
-/// `ringfence egress` until it has its answer.
-fn asking(words: &[&str]) -> Child {
-    start(&mut ringfence(&[&["egress"], words].concat()))
+/// Starts `ringfence egress`, which runs until the decision.
+fn spawn_egress(arguments: &[&str]) -> Child {
+    spawn_piped(&mut ringfence(&[&["egress"], arguments].concat()))
 }
 
-fn answer_of(asking: Child) -> (Option<i32>, String, String) {
-    let done = asking.wait_with_output().unwrap();
+/// Exit status, standard output and standard error of a command.
+fn output_of(child: Child) -> (Option<i32>, String, String) {
+    let done = child.wait_with_output().unwrap();
     (done.status.code(), stdout_of(&done), stderr_of(&done))
 }
 
 #[test]
-fn the_command_line_asks_for_a_host_and_waits_for_the_answer() {
-    let (code, _, text) = answer_of(asking(&["docs.example.com"]));
+fn egress_command_requests_a_host_and_waits_for_the_decision() {
+    let (code, _, text) = output_of(spawn_egress(&["docs.example.com"]));
     assert!(code == Some(125) && text.contains("no server runs"), "{text}");
     let mut server = without_dialogue("60");
     assert_eq!(server.execute("shell", "true")["success"], true);
-    let first = asking(&["docs.example.com", "--reason", "to read"]);
+    let first = spawn_egress(&["docs.example.com", "--reason", "to read"]);
     let request = one_pending();
     let expect = json!({"what": "docs.example.com", "caller": "cli", "reason": "to read"});
-    request.shows(expect);
+    request.assert_fields(expect);
     let name = text_of(&request["id"]);
-    answered(&["approve", name, "--for", "30m"]);
-    let (code, said, told_meanwhile) = answer_of(first);
+    approvals_stdout(&["approve", name, "--for", "30m"]);
+    let (code, stdout, stderr) = output_of(first);
     assert_eq!(code, Some(0));
     assert!(
-        said.starts_with("docs.example.com: approved for the namespace until"),
-        "{said}"
+        stdout.starts_with("docs.example.com: approved for the namespace until"),
+        "{stdout}"
     );
-    assert_contains(&told_meanwhile, [&format!("approvals approve {name}")]);
+    assert_contains(&stderr, [&format!("approvals approve {name}")]);
     assert_eq!(
         server.facts("inspect_state", json!({}))["approved"],
         json!(["docs.example.com"])
     );
-    // A no has an exit code of its own, and the document says the same.
-    let second = asking(&["other.example.com:8443", "--json"]);
+    // A denial exits with 1, and is in the JSON document.
+    let second = spawn_egress(&["other.example.com:8443", "--json"]);
     decide("deny");
-    let (code, said, _) = answer_of(second);
-    let said: Value = serde_json::from_str(&said).unwrap();
-    assert_eq!(code, Some(1), "{said}");
+    let (code, stdout, _) = output_of(second);
+    let document: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(code, Some(1), "{document}");
     let expect = json!({"domain": "other.example.com:8443", "approved": false, "decided_by": "cli", "pid": server.child.id()});
-    said.shows(expect);
-    let (code, said, _) = answer_of(asking(&["*", "--json"]));
-    assert!(code == Some(2) && said.contains("is not one host"), "{said}");
-    // Whoever goes away takes the question back.
-    let mut third = asking(&["third.example.com"]);
+    document.assert_fields(expect);
+    let (code, stdout, _) = output_of(spawn_egress(&["*", "--json"]));
+    assert!(code == Some(2) && stdout.contains("is not one host"), "{stdout}");
+    // A killed command withdraws its request.
+    let mut third = spawn_egress(&["third.example.com"]);
     one_pending();
     third.kill().unwrap();
     third.wait().unwrap();
     eventually(|| pending().is_empty());
 }
 
-/// An answer within this time after its question is not one.
+/// An answer typed within this time after its prompt is ignored.
 const TOO_SOON: Duration = Duration::from_millis(400);
-/// Time to read the question.
-const READING: Duration = Duration::from_millis(600);
+/// A wait after a prompt, longer than [`TOO_SOON`].
+const READING_TIME: Duration = Duration::from_millis(600);
 
 #[test]
-fn a_person_who_watches_is_asked_about_one_request_after_the_other() {
+fn approvals_watch_prompts_for_one_request_at_a_time() {
     let mut server = without_dialogue("60");
-    // An answer that needs the engine: its socket is there.
+    // After an answer that needs the engine the control socket exists.
     assert_eq!(server.execute("shell", "true")["success"], true);
     let mut watcher = Terminal::new(ringfence(&["approvals", "watch"]).env("NO_COLOR", "1"));
-    watcher.sees("Ctrl-C ends this");
-    let first = server.wants("a.example.com");
-    let shown = watcher.sees("N: no] ");
+    watcher.read_until("Ctrl-C ends this");
+    let first = server.send_request_egress("a.example.com");
+    let shown = watcher.read_until("N: no] ");
     assert_contains(&shown, ["host: a.example.com"]);
     assert_lacks(&shown, ["for the session"]);
-    let second = server.wants("b.example.com");
+    let second = server.send_request_egress("b.example.com");
     eventually(|| pending().len() == 2);
-    std::thread::sleep(READING);
-    // Two lines at once: the second was typed before its question was there.
-    watcher.types(b"y\ny\n");
-    let shown = watcher.sees("N: no] ");
+    std::thread::sleep(READING_TIME);
+    // Two lines at once: the second is typed before its prompt appears.
+    watcher.type_keys(b"y\ny\n");
+    let shown = watcher.read_until("N: no] ");
     assert_contains(&shown, ["approved (once), by cli", "host: b.example.com"]);
     assert_eq!(server.result(first)["approved"], true);
-    std::thread::sleep(READING);
-    assert_eq!(pending().len(), 1, "nobody has answered that");
-    watcher.types(b"what\n");
-    watcher.sees("N: no] ");
-    std::thread::sleep(READING);
-    watcher.types(b"\n");
-    watcher.sees("denied, by cli");
+    std::thread::sleep(READING_TIME);
+    assert_eq!(pending().len(), 1, "the second request is undecided");
+    watcher.type_keys(b"what\n");
+    watcher.read_until("N: no] ");
+    std::thread::sleep(READING_TIME);
+    watcher.type_keys(b"\n");
+    watcher.read_until("denied, by cli");
     assert_eq!(server.result(second)["approved"], false);
 
-    // One that is decided elsewhere is asked no more, and what is typed then answers nothing.
-    let third = server.wants("c.example.com");
-    watcher.sees("N: no] ");
+    // The prompt of a request decided elsewhere ends, and a line typed after that has no effect.
+    let third = server.send_request_egress("c.example.com");
+    watcher.read_until("N: no] ");
     decide("deny");
-    watcher.sees("is denied by cli");
+    watcher.read_until("is denied by cli");
     assert_eq!(server.result(third)["approved"], false);
-    watcher.types(b"y\n");
+    watcher.type_keys(b"y\n");
     let fourth = typed_too_soon(&mut server, &mut watcher);
-    std::thread::sleep(READING);
-    watcher.types(b"a\n");
-    watcher.sees("approved for the namespace until");
+    std::thread::sleep(READING_TIME);
+    watcher.type_keys(b"a\n");
+    watcher.read_until("approved for the namespace until");
     assert_eq!(server.result(fourth)["scope"], "namespace");
 }
 
-/// A request that waits still, because its answer was typed too soon: the first that met a machine quick enough.
+/// Returns the first request whose answer was typed too soon and which therefore still waits. Repeats, because a slow
+/// machine may show the prompt or take the keys too late.
 fn typed_too_soon(server: &mut Server, watcher: &mut Terminal) -> u64 {
     for number in 0..50 {
         let begun = Instant::now();
-        let id = server.wants(&format!("d{number}.example.com"));
-        watcher.sees("N: no] ");
-        watcher.types(b"a\n");
+        let id = server.send_request_egress(&format!("d{number}.example.com"));
+        watcher.read_until("N: no] ");
+        watcher.type_keys(b"a\n");
         if begun.elapsed() < TOO_SOON {
-            watcher.sees("N: no] ");
-            assert_eq!(pending().len(), 1, "it was typed too soon");
+            watcher.read_until("N: no] ");
+            assert_eq!(pending().len(), 1, "an answer typed too soon is ignored");
             return id;
         }
         server.cancel(id);
         eventually(|| pending().is_empty());
     }
-    panic!("a question is never shown in time");
+    panic!("no prompt was answered within {TOO_SOON:?}");
 }

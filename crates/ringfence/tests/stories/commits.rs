@@ -1,4 +1,4 @@
-//! What a script did to an overlay: shown, flagged, and written to the host when a person has said so.
+//! Changes of a script to an overlay: shown, flagged with risks, and written to the host when a person accepts them.
 
 use crate::client::*;
 use std::{fs, os::unix::fs::PermissionsExt};
@@ -13,7 +13,7 @@ fn project(name: &str) -> (TempDir, String) {
     (dir, script)
 }
 
-/// Paths below a directory, each with what it is and holds.
+/// Paths below a directory; files with their mode and content.
 fn tree(directory: &std::path::Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut waiting = vec![directory.to_owned()];
@@ -34,8 +34,8 @@ fn tree(directory: &std::path::Path) -> Vec<String> {
     found
 }
 
-/// What the script of the example leaves when it is accepted.
-fn expect_tidied(directory: &std::path::Path) {
+/// Asserts that the changes of the example's script are in the directory.
+fn assert_tidied(directory: &std::path::Path) {
     let after = tree(directory).join("\n");
     assert_contains(
         &after,
@@ -47,35 +47,39 @@ fn expect_tidied(directory: &std::path::Path) {
     assert_lacks(&after, ["\nnotes.txt "]);
 }
 
-fn committed_on_record() -> Value {
-    told_json(&["audit", "list", "--action", "workspace.committed"])
+fn commit_records() -> Value {
+    cli_json(&["audit", "list", "--action", "workspace.committed"])
 }
 
 /// claim: [FS-5] [WS-4]
 #[test]
-fn what_a_script_did_to_an_overlay_is_shown_with_flags_and_reaches_the_host_when_it_is_accepted() {
+fn overlay_changes_are_shown_with_risks_and_reach_the_host_on_commit() {
     let (dir, script) = project("accept");
     let overlay = format!("{}:overlay", dir.0.display());
     let before = tree(&dir.0);
-    let run = |words: &[&str]| said(&[&["run", &script, "--workspace", &overlay], words].concat());
-    for words in [&[][..], &["--discard"]] {
-        let output = run(words);
-        let told = stderr_of(&output);
+    let run = |arguments: &[&str]| run_cli(&[&["run", &script, "--workspace", &overlay], arguments].concat());
+    for arguments in [&[][..], &["--discard"]] {
+        let output = run(arguments);
+        let stderr = stderr_of(&output);
         assert!(
             output.status.success() && output.stdout == b"tidied\n",
             "{output:?}"
         );
         assert_contains(
-            &told,
+            &stderr,
             ["added .git/hooks/pre-commit", "  ! ", "added src/leave.py"],
         );
-        assert_contains(&told, ["changed src/greet.py", "deleted notes.txt"]);
+        assert_contains(&stderr, ["changed src/greet.py", "deleted notes.txt"]);
         assert_contains(
-            &told,
+            &stderr,
             ["  -    return \"hello, \" + name\n  +    return f\"hello, {name}!\"\n"],
         );
-        assert_eq!(told.contains("--commit"), words.is_empty(), "it says how: {told}");
-        assert_eq!(tree(&dir.0), before, "nothing has reached the host");
+        assert_eq!(
+            stderr.contains("--commit"),
+            arguments.is_empty(),
+            "the hint: {stderr}"
+        );
+        assert_eq!(tree(&dir.0), before, "the host is unchanged");
     }
     let document = json_of(&run(&["--json"]));
     let changes = &document["changes"];
@@ -84,7 +88,7 @@ fn what_a_script_did_to_an_overlay_is_shown_with_flags_and_reaches_the_host_when
         .iter()
         .find(|one| one["path"] == ".git/hooks/pre-commit");
     assert_ne!(hook.unwrap()["risks"], json!([]), "{changes}");
-    assert_eq!(tree(&dir.0), before, "nor now");
+    assert_eq!(tree(&dir.0), before, "the host is still unchanged");
     let accepted = json_of(&run(&["--commit", "--json"]));
     assert_eq!(
         accepted["changes"]["token"], changes["token"],
@@ -92,19 +96,19 @@ fn what_a_script_did_to_an_overlay_is_shown_with_flags_and_reaches_the_host_when
     );
     let written = accepted["changes"]["committed"]["written"].as_u64();
     assert!(written.unwrap() >= 3, "{accepted}");
-    expect_tidied(&dir.0);
-    let audit = committed_on_record();
-    audit.shows(json!({"records.0.outcome": "ok", "records.0.details.changes": changes["token"]}));
+    assert_tidied(&dir.0);
+    let audit = commit_records();
+    audit.assert_fields(json!({"records.0.outcome": "ok", "records.0.details.changes": changes["token"]}));
 }
 
 /// claim: [WS-4]
 #[test]
-fn a_script_that_fails_commits_nothing() {
+fn failed_script_commits_nothing() {
     let dir = TempDir::new("stale");
     dir.file("a.txt", "one\n");
     let overlay = format!("{}:overlay", dir.0.display());
-    let words = ["--workspace", &overlay, "--commit"];
-    let failed = run_code("shell", "echo two > a.txt; exit 3", &words);
+    let arguments = ["--workspace", &overlay, "--commit"];
+    let failed = run_code("shell", "echo two > a.txt; exit 3", &arguments);
     assert_eq!(failed.status.code(), Some(3));
     assert_contains(stderr_of(&failed), ["nothing was written"]);
     assert_eq!(dir.read("a.txt"), "one\n");
@@ -114,28 +118,28 @@ fn a_script_that_fails_commits_nothing() {
 
 /// claim: [WS-4]
 #[test]
-fn changes_that_were_not_all_shown_are_not_accepted() {
+fn changes_not_shown_in_full_are_not_committed() {
     let dir = TempDir::new("crowded");
     let overlay = format!("{}:overlay", dir.0.display());
-    let run = |files: &str, wish: &[&str]| {
+    let run = |files: &str, options: &[&str]| {
         let code = format!(
             "mkdir -p '!' .git/hooks; (cd '!'; touch $(seq {files})); printf '#!/bin/sh\\n' > .git/hooks/pre-commit; \
              chmod +x .git/hooks/pre-commit"
         );
-        let output = run_code("shell", &code, &[&["--workspace", &overlay], wish].concat());
+        let output = run_code("shell", &code, &[&["--workspace", &overlay], options].concat());
         (output.status.code(), stderr_of(&output))
     };
-    let (code, told) = run("2100", &["--commit"]);
+    let (code, stderr) = run("2100", &["--commit"]);
     assert_ne!(code, Some(0));
-    assert!(told.contains("added .git/hooks/pre-commit\n  ! "), "{told}");
-    assert!(told.contains("of the 2104 changes"), "{told}");
-    let (code, told) = run("2100", &[]);
+    assert!(stderr.contains("added .git/hooks/pre-commit\n  ! "), "{stderr}");
+    assert!(stderr.contains("of the 2104 changes"), "{stderr}");
+    let (code, stderr) = run("2100", &[]);
     assert_eq!(code, Some(0));
-    assert!(told.contains("of the 2104 changes"), "{told}");
+    assert!(stderr.contains("of the 2104 changes"), "{stderr}");
     assert_eq!(fs::read_dir(&dir.0).unwrap().count(), 0, "nothing was written");
     assert_eq!(run("1900", &["--commit"]).0, Some(0));
     assert!(dir.0.join("!/1900").exists());
-    // Neither do large files hide what a small one has, nor is it accepted when it is too large to be shown.
+    // Large files do not hide a small flagged one, and a flagged file too large to be shown is not committed.
     let run = |flagged: &str| {
         let code = format!(
             "for i in 1 2 3; do yes 'x y z' | head -c 900000 > \"!notes$i.txt\"; done; \
@@ -144,22 +148,22 @@ fn changes_that_were_not_all_shown_are_not_accepted() {
         let output = run_code("shell", &code, &["--workspace", &overlay, "--commit"]);
         (output.status.code(), stderr_of(&output))
     };
-    let (code, told) = run("600000");
+    let (code, stderr) = run("600000");
     assert_ne!(code, Some(0));
-    assert!(told.contains("may later run 1 of the files"), "{told}");
+    assert!(stderr.contains("may later run 1 of the files"), "{stderr}");
     assert!(!dir.0.join("Makefile").exists());
-    let (code, told) = run("100");
-    assert_eq!(code, Some(0), "{told}");
-    assert!(told.contains("  +all: ; evil\n"), "{told}");
-    assert_contains(&told, ["added link -> ../../out\n  ! link.outside"]);
+    let (code, stderr) = run("100");
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stderr.contains("  +all: ; evil\n"), "{stderr}");
+    assert_contains(&stderr, ["added link -> ../../out\n  ! link.outside"]);
 }
 
 /// claim: [WS-4]
 #[test]
-fn a_run_whose_changes_cannot_be_told_has_its_result_and_commits_nothing() {
+fn run_with_undeterminable_changes_keeps_its_result_and_commits_nothing() {
     let dir = TempDir::new("untold");
     let overlay = format!("{}:overlay", dir.0.display());
-    // Deeper than anybody looks.
+    // Deeper than changes are listed.
     let code = "echo done; for i in $(seq 140); do mkdir d; cd d; done";
     let document = run_json("shell", code, &["--workspace", &overlay]);
     assert_eq!(document["stdout"], "done\n", "{document}");
@@ -169,17 +173,17 @@ fn a_run_whose_changes_cannot_be_told_has_its_result_and_commits_nothing() {
     assert_ne!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(output.stdout, b"done\n");
     assert_eq!(fs::read_dir(&dir.0).unwrap().count(), 0);
-    // What is there before is looked at before.
+    // A directory that is too deep before the run is refused before it.
     let deep = std::iter::repeat_n("d", 140).collect::<std::path::PathBuf>();
     fs::create_dir_all(dir.0.join(deep)).unwrap();
     let output = run_code("shell", "echo ran", &["--workspace", &overlay]);
     assert!(output.stdout.is_empty(), "{output:?}");
-    assert_contains(stderr_of(&output), ["could not be told"]);
+    assert_contains(stderr_of(&output), ["could not be determined"]);
 }
 
 /// claim: [WS-4]
 #[test]
-fn what_a_hostile_script_leaves_in_an_overlay_is_harmless_to_look_at_and_to_accept() {
+fn hostile_overlay_content_is_safe_to_show_and_commit() {
     let dir = TempDir::new("hostile");
     let outside = TempDir::new("hostile-outside");
     outside.file("canary", "canary");
@@ -190,30 +194,36 @@ fn what_a_hostile_script_leaves_in_an_overlay_is_harmless_to_look_at_and_to_acce
          echo x > out/new 2>/dev/null; cp /bin/true setuid; chmod 4755 setuid; mkdir shut; touch shut/in; chmod 0 shut",
         outside.0.display()
     );
-    let words = ["--workspace", &overlay, "--commit"];
-    let told = stderr_of(&run_code("shell", &(code + "; true"), &words));
-    assert!(!told.contains('\u{1b}') && !told.contains('\u{7}'), "{told}");
-    assert!(!told.lines().any(|line| line.starts_with("added fake")), "{told}");
-    assert_eq!(fs::read_dir(&outside.0).unwrap().count(), 1, "{told}");
+    let arguments = ["--workspace", &overlay, "--commit"];
+    let stderr = stderr_of(&run_code("shell", &(code + "; true"), &arguments));
+    assert!(
+        !stderr.contains('\u{1b}') && !stderr.contains('\u{7}'),
+        "{stderr}"
+    );
+    assert!(
+        !stderr.lines().any(|line| line.starts_with("added fake")),
+        "{stderr}"
+    );
+    assert_eq!(fs::read_dir(&outside.0).unwrap().count(), 1, "{stderr}");
     let modes =
         |name: &str| fs::symlink_metadata(dir.0.join(name)).map(|found| found.permissions().mode() & 0o7000);
-    assert!(modes("setuid").map_or(true, |bits| bits == 0), "{told}");
-    assert!(modes("pipe").is_err(), "{told}");
+    assert!(modes("setuid").map_or(true, |bits| bits == 0), "{stderr}");
+    assert!(modes("pipe").is_err(), "{stderr}");
     fs::set_permissions(dir.0.join("shut"), fs::Permissions::from_mode(0o700)).unwrap_or_default();
 }
 
 /// claim: [WS-4]
 #[test]
-fn a_person_is_asked_and_a_line_break_means_no() {
+fn commit_prompt_defaults_to_no() {
     let (dir, script) = project("asked");
     let overlay = format!("{}:overlay", dir.0.display());
     let before = tree(&dir.0);
     let answer = |answer: &str| {
         let mut terminal = Terminal::new(&ringfence(&["run", &script, "--workspace", &overlay]));
-        let told = terminal.sees("[y/N]");
-        terminal.types(answer.as_bytes());
-        assert_eq!(terminal.status(), Some(0), "{told}");
-        assert!(told.contains("\u{1b}[32m  +"), "colours: {told}");
+        let prompt = terminal.read_until("[y/N]");
+        terminal.type_keys(answer.as_bytes());
+        assert_eq!(terminal.status(), Some(0), "{prompt}");
+        assert!(prompt.contains("\u{1b}[32m  +"), "colours: {prompt}");
     };
     answer("\n");
     answer("what?\n");

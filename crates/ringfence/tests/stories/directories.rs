@@ -1,10 +1,11 @@
-//! Directories that come and go as tar archives, through the tools. Python's own `tarfile` makes and reads them in a sandbox.
+//! Directories put and got as tar archives, through the tools. Python's `tarfile` writes and reads the archives in a
+//! sandbox.
 
 use crate::client::*;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use std::{fs, os::unix::fs::PermissionsExt};
 
-/// What every program that makes archives begins with: `add` puts one entry into `tar`, `print_archive` is the end.
+/// Prelude of the programs that write archives: `add` adds one entry, `archive` prints the archive that `fill` fills.
 const WRITER: &str = "import base64, io, tarfile
 def add(tar, name, content=b'', **more):
     entry = tarfile.TarInfo(name)
@@ -19,7 +20,7 @@ def archive(fill, mode='w'):
     print(base64.b64encode(out.getvalue()).decode())
 ";
 
-/// The archives that this program prints, one in each line.
+/// The archives that this program prints, one per line, in base64.
 fn archives(server: &mut Server, code: &str) -> Vec<String> {
     let made = server.execute("python", &format!("{WRITER}{code}"));
     assert_eq!(made["success"], true, "{made}");
@@ -33,7 +34,7 @@ fn put(server: &mut Server, mut arguments: Value, base64: &str) -> Value {
     server.facts("put_file", arguments)
 }
 
-/// What Python finds in an archive that came out, and in the file `new` in it.
+/// The names that Python finds in an archive from `get_file`, and the content of the file `new` in it.
 fn names_in(server: &mut Server, got: &Value) -> String {
     let code = format!(
         "import base64, io, tarfile\ntar = tarfile.open(fileobj=io.BytesIO(base64.b64decode({})))\n\
@@ -46,8 +47,8 @@ fn names_in(server: &mut Server, got: &Value) -> String {
 
 /// claim: [WS-5]
 #[test]
-fn a_directory_comes_and_goes_as_an_archive() {
-    let mut server = Server::telling_all();
+fn directory_is_put_and_got_as_an_archive() {
+    let mut server = Server::with_full_output();
     let made = archives(
         &mut server,
         "def fill(tar):
@@ -59,15 +60,16 @@ archive(fill, 'w:gz')",
     );
     for (archive, arguments) in made.iter().zip([json!({}), json!({"path": "deep/er"})]) {
         let put = put(&mut server, arguments, archive);
-        put.shows(json!({"files": 2, "size_bytes": 27}));
+        put.assert_fields(json!({"files": 2, "size_bytes": 27}));
     }
     let root = state_dir().join("workspaces/default");
     let mode = fs::metadata(root.join("deep/er/project/tool"))
         .unwrap()
         .permissions()
         .mode();
-    assert_eq!(mode & 0o7777, 0o755, "no set-id bit comes in");
-    let ran = server.in_workspace("./project/tool; echo new > project/new; ln -s /etc/passwd project/link");
+    assert_eq!(mode & 0o7777, 0o755, "set-id bits are removed");
+    let ran =
+        server.execute_in_workspace("./project/tool; echo new > project/new; ln -s /etc/passwd project/link");
     assert_eq!(ran["stdout"], "it runs\n", "{ran}");
 
     let got = server.facts("get_file", json!({"path": "project", "archive": true}));
@@ -76,11 +78,11 @@ archive(fill, 'w:gz')",
         names_in(&mut server, &got),
         "['data', 'data/in.csv', 'new', 'tool'] b'new\\n'\n"
     );
-    comes_back(&mut server, text_of(&got["base64"]));
+    assert_restorable(&mut server, text_of(&got["base64"]));
 }
 
-/// What came out goes in again, and nothing but what was in it is there.
-fn comes_back(server: &mut Server, archive: &str) {
+/// Puts the archive into a new directory, and asserts that it has exactly the entries of the archive.
+fn assert_restorable(server: &mut Server, archive: &str) {
     let back = put(server, json!({"path": "copy"}), archive);
     assert_eq!(back["files"], 3, "{back}");
     let listed = server.facts("list_files", json!({"path": "copy"}));
@@ -88,16 +90,16 @@ fn comes_back(server: &mut Server, archive: &str) {
         texts_of(&listed["files"], "path"),
         ["copy/data", "copy/data/in.csv", "copy/new", "copy/tool"]
     );
-    let all = server.succeeds("get_file", json!({"path": ".", "archive": true}));
-    all.shows(json!({"path": "."}));
-    let records = server.records("file.read");
+    let all = server.call_ok("get_file", json!({"path": ".", "archive": true}));
+    all.assert_fields(json!({"path": "."}));
+    let records = server.audit_records("file.read");
     assert_eq!(records[0]["details"]["archive"], true, "{records:?}");
 }
 
 /// claim: [WS-5]
 #[test]
-fn an_archive_with_one_bad_entry_leaves_nothing() {
-    let mut server = Server::telling_all();
+fn archive_with_one_bad_entry_is_refused_whole() {
+    let mut server = Server::with_full_output();
     let bad = [
         ("'../canary'", "its name"),
         ("'a/../../canary'", "its name"),
@@ -118,14 +120,14 @@ fn an_archive_with_one_bad_entry_leaves_nothing() {
     code += "archive(lambda tar: [add(tar, str(n)) for n in range(10_001)], 'w:gz')\n";
     let made = archives(&mut server, &code);
     assert_eq!(made.len(), bad.len() + 2);
-    let words = bad
+    let part = bad
         .iter()
-        .map(|(_, words)| *words)
+        .map(|(_, part)| *part)
         .chain(["unpacks to more", "more than 10000"]);
-    for (archive, words) in made.iter().zip(words) {
+    for (archive, part) in made.iter().zip(part) {
         let refused = put(&mut server, json!({}), archive);
-        assert_eq!(refused["code"], "invalid_argument", "{words}: {refused}");
-        refused.says("message", [words]);
+        assert_eq!(refused["code"], "invalid_argument", "{part}: {refused}");
+        refused.assert_text("message", [part]);
     }
     let listed = server.facts("list_files", json!({}));
     assert_eq!(listed["files"], json!([]), "{listed}");
@@ -148,7 +150,7 @@ fn an_archive_with_one_bad_entry_leaves_nothing() {
         let refused = server.facts("put_file", arguments.clone());
         assert_eq!(refused["code"], code, "{arguments}: {refused}");
     }
-    server.refuses(
+    server.call_error(
         "get_file",
         json!({"path": "nowhere", "archive": true}),
         "not_found",
@@ -157,8 +159,8 @@ fn an_archive_with_one_bad_entry_leaves_nothing() {
 
 /// claim: [WS-5]
 #[test]
-fn an_archive_has_no_more_than_the_workspace_has_room_for_and_an_answer_can_carry() {
-    let mut server = Server::with("text_max: 1048576\nlimits:\n  disk_mb: 8\n");
+fn archive_is_limited_by_the_disk_limit_and_the_response_size() {
+    let mut server = Server::with_config("text_max: 1048576\nlimits:\n  disk_mb: 8\n");
     let made = archives(
         &mut server,
         "archive(lambda tar: add(tar, 'large', bytes(5 << 20)), 'w:gz')
@@ -173,26 +175,26 @@ archive(lambda tar: add(tar, 'fits', bytes(3 << 20)), 'w:gz')",
     assert_eq!(fits["success"], true, "{fits}");
     let got = server.facts("get_file", json!({"archive": true}));
     assert_eq!(got["size_bytes"], (3 << 20) + 512 + 1024, "{got}");
-    // Headers count, too: of many small files they are all there is.
-    let mut plenty = Server::telling_all();
+    // Headers count, too: an archive of many empty files consists only of headers.
+    let mut plenty = Server::with_full_output();
     let many = archives(
         &mut plenty,
         "archive(lambda tar: [add(tar, f'{n:05}') for n in range(9_000)], 'w:gz')",
     );
     assert_eq!(put(&mut plenty, json!({}), &many[0])["files"], 9_000);
-    plenty.refuses("get_file", json!({"archive": true}), "invalid_argument");
+    plenty.call_error("get_file", json!({"archive": true}), "invalid_argument");
 }
 
 /// claim: [WS-5]
 #[test]
-fn an_archive_carries_no_secret_out_and_a_session_has_its_own_workspace() {
+fn archive_of_a_session_has_its_secrets_redacted() {
     let mut server = Server::start();
-    // Who has answered can be reached from the command line.
+    // After its first answer the server can be reached from the command line.
     assert_eq!(server.execute("shell", "echo up")["stdout"], "up\n");
-    let stored = feed(ringfence(&["vault", "add", "TOKEN"]), "hunter2-hunter2");
+    let stored = run_with_stdin(ringfence(&["vault", "add", "TOKEN"]), "hunter2-hunter2");
     assert!(stored.status.success(), "{stored:?}");
-    let asked = json!({"language": "python", "secrets": ["TOKEN"]});
-    let session = server.facts("create_session", asked);
+    let arguments = json!({"language": "python", "secrets": ["TOKEN"]});
+    let session = server.facts("create_session", arguments);
     let id = &session["session_id"];
     let wrote = server.eval(id, "import os\nt = os.environ['TOKEN']\nopen('a', 'w').write(f'before {t} after')\nopen(t, 'w').close()\nopen('b', 'w').write('b')");
     assert_eq!(wrote["success"], true, "{wrote}");
@@ -205,7 +207,7 @@ fn an_archive_carries_no_secret_out_and_a_session_has_its_own_workspace() {
         "{text}"
     );
     assert_contains(&text, ["before ", " after"]);
-    // The archive is whole: it goes into the other workspace, of which the session knows nothing.
+    // The archive is complete: it can be put into the namespace workspace, which the session does not use.
     let back = put(&mut server, json!({}), text_of(&got["base64"]));
     assert_eq!(back["files"], 2, "{back}");
     let into = put(

@@ -1,9 +1,9 @@
-//! What a program shows beside its text: values with richer forms, figures, and pictures for those who can see.
+//! Output of a program beside its text: values in rich forms, figures, and images for models that can see.
 
 use crate::client::*;
 use std::time::{Duration, Instant};
 
-/// A stand-in for the plotting library: its figures are one pixel each, and a comment that no client shall get.
+/// A stand-in for matplotlib: each figure is one pixel, with a PNG comment that must not reach a client.
 const PYPLOT: &str = "import struct, zlib
 figures = {}
 class Figure:
@@ -30,7 +30,7 @@ fn with_pyplot(server: &mut Server, code: &str) -> Value {
     server.call("execute_code", json!({"code": code, "files": files}))
 }
 
-/// The mime types of its content blocks after the text.
+/// The MIME types of the images after the text in a result's content.
 fn pictures(answer: &Value) -> Vec<&str> {
     let blocks = list_of(&answer["content"]);
     assert_eq!(blocks[0]["type"], "text");
@@ -43,7 +43,7 @@ fn pictures(answer: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn a_figure_that_is_left_open_is_an_artifact_and_a_picture() {
+fn open_figure_becomes_an_artifact_and_an_image() {
     let mut server = Server::start();
     for (code, success) in [
         (
@@ -59,25 +59,25 @@ fn a_figure_that_is_left_open_is_an_artifact_and_a_picture() {
         let answer = with_pyplot(&mut server, code);
         let result = &answer["structuredContent"];
         assert_eq!(result["success"], success, "{result}");
-        result.shows(json!({"display": [{"mime": "image/png", "artifact": "output/figure-1.png"}]}));
+        result.assert_fields(json!({"display": [{"mime": "image/png", "artifact": "output/figure-1.png"}]}));
         assert_eq!(result["artifacts"][0]["name"], "output/figure-1.png");
         assert_eq!(pictures(&answer), ["image/png"]);
-        // Of the file only the pixels come through.
+        // The image is encoded anew: only the pixels of the file remain.
         let drawn = text_of(&answer["content"][1]["data"]);
         let file = text_of(&result["artifacts"][0]["content_b64"]);
         assert!(drawn.starts_with("iVBORw0KGgo") && drawn != file, "{drawn}");
         assert!(drawn.len() < file.len(), "{drawn}\n{file}");
     }
-    // No more pictures are given than a model wants.
+    // A result has at most 4 images.
     let code = "import matplotlib.pyplot as plt\nfor _ in range(20): plt.figure()";
     let answer = with_pyplot(&mut server, code);
     assert_eq!(pictures(&answer).len(), 4);
     let saved = "import matplotlib.pyplot as plt\nplt.figure().savefig(open('a.png', 'wb'), 'png')";
-    // One that was saved comes once, though its figure is open, too.
+    // A figure that was saved and is still open appears once.
     let saved = with_pyplot(&mut server, saved);
     assert_eq!(pictures(&saved), ["image/png"]);
     assert_eq!(saved["structuredContent"]["artifacts_total"], 1, "{saved}");
-    saved.shows(json!({"structuredContent.display": [{"mime": "image/png", "artifact": "a.png"}]}));
+    saved.assert_fields(json!({"structuredContent.display": [{"mime": "image/png", "artifact": "a.png"}]}));
     let result = &answer["structuredContent"];
     assert_eq!(list_of(&result["display"]).len(), 16);
     assert_eq!(list_of(&result["artifacts"]).len(), 10);
@@ -88,7 +88,7 @@ fn a_figure_that_is_left_open_is_an_artifact_and_a_picture() {
 
 /// claim: [ART-3]
 #[test]
-fn what_only_claims_to_be_a_picture_is_an_artifact_and_nothing_more() {
+fn invalid_image_is_only_an_artifact() {
     let mut server = Server::start();
     let code = "import struct, zlib
 head = b'IHDR' + struct.pack('>IIBBBBB', 65535, 65535, 16, 6, 0, 0, 0)
@@ -102,7 +102,7 @@ open('text.png', 'w').write('no picture')";
 }
 
 #[test]
-fn a_value_is_shown_in_the_forms_that_it_has() {
+fn value_is_displayed_in_its_rich_forms() {
     let code = "class Table:
     def __repr__(self): return 'a table'
     def _repr_html_(self): return '<table>é</table>'
@@ -110,7 +110,7 @@ fn a_value_is_shown_in_the_forms_that_it_has() {
 Table()";
     let result = run_json("python", code, &[]);
     assert_eq!(result["result_repr"], "a table", "{result}");
-    result.shows(json!({"display": [
+    result.assert_fields(json!({"display": [
         {"mime": "image/svg+xml", "artifact": "output/display-1.svg"},
         {"mime": "text/html", "text": "<table>é</table>"},
     ]}));
@@ -120,7 +120,7 @@ Table()";
 }
 
 #[test]
-fn a_forged_report_shows_nothing_that_is_not_there() {
+fn forged_display_report_adds_no_invalid_entries() {
     let code = "import os
 def tell(tag, payload): os.write(3, tag + len(payload).to_bytes(4, 'big') + payload)
 open(os.environ['RINGFENCE_OUTPUT_DIR'] + '/script.png', 'w').write('<script>')
@@ -130,13 +130,13 @@ tell(b'A', b'image/png\\noutput/script.png')
 tell(b'D', b'text/javascript\\nalert(1)')
 tell(b'D', b'text/html\\nmine')";
     let result = run_json("python", code, &[]);
-    result.shows(json!({"display": [{"mime": "text/html", "text": "mine"}]}));
+    result.assert_fields(json!({"display": [{"mime": "text/html", "text": "mine"}]}));
 }
 
 #[test]
-fn pictures_that_take_long_do_not_keep_the_result_waiting() {
+fn slow_image_decoding_does_not_delay_the_result() {
     let mut server = Server::start();
-    // As many pixels as are allowed, four times, of which each file says in a few kilobytes that they are black.
+    // Four images of the maximum number of pixels, all black, each compressed to a few kilobytes.
     let code = "import matplotlib.pyplot as plt, struct, zlib
 def chunk(kind, data): return struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))
 head = struct.pack('>IIBBBBB', 16384, 16384, 1, 0, 0, 0, 0)
@@ -153,6 +153,6 @@ plt.figure()";
         .saturating_sub(Duration::from_secs_f64(ran_ms / 1000.0));
     assert!(waited < Duration::from_secs(5), "{waited:?}");
     assert_eq!(list_of(&answer["structuredContent"]["artifacts"]).len(), 5);
-    // What was drawn before is given, and what the program shows was drawn first.
+    // Images decoded in time are returned, and displayed figures are decoded first.
     assert!(!pictures(&answer).is_empty());
 }

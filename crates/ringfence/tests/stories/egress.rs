@@ -1,16 +1,17 @@
-//! What is refused where nothing is allowed: at once, and told by host and port as far as the kernel shows them.
+//! Refusals if no network access is allowed: they happen at once, and the denials name host and port if the kernel
+//! reveals them.
 
 use crate::client::*;
 
-/// What was denied, in order, and the hints.
-fn denied(done: &Value) -> (Vec<&str>, Vec<&str>) {
+/// The denials in order: their `what`, and their hints.
+fn denials_and_hints(done: &Value) -> (Vec<&str>, Vec<&str>) {
     let denials = list_of(&done["denials"]).iter();
     denials
         .map(|denial| (text_of(&denial["what"]), text_of(&denial["hint"])))
         .unzip()
 }
 
-/// Each attempt with the name of its error; nothing here waits unless it has to.
+/// Prints each attempt with the name of its error.
 const ATTEMPTS: &str = "
 import errno, socket
 def attempt(name, act):
@@ -38,9 +39,9 @@ attempt('own udp', lambda: other.sendto(b'x', one.getsockname()) and one.recv(1)
 
 /// claim: [NET-4]
 #[test]
-fn what_is_refused_fails_at_once_and_is_told_by_host_and_port() {
+fn refused_connection_fails_at_once_and_the_denial_names_host_and_port() {
     let done = run_json("python", ATTEMPTS, &[]);
-    let said = [
+    let expected = [
         "tcp by name ECONNREFUSED",
         "tcp by number ECONNREFUSED",
         "http by number ENETUNREACH",
@@ -54,10 +55,10 @@ fn what_is_refused_fails_at_once_and_is_told_by_host_and_port() {
     ];
     assert_eq!(
         text_of(&done["stdout"]).lines().collect::<Vec<_>>(),
-        said,
+        expected,
         "{done}"
     );
-    let (denied, _) = denied(&done);
+    let (denied, _) = denials_and_hints(&done);
     for what in [
         "No network access to db.example:5432",
         "No network access to 10.1.2.3:5432: no rule names the address",
@@ -69,23 +70,23 @@ fn what_is_refused_fails_at_once_and_is_told_by_host_and_port() {
     assert_eq!(denied.len(), 4, "{done}");
 }
 
-/// Rules that name a network and a port change nothing of that beside them.
+/// A rule for a network and a port leaves other ports and addresses refused at once.
 #[test]
-fn beside_a_network_that_a_rule_names_addresses_are_refused_at_once() {
+fn addresses_outside_an_allowed_network_are_refused_at_once() {
     let code = ATTEMPTS.split("attempt('tcp by name'").next().unwrap().to_owned()
         + "attempt('another port', lambda: tcp('10.1.2.3', 5433))\nattempt('another address', lambda: tcp('192.0.2.1', 5432))";
     let done = run_json("python", &code, &["--allow", "10.0.0.0/8:5432"]);
-    done.shows(json!({"stdout": "another port ECONNREFUSED\nanother address ENETUNREACH\n"}));
-    let (denied, _) = denied(&done);
+    done.assert_fields(json!({"stdout": "another port ECONNREFUSED\nanother address ENETUNREACH\n"}));
+    let (denied, _) = denials_and_hints(&done);
     assert!(
         denied[0].starts_with("No network access to 10.1.2.3:5433: "),
         "{done}"
     );
 }
 
-/// Each asks its index once, and gives up.
+/// Each tool tries its index once and gives up.
 #[test]
-fn pip_and_npm_give_up_at_once_and_the_denial_says_how_packages_are_had() {
+fn pip_and_npm_fail_at_once_and_the_denial_names_the_package_flag() {
     for (command, what) in [
         ("pip install cowsay", "No network access to pypi.org:443"),
         (
@@ -98,7 +99,7 @@ fn pip_and_npm_give_up_at_once_and_the_denial_says_how_packages_are_had() {
         ),
     ] {
         let done = run_json("shell", command, &[]);
-        let (denied, hints) = denied(&done);
+        let (denied, hints) = denials_and_hints(&done);
         assert_eq!(denied, [what], "{command}: {done}");
         assert!(hints[0].starts_with("Name packages in `--package`"), "{done}");
         assert_eq!(done["success"], false, "{done}");

@@ -1,4 +1,4 @@
-//! What was run is there for whoever has its id: while it runs, after it, and for its own namespace alone.
+//! Executions are found by their id, during and after their run, and only from their own namespace.
 
 use crate::client::*;
 use std::process::Stdio;
@@ -12,56 +12,59 @@ fn background(server: &mut Server, code: &str) -> String {
 }
 
 fn has_begun(server: &mut Server, id: &str) -> bool {
-    server.execution(id)["stdout"] == "begun\n"
+    server.get_execution(id)["stdout"] == "begun\n"
 }
 
 #[test]
-fn a_program_in_the_background_is_read_while_it_runs_listed_and_stopped() {
+fn background_program_can_be_read_listed_and_cancelled() {
     let mut server = Server::start();
     let id = background(&mut server, BEGUN);
     eventually(|| has_begun(&mut server, &id));
     let so_far = server.facts("get_execution", json!({"execution_id": id, "stdout_from": 6}));
-    so_far.shows(json!({"running": true, "stdout": ""}));
+    so_far.assert_fields(json!({"running": true, "stdout": ""}));
     let listed = server.facts("list_executions", json!({}));
-    listed.shows(json!({"executions.0.execution_id": id, "executions.0.verdict": "running"}));
+    listed.assert_fields(json!({"executions.0.execution_id": id, "executions.0.verdict": "running"}));
     assert_eq!(listed["executions"][0]["first_line"], BEGUN, "{listed}");
-    assert_eq!(server.stop(&id)["cancelled"], true);
-    let result = server.end_of(&id);
-    result.shows(json!({"exit.kind": "cancelled", "stdout": "begun\n"}));
-    let again = server.stop(&id);
-    again.shows(json!({"cancelled": false, "existed": true}));
-    // One of another namespace is not there.
+    assert_eq!(server.cancel_execution(&id)["cancelled"], true);
+    let result = server.await_execution(&id);
+    result.assert_fields(json!({"exit.kind": "cancelled", "stdout": "begun\n"}));
+    let again = server.cancel_execution(&id);
+    again.assert_fields(json!({"cancelled": false, "existed": true}));
+    // An execution of another namespace is not found.
     let id = background(&mut server, BEGUN);
     eventually(|| has_begun(&mut server, &id));
     let random = "0190b8f0-5c1e-7000-8000-00000000abcd";
     let theirs = server.call("get_execution", json!({"execution_id": id, "namespace": "other"}));
     assert_eq!(theirs["isError"], true, "{theirs}");
-    let asked = json!({"execution_id": random, "namespace": "other"});
-    let never = server.call("get_execution", asked);
-    assert_eq!(theirs["content"], never["content"], "it is told apart from none");
-    let asked = json!({"execution_id": id, "namespace": "other"});
-    let cancel = server.facts("cancel_execution", asked);
-    cancel.shows(json!({"cancelled": false, "existed": false}));
+    let arguments = json!({"execution_id": random, "namespace": "other"});
+    let never = server.call("get_execution", arguments);
+    assert_eq!(
+        theirs["content"], never["content"],
+        "same answer as for an unknown id"
+    );
+    let arguments = json!({"execution_id": id, "namespace": "other"});
+    let cancel = server.facts("cancel_execution", arguments);
+    cancel.assert_fields(json!({"cancelled": false, "existed": false}));
     let listed = server.facts("list_executions", json!({"namespace": "other"}));
     assert_eq!(listed["executions"], json!([]), "{listed}");
     assert!(has_begun(&mut server, &id));
-    server.stop(&id);
-    server.end_of(&id);
-    // A refusal comes as it was.
+    server.cancel_execution(&id);
+    server.await_execution(&id);
+    // The result of a refused request is its original error.
     let begun = server.run(json!({"code": "1", "secrets": ["NO_SUCH_SECRET"], "background": true}));
     let id = begun["execution_id"].clone();
-    let wish = json!({"execution_id": id, "wait_seconds": 25});
-    server.refuses("get_execution", wish, "secret_unavailable");
+    let awaited = json!({"execution_id": id, "wait_seconds": 25});
+    server.call_error("get_execution", awaited, "secret_unavailable");
 }
 
 #[test]
-fn a_result_whose_call_was_cut_off_is_found_and_read_in_pages() {
+fn long_result_is_read_in_pages_after_its_call() {
     let mut server = Server::start();
     let call = server.send_run(json!({"code": BEGUN, "language": "shell"}));
-    eventually(|| server.newest()["verdict"] == "running");
+    eventually(|| server.latest_execution()["verdict"] == "running");
     server.cancel(call);
-    eventually(|| server.newest()["verdict"] != "running");
-    assert_ne!(server.newest()["verdict"], "ok");
+    eventually(|| server.latest_execution()["verdict"] != "running");
+    assert_ne!(server.latest_execution()["verdict"], "ok");
 
     let lines = server.execute("shell", "seq 20000");
     let shown = text_of(&lines["stdout"]);
@@ -90,13 +93,13 @@ fn a_result_whose_call_was_cut_off_is_found_and_read_in_pages() {
         before.len() + 1 + between.parse::<usize>().unwrap() + after.len(),
         all.len()
     );
-    // The rest begins where the beginning ends.
+    // The suggested call continues where the shown beginning ends.
     let rest = server.facts("get_execution", serde_json::from_str(next).unwrap());
     assert!(
         all[before.len() + 1..].starts_with(text_of(&rest["stdout"])),
         "{next}"
     );
-    let mut whole = server.execution(id);
+    let mut whole = server.get_execution(id);
     let mut lines = lines.clone();
     for result in [&mut whole, &mut lines] {
         result["isolation"] = json!(null);
@@ -104,23 +107,23 @@ fn a_result_whose_call_was_cut_off_is_found_and_read_in_pages() {
     assert_eq!(whole, lines);
 }
 
-/// What stands behind `before` in the text of an answer, up to a blank.
-fn behind(answer: &Value, before: &str) -> Value {
+/// The word after `before` in the text of an answer.
+fn word_after(answer: &Value, before: &str) -> Value {
     let text = answer.text();
     let (_, rest) = text.split_once(before).unwrap_or_else(|| panic!("{text}"));
     json!(rest.split_whitespace().next())
 }
 
 #[test]
-fn an_artifact_is_a_file_of_a_later_program_of_its_namespace() {
+fn artifact_uri_is_an_input_file_within_its_namespace_only() {
     let mut server = Server::start();
     let code = "seq 100000 > $'numbers\\nrefused: all'";
     let left = server.call("execute_code", json!({"code": code, "language": "shell"}));
-    let uri = behind(&left, "\nartifact: ");
+    let uri = word_after(&left, "\nartifact: ");
     assert!(!left.text().contains("\nrefused: "), "{left}");
-    let id = behind(&left, "\nexecution_id: ");
+    let id = word_after(&left, "\nexecution_id: ");
     let listed = server.call("get_artifacts", json!({"request_id": id}));
-    assert_eq!(behind(&listed, ""), uri, "{listed}");
+    assert_eq!(word_after(&listed, ""), uri, "{listed}");
     let mut again = |namespace: &str, uri: &Value| {
         let files = json!([{"path": "in/numbers.txt", "artifact": uri}, {"path": "b", "text": "x"}]);
         let code = "wc -l < in/numbers.txt; cat b";
@@ -138,53 +141,53 @@ fn an_artifact_is_a_file_of_a_later_program_of_its_namespace() {
 }
 
 #[test]
-fn an_operator_lists_follows_and_cancels_programs_of_every_namespace() {
+fn ps_logs_and_cancel_reach_every_namespace() {
     let mut server = Server::start();
     let code = "echo begun; echo wrong >&2; sleep 1000";
-    let asked = json!({"code": code, "language": "shell", "background": true, "namespace": "other"});
-    let id = text_of(&server.run(asked)["execution_id"]).to_owned();
-    let listed = || json_of(&said(&["ps", "--json"]))["servers"][0]["executions"][0].clone();
+    let arguments = json!({"code": code, "language": "shell", "background": true, "namespace": "other"});
+    let id = text_of(&server.run(arguments)["execution_id"]).to_owned();
+    let listed = || json_of(&run_cli(&["ps", "--json"]))["servers"][0]["executions"][0].clone();
     eventually(|| listed()["execution_id"] == json!(id));
-    listed().shows(json!({"verdict": "running", "namespace": "other"}));
-    let table = told(&["ps"]);
+    listed().assert_fields(json!({"verdict": "running", "namespace": "other"}));
+    let table = cli_stdout(&["ps"]);
     assert!(table.starts_with("EXECUTION "), "{table}");
     assert_contains(&table, [&id, code]);
     assert_eq!(
-        told_json(&["ps", "--namespace", "default"])["servers"][0]["executions"],
+        cli_json(&["ps", "--namespace", "default"])["servers"][0]["executions"],
         json!([])
     );
 
-    // What it has written so far comes without an end; what is followed comes with it.
-    eventually(|| said(&["logs", &id]).stdout == b"begun\n");
-    assert_eq!(said(&["logs", &id]).stderr, b"wrong\n");
-    assert_eq!(told_json(&["logs", &id])["running"], true);
-    let follower = start(&mut ringfence(&["logs", "-f", &id]));
-    assert_eq!(told(&["cancel", &id]), "it is being stopped\n");
+    // `logs` prints the output so far; `logs -f` continues to the end.
+    eventually(|| run_cli(&["logs", &id]).stdout == b"begun\n");
+    assert_eq!(run_cli(&["logs", &id]).stderr, b"wrong\n");
+    assert_eq!(cli_json(&["logs", &id])["running"], true);
+    let follower = spawn_piped(&mut ringfence(&["logs", "-f", &id]));
+    assert_eq!(cli_stdout(&["cancel", &id]), "it is being stopped\n");
     let followed = follower.wait_with_output().unwrap();
     assert!(followed.status.success(), "{followed:?}");
     assert_eq!(
         (stdout_of(&followed), stderr_of(&followed)),
         ("begun\n".into(), "wrong\n".into())
     );
-    let ended = told_json(&["logs", "--follow", &id]);
-    ended.shows(json!({"running": false, "stdout": "begun\n"}));
+    let ended = cli_json(&["logs", "--follow", &id]);
+    ended.assert_fields(json!({"running": false, "stdout": "begun\n"}));
     assert_eq!(listed()["verdict"], "cancelled");
-    assert_eq!(told_json(&["cancel", &id])["cancelled"], false);
+    assert_eq!(cli_json(&["cancel", &id])["cancelled"], false);
 
-    for words in [["logs", "0190b8f0"], ["cancel", "0190b8f0"]] {
-        assert_contains(refused(&words, 125), ["ringfence ps"]);
+    for command in [["logs", "0190b8f0"], ["cancel", "0190b8f0"]] {
+        assert_contains(cli_error(&command, 125), ["ringfence ps"]);
     }
 }
 
 #[test]
-fn what_looks_back_is_short_until_more_is_asked_for() {
+fn history_answers_are_short_by_default() {
     let mut server = Server::start();
     let id = server.execute("shell", "true")["execution_id"].clone();
     for _ in 0..30 {
         server.facts("list_executions", json!({}));
     }
-    let none = server.succeeds("get_artifacts", json!({"execution_id": id}));
-    none.shows(json!({"artifacts": []}));
+    let none = server.call_ok("get_artifacts", json!({"execution_id": id}));
+    none.assert_fields(json!({"artifacts": []}));
     let short = server.call("audit_execution", json!({"limit": 10}));
     let text = short.text();
     assert!(
@@ -203,27 +206,27 @@ fn what_looks_back_is_short_until_more_is_asked_for() {
     let default = server.facts("audit_execution", json!({}));
     assert_eq!(list_of(&default["records"]).len(), 50);
     assert!(default.to_string().len() < 50 * 205, "{default}");
-    let asked = json!({"detail": true, "limit": 100, "action": "execution."});
-    let all = server.facts("audit_execution", asked);
-    all.shows(json!({"records.0.execution_id": id, "records.0.details.exit_code": 0}));
+    let arguments = json!({"detail": true, "limit": 100, "action": "execution."});
+    let all = server.facts("audit_execution", arguments);
+    all.assert_fields(json!({"records.0.execution_id": id, "records.0.details.exit_code": 0}));
 }
 
 #[test]
-fn a_long_stream_is_followed_to_its_end_beside_another_server() {
+fn logs_follow_reads_a_long_stream_while_another_server_runs() {
     let mut server = Server::start();
     let _other = Server::start();
-    let asked = json!({
+    let arguments = json!({
         "code": "seq 300000; sleep 1000", "language": "shell", "background": true,
         "resource_limits": {"max_output_bytes": 4_000_000},
     });
-    let begun = server.run(asked);
+    let begun = server.run(arguments);
     let id = text_of(&begun["execution_id"]).to_owned();
     assert!(
-        within(PATIENCE, || said(&["logs", &id]).stdout.len() == 1 << 20),
+        becomes_true_within(PATIENCE, || run_cli(&["logs", &id]).stdout.len() == 1 << 20),
         "{begun}"
     );
     let mut cancel = ringfence(&["cancel", &id]).stdout(Stdio::null()).spawn().unwrap();
-    let followed = said(&["logs", "-f", &id]);
+    let followed = run_cli(&["logs", "-f", &id]);
     assert!(cancel.wait().unwrap().success() && followed.status.success());
     let expect: String = (1..=300_000).map(|number| format!("{number}\n")).collect();
     assert!(
@@ -234,20 +237,20 @@ fn a_long_stream_is_followed_to_its_end_beside_another_server() {
 }
 
 #[test]
-fn what_became_of_a_program_is_said_with_each_page_of_its_output() {
+fn each_output_page_has_the_outcome_of_its_program() {
     let mut server = Server::start();
     for (status, success) in [(0, true), (3, false)] {
         let result = server.execute("shell", &format!("seq 20000; exit {status}"));
         for from in [0, 100_000, u64::MAX] {
-            let asked = json!({"execution_id": result["execution_id"], "stdout_from": from});
-            let page = server.facts("get_execution", asked);
-            page.shows(json!({"success": success, "exit_code": status, "running": false}));
+            let arguments = json!({"execution_id": result["execution_id"], "stdout_from": from});
+            let page = server.facts("get_execution", arguments);
+            page.assert_fields(json!({"success": success, "exit_code": status, "running": false}));
         }
     }
 }
 
 #[test]
-fn an_integer_beyond_64_bits_is_told_as_its_digits() {
+fn integer_beyond_64_bits_is_returned_as_decimal_text() {
     let code = "[2**64 + 1, -2**63 - 1, 2**64 - 1, -2**63, 0.5, {'a': 10**30}]";
     let expect = json!([
         "18446744073709551617",
@@ -259,36 +262,36 @@ fn an_integer_beyond_64_bits_is_told_as_its_digits() {
     ]);
     let mut server = Server::start();
     assert_eq!(server.execute("python", code)["result"], expect);
-    let session = server.create(json!({}));
-    let told = server.eval(&session, code);
-    assert_eq!(told["result"], expect, "{told}");
-    // Digits are longer than a rounded number would be: what no longer fits is left out, never rounded.
+    let session = server.create_session(json!({}));
+    let answer = server.eval(&session, code);
+    assert_eq!(answer["result"], expect, "{answer}");
+    // Decimal text is longer than a rounded number: a value that no longer fits is left out, never rounded.
     let long = run_json("python", "[10**20] * 45000", &[]);
-    long.shows(json!({"success": true, "result": null}));
+    long.assert_fields(json!({"success": true, "result": null}));
 }
 
 #[test]
-fn what_a_structured_answer_repeats_has_a_bound_and_is_said_to_be_cut() {
+fn structured_content_is_bounded_and_marked_as_truncated() {
     let mut server = Server::start();
     let size = |facts: &Value| facts.to_string().len();
     let small = server.execute("python", "list(range(100))");
     assert_eq!(list_of(&small["result"]).len(), 100);
     assert_eq!(small["truncated"], Value::Null, "{small}");
     let large = server.execute("python", "list(range(100000))");
-    large.shows(json!({"result": null, "truncated.result": true}));
+    large.assert_fields(json!({"result": null, "truncated.result": true}));
     let code =
         "import os\nfor i in range(40): open(f'{i}', 'wb').write(os.urandom(20000))\n{'a': 'x' * 50000}";
     let files = server.execute("python", code);
-    files.shows(json!({"truncated.artifacts": true, "artifacts_total": 40}));
+    files.assert_fields(json!({"truncated.artifacts": true, "artifacts_total": 40}));
     let id = files["execution_id"].clone();
     let wrong = json!(vec!["x".repeat(300); 2000]).to_string();
-    let asked = json!({"data": wrong, "schema_name_or_dict": {"items": {"type": "integer"}}});
-    let report = server.facts("validate_json_data", asked);
-    report.shows(json!({"errors_total": 2000, "truncated.errors": true}));
+    let arguments = json!({"data": wrong, "schema_name_or_dict": {"items": {"type": "integer"}}});
+    let report = server.facts("validate_json_data", arguments);
+    report.assert_fields(json!({"errors_total": 2000, "truncated.errors": true}));
     for facts in [&large, &files, &report] {
         assert!(size(facts) < 4 * 8192, "{} bytes", size(facts));
     }
-    // The rest of the files is told in pages.
+    // The other artifacts are listed in pages.
     let (mut names, mut from) = (Vec::new(), json!(0));
     while !from.is_null() {
         let page = server.facts("get_artifacts", json!({"request_id": id, "from": from}));
@@ -305,27 +308,27 @@ fn what_a_structured_answer_repeats_has_a_bound_and_is_said_to_be_cut() {
 }
 
 #[test]
-fn output_that_is_not_wanted_is_counted_and_no_limit_is_blamed() {
+fn uncaptured_output_is_counted_without_a_limit_denial() {
     let mut server = Server::start();
-    let asked = |captured: bool| json!({"code": "print('x' * 2000000)", "capture_output": captured});
-    let answer = server.call("execute_code", asked(false));
+    let arguments = |captured: bool| json!({"code": "print('x' * 2000000)", "capture_output": captured});
+    let answer = server.call("execute_code", arguments(false));
     let facts = &answer["structuredContent"];
-    facts.shows(json!({"stdout": "", "stdout_bytes": 2_000_001, "denials": []}));
+    facts.assert_fields(json!({"stdout": "", "stdout_bytes": 2_000_001, "denials": []}));
     assert_contains(
         answer.text(),
         ["[stdout has 2000001 bytes and stderr 0, and neither is kept]"],
     );
-    let kept = server.run(asked(true));
+    let kept = server.run(arguments(true));
     assert_eq!(kept["denials"][0]["rule"], "limit.output", "{kept}");
 }
 
 #[test]
-fn a_request_of_a_wrong_form_is_told_what_is_wrong_with_it() {
+fn malformed_request_gets_an_error_that_names_the_fault() {
     let mut server = Server::start();
     let mut check = |method: &str, params: Value, code: i32, part: &str| {
-        let error = server.ask(method, params)["error"].clone();
+        let error = server.rpc(method, params)["error"].clone();
         assert_eq!(error["code"], code, "{method}: {error}");
-        error.says("message", [part]);
+        error.assert_text("message", [part]);
         assert!(!error.to_string().contains("s3cret"), "{error}");
     };
     let call = "tools/call";
@@ -353,34 +356,34 @@ fn a_request_of_a_wrong_form_is_told_what_is_wrong_with_it() {
         "`level` is not one of debug",
     );
     check("no/such", json!({}), -32601, "there is no method `no/such`");
-    // Of no namespace, as every call whose tool is not known.
-    let record = told_json(&["audit", "list", "--action", "tool.called"]);
+    // The calls are recorded without a namespace, like every call of an unknown tool.
+    let record = cli_json(&["audit", "list", "--action", "tool.called"]);
     let refused = list_of(&record["records"]).iter();
     let refused = refused.filter(|record| record["details"]["code"] == "invalid_argument");
     assert!(refused.count() >= 6, "the calls are on record");
 }
 
 #[test]
-fn a_hint_names_what_its_reader_has() {
+fn hint_names_only_tools_and_flags_of_its_reader() {
     let code = "import urllib.request\nurllib.request.urlopen('http://example.com')";
     let hint = |facts: &Value| text_of(&facts["denials"][0]["hint"]).to_owned();
-    let told = hint(&Server::start().execute("python", code));
-    assert_contains(told, ["`request_egress {domain: \"example.com\"}`"]);
+    let shown = hint(&Server::start().execute("python", code));
+    assert_contains(shown, ["`request_egress {domain: \"example.com\"}`"]);
     let mut few = Server::start_with(&["--toolsets", "execute"]);
-    let told = hint(&few.execute("python", code));
+    let shown = hint(&few.execute("python", code));
     assert_eq!(
-        told,
+        shown,
         "`request_egress` is for this, and not offered to you; ask the operator."
     );
-    let asked = json!({"name": "create_session", "arguments": {}});
-    let absent = few.ask("tools/call", asked);
-    absent.says("error.message", ["not offered to you", "`sessions`"]);
-    let told = run_json("python", code, &[]);
-    assert_contains(hint(&told), ["`run --allow example.com`"]);
-    let told = run_json(
+    let params = json!({"name": "create_session", "arguments": {}});
+    let absent = few.rpc("tools/call", params);
+    absent.assert_text("error.message", ["not offered to you", "`sessions`"]);
+    let shown = run_json("python", code, &[]);
+    assert_contains(hint(&shown), ["`run --allow example.com`"]);
+    let shown = run_json(
         "python",
         "import time\nwhile True: time.sleep(1)",
         &["--timeout", "1"],
     );
-    assert_eq!(hint(&told), "Use --timeout 2.");
+    assert_eq!(hint(&shown), "Use --timeout 2.");
 }

@@ -1,4 +1,4 @@
-//! Files of a workspace, and its snapshots, through the tools.
+//! Files and snapshots of a workspace, through the tools.
 
 use crate::client::*;
 use std::{
@@ -13,51 +13,53 @@ fn workspace() -> PathBuf {
 }
 
 impl Server {
-    fn kept(&mut self, code: &str) -> Value {
-        self.in_workspace(code)
+    fn in_workspace(&mut self, code: &str) -> Value {
+        self.execute_in_workspace(code)
     }
 }
 
 /// claim: [WS-3]
 #[test]
-fn a_file_is_put_used_by_a_program_and_read_back() {
+fn file_is_put_used_by_a_program_and_read_back() {
     let mut server = Server::start();
-    let put = server.succeeds("put_file", json!({"path": "data/in.csv", "text": "a,b\n1,2\n"}));
-    put.shows(json!({"size_bytes": 8}));
-    let asked = json!({"code": "rows = open('data/in.csv').read()\nopen('out.bin', 'wb').write(b'\\xff\\x00')\nrows"});
-    let ran = server.facts("run_sandbox_code", asked);
+    let put = server.call_ok("put_file", json!({"path": "data/in.csv", "text": "a,b\n1,2\n"}));
+    put.assert_fields(json!({"size_bytes": 8}));
+    let arguments = json!({"code": "rows = open('data/in.csv').read()\nopen('out.bin', 'wb').write(b'\\xff\\x00')\nrows"});
+    let ran = server.facts("run_sandbox_code", arguments);
     assert_eq!(ran["result"], "a,b\n1,2\n", "{ran}");
     let got = server.facts("get_file", json!({"path": "out.bin"}));
-    got.shows(json!({"base64": "/wA=", "text": null}));
+    got.assert_fields(json!({"base64": "/wA=", "text": null}));
     let got = server.facts("get_file", json!({"path": "/workspace/data/in.csv"}));
     assert_eq!(got["text"], "a,b\n1,2\n", "{got}");
     let listed = server.facts("list_files", json!({}));
     let names = texts_of(&listed["files"], "path");
     assert_eq!(names, ["data", "data/in.csv", "out.bin"], "{listed}");
     assert_eq!(listed["files"][1]["sha256"], put["sha256"]);
-    let written = server.kept("stat -c %u data/in.csv; echo more >> data/in.csv");
-    written.shows(json!({"stdout": "1000\n", "success": true}));
+    let written = server.in_workspace("stat -c %u data/in.csv; echo more >> data/in.csv");
+    written.assert_fields(json!({"stdout": "1000\n", "success": true}));
     let below = server.facts("list_files", json!({"path": "data"}));
     assert_eq!(list_of(&below["files"]).len(), 1, "{below}");
-    server.refuses("get_file", json!({"path": "gone"}), "not_found");
-    server.refuses("get_file", json!({"path": "../x"}), "invalid_argument");
-    let records = server.records("file.put");
+    server.call_error("get_file", json!({"path": "gone"}), "not_found");
+    server.call_error("get_file", json!({"path": "../x"}), "invalid_argument");
+    let records = server.audit_records("file.put");
     assert_eq!(records[0]["details"]["path"], "data/in.csv", "{records:?}");
 }
 
 /// claim: [WS-3]
 #[test]
-fn what_a_program_lays_in_wait_is_neither_followed_nor_waited_for() {
+fn planted_links_and_fifos_are_not_followed_and_do_not_block() {
     let mut server = Server::start();
     let outside = state_dir().join("outside");
-    server.kept("ln -s /etc/passwd passwd; ln -s / root; mkfifo fifo; ln -s loop loop; mkdir d; chmod 0 d");
+    server.in_workspace(
+        "ln -s /etc/passwd passwd; ln -s / root; mkfifo fifo; ln -s loop loop; mkdir d; chmod 0 d",
+    );
     fs::write(&outside, "canary").unwrap();
     fs::hard_link(&outside, workspace().join("hard")).unwrap();
     symlink(&outside, workspace().join("link")).unwrap();
     assert_eq!(
         fs::read_to_string(workspace().join("link")).unwrap(),
         "canary",
-        "it can be reached"
+        "the control: the host follows the link"
     );
     let begun = Instant::now();
     for path in [
@@ -83,12 +85,12 @@ fn what_a_program_lays_in_wait_is_neither_followed_nor_waited_for() {
     }
     assert!(begun.elapsed() < Duration::from_secs(10));
     assert_eq!(fs::read_to_string(&outside).unwrap(), "canary");
-    server.succeeds("list_files", json!({}));
+    server.call_ok("list_files", json!({}));
 }
 
 /// claim: [WS-3]
 #[test]
-fn names_that_another_system_would_read_otherwise_stay_names() {
+fn names_special_on_other_systems_are_plain_file_names() {
     let mut server = Server::start();
     for path in [
         "..\\..\\x",
@@ -100,7 +102,7 @@ fn names_that_another_system_would_read_otherwise_stay_names() {
         "CON",
         "x:stream",
     ] {
-        server.succeeds("put_file", json!({"path": path, "text": "x"}));
+        server.call_ok("put_file", json!({"path": path, "text": "x"}));
         assert!(workspace().join(path).is_file(), "{path}");
     }
     for path in [
@@ -114,8 +116,8 @@ fn names_that_another_system_would_read_otherwise_stay_names() {
         "/workspace/../x",
         &"x/".repeat(40),
     ] {
-        let wish = json!({"path": path, "text": "x"});
-        server.refuses("put_file", wish, "invalid_argument");
+        let arguments = json!({"path": path, "text": "x"});
+        server.call_error("put_file", arguments, "invalid_argument");
     }
     assert_eq!(
         fs::read_dir(state_dir().join("workspaces")).unwrap().count(),
@@ -124,63 +126,63 @@ fn names_that_another_system_would_read_otherwise_stay_names() {
     );
 }
 
-/// The limit is lower now than it was: a session and a snapshot are refused, smaller files let out.
+/// A workspace over a limit that was lowered: sessions and restores are refused, smaller files are accepted.
 #[test]
-fn a_workspace_and_its_snapshots_keep_to_a_limit_that_was_lowered() {
+fn lowered_disk_limit_applies_to_workspaces_and_snapshots() {
     let mut wide = Server::start();
-    wide.succeeds("put_file", json!({"path": "a", "text": "x".repeat(5 << 20)}));
-    let made = wide.succeeds("create_state_snapshot", json!({}));
+    wide.call_ok("put_file", json!({"path": "a", "text": "x".repeat(5 << 20)}));
+    let made = wide.call_ok("create_state_snapshot", json!({}));
     drop(wide);
-    let mut server = Server::with("limits: {disk_mb: 2}\n");
+    let mut server = Server::with_config("limits: {disk_mb: 2}\n");
     let session = json!({"language": "shell", "workspace": "namespace"});
-    server.refuses("create_session", session.clone(), "policy_denied");
-    server.succeeds("put_file", json!({"path": "a", "text": "small"}));
-    server.succeeds("create_session", session);
+    server.call_error("create_session", session.clone(), "policy_denied");
+    server.call_ok("put_file", json!({"path": "a", "text": "small"}));
+    server.call_ok("create_session", session);
     let text = "x".repeat(1 << 20);
-    server.succeeds("put_file", json!({"path": "b", "text": text}));
+    server.call_ok("put_file", json!({"path": "b", "text": text}));
     let more = json!({"path": "c", "text": text + "y"});
-    server.refuses("put_file", more, "policy_denied");
+    server.call_error("put_file", more, "policy_denied");
     assert!(!workspace().join("c").exists());
-    server.kept("rm a");
+    server.in_workspace("rm a");
     let restore = json!({"snapshot_id": made["snapshot_id"]});
-    server.refuses("restore_state_snapshot", restore, "policy_denied");
+    server.call_error("restore_state_snapshot", restore, "policy_denied");
     assert!(!workspace().join("a").exists());
 }
 
 /// claim: [SEC-2]
 #[test]
-fn a_secret_of_several_lines_is_in_no_line_of_a_difference() {
+fn multiline_secret_is_redacted_in_every_diff_line() {
     let pem = "-----BEGIN KEY-----\nK3yIIEvQIBADANBgk\nK3yiG9w0BAQEFAASC\n-----END KEY-----";
     let mut command = serve_with("vault: {store: env}\n");
     command.env("RINGFENCE_SECRET_DEFAULT_PEM", pem);
-    let mut server = Server::of(command);
-    // In a namespace without the secret it is there: the control.
-    for (namespace, is_there) in [("default", false), ("team-b", true)] {
+    let mut server = Server::from_command(command);
+    // The control: in a namespace without the secret the text is shown.
+    for (namespace, is_shown) in [("default", false), ("team-b", true)] {
         for port in [1, 2] {
             let text = format!("{pem}\nport = {port}\n");
-            server.succeeds(
+            server.call_ok(
                 "put_file",
                 json!({"path": "conf", "text": text, "namespace": namespace}),
             );
-            let told = server
-                .succeeds("diff_workspace", json!({"namespace": namespace}))
+            let answer = server
+                .call_ok("diff_workspace", json!({"namespace": namespace}))
                 .to_string();
-            assert!(told.contains(&format!("+port = {port}")), "{told}");
-            assert_eq!(told.contains("K3y"), is_there, "{told}");
-            server.succeeds("create_state_snapshot", json!({"namespace": namespace}));
+            assert!(answer.contains(&format!("+port = {port}")), "{answer}");
+            assert_eq!(answer.contains("K3y"), is_shown, "{answer}");
+            server.call_ok("create_state_snapshot", json!({"namespace": namespace}));
         }
     }
 }
 
 /// claim: [SNAP-1]
 #[test]
-fn a_ruined_workspace_is_put_back_and_told_what_had_become_of_it() {
+fn damaged_workspace_is_diffed_and_restored_from_a_snapshot() {
     let mut server = Server::start();
-    server.kept("mkdir -p d/empty; echo one > a.txt; echo two > d/b.txt; ln -s a.txt link; chmod 600 a.txt; touch -d 2001-02-03 a.txt");
-    let made = server.succeeds("create_state_snapshot", json!({"description": "before"}));
-    made.shows(json!({"files": 2}));
+    server.in_workspace("mkdir -p d/empty; echo one > a.txt; echo two > d/b.txt; ln -s a.txt link; chmod 600 a.txt; touch -d 2001-02-03 a.txt");
+    let made = server.call_ok("create_state_snapshot", json!({"description": "before"}));
+    made.assert_fields(json!({"files": 2}));
     let id = text_of(&made["snapshot_id"]).to_owned();
-    server.kept(
+    server.in_workspace(
         "rm -r d link; echo changed > a.txt; mkdir -p .git/hooks; printf '#!/bin/sh\\n' > .git/hooks/pre-commit; \
          chmod +x .git/hooks/pre-commit",
     );
@@ -193,59 +195,59 @@ fn a_ruined_workspace_is_put_back_and_told_what_had_become_of_it() {
     assert_eq!(paths("changed"), ["a.txt"]);
     assert_eq!(paths("deleted"), ["d", "d/b.txt", "d/empty", "link"]);
     assert_eq!(paths("added"), [".git", ".git/hooks", ".git/hooks/pre-commit"]);
-    difference.says("changed.0.diff", ["-one\n+changed"]);
+    difference.assert_text("changed.0.diff", ["-one\n+changed"]);
     assert_ne!(difference["added"][2]["risks"], json!([]), "{difference}");
-    server.succeeds("restore_state_snapshot", json!({"snapshot_id": id}));
-    let found = server.kept("find . | sort; cat a.txt d/b.txt; readlink link; stat -c '%a %y' a.txt");
+    server.call_ok("restore_state_snapshot", json!({"snapshot_id": id}));
+    let found = server.in_workspace("find . | sort; cat a.txt d/b.txt; readlink link; stat -c '%a %y' a.txt");
     let out = text_of(&found["stdout"]);
     assert!(
         out.starts_with(".\n./a.txt\n./d\n./d/b.txt\n./d/empty\n./link\none\ntwo\na.txt\n600 2001-02-03"),
         "{out}"
     );
     let nothing = server.facts("diff_workspace", json!({"snapshot_id": id}));
-    nothing.shows(json!({"added": [], "changed": [], "deleted": []}));
+    nothing.assert_fields(json!({"added": [], "changed": [], "deleted": []}));
     let listed = server.facts("list_state_snapshots", json!({}));
     assert_eq!(listed["snapshots"][0]["description"], "before", "{listed}");
-    let read = server.read(format!("sandbox://snapshots/{id}"));
+    let read = server.read_resource(format!("sandbox://snapshots/{id}"));
     let text = text_of(&read["result"]["contents"][0]["text"]);
     let document: Value = serde_json::from_str(text).unwrap();
     assert_eq!(document["files"]["d/b.txt"]["content"], "two\n", "{document}");
-    server.succeeds("delete_state_snapshot", json!({"snapshot_id": id}));
-    let wish = json!({"snapshot_id": id});
-    server.refuses("restore_state_snapshot", wish, "not_found");
+    server.call_ok("delete_state_snapshot", json!({"snapshot_id": id}));
+    let arguments = json!({"snapshot_id": id});
+    server.call_error("restore_state_snapshot", arguments, "not_found");
     for action in ["snapshot.created", "snapshot.restored", "snapshot.deleted"] {
         let audit = server.facts("audit_execution", json!({"action": action, "detail": true}));
-        assert_facts_of(action, &audit, json!({"records.0.details.snapshot": id}));
+        assert_fields_of(action, &audit, json!({"records.0.details.snapshot": id}));
     }
 }
 
 /// claim: [SNAP-1]
 #[test]
-fn a_workspace_whose_own_mode_a_program_ruined_is_used_and_restored() {
+fn workspace_with_a_changed_directory_mode_is_used_and_restored() {
     let mut server = Server::start();
-    server.kept("echo one > a.txt");
+    server.in_workspace("echo one > a.txt");
     let made = server.facts("create_state_snapshot", json!({}));
     for mode in ["755", "777", "1777", "500", "0"] {
         let mode_now = || fs::metadata(workspace()).unwrap().permissions().mode() & 0o7777;
-        // Whatever becomes of this run: one that hides its files from an ordinary user is over its limit.
-        server.kept(&format!("rm a.txt; chmod {mode} ."));
+        // The result of this run is not asserted: one that hides its files from an ordinary user is over its limit.
+        server.in_workspace(&format!("rm a.txt; chmod {mode} ."));
         assert_eq!(mode_now(), u32::from_str_radix(mode, 8).unwrap(), "the control");
-        let asked = json!({"snapshot_id": made["snapshot_id"]});
-        let restored = server.facts("restore_state_snapshot", asked);
-        assert_facts_of(mode, &restored, json!({"success": true, "written": 1}));
+        let arguments = json!({"snapshot_id": made["snapshot_id"]});
+        let restored = server.facts("restore_state_snapshot", arguments);
+        assert_fields_of(mode, &restored, json!({"success": true, "written": 1}));
         assert_eq!(mode_now(), 0o700, "{mode}");
-        server.kept(&format!("chmod {mode} ."));
+        server.in_workspace(&format!("chmod {mode} ."));
         let listed = server.facts("list_files", json!({}));
         assert_eq!(listed["files"][0]["path"], "a.txt", "{mode}: {listed}");
-        server.kept(&format!("chmod {mode} ."));
-        assert_eq!(server.kept("cat a.txt")["stdout"], "one\n", "{mode}");
+        server.in_workspace(&format!("chmod {mode} ."));
+        assert_eq!(server.in_workspace("cat a.txt")["stdout"], "one\n", "{mode}");
     }
-    // So is the workspace of a session, whose mode comes back with it.
+    // The same for the workspace of a session; a restore also restores its mode.
     let made = server.facts("create_session", json!({"language": "shell"}));
     let session = json!(made["session_id"]);
-    let mut run = |tool: &str, mut words: Value| {
-        words["session_id"] = session.clone();
-        let answer = server.facts(tool, words);
+    let mut run = |tool: &str, mut call_arguments: Value| {
+        call_arguments["session_id"] = session.clone();
+        let answer = server.facts(tool, call_arguments);
         assert_ne!(answer["success"], false, "{tool}: {answer}");
         answer
     };
@@ -268,13 +270,13 @@ fn a_workspace_whose_own_mode_a_program_ruined_is_used_and_restored() {
 }
 
 #[test]
-fn a_directory_that_a_program_closed_is_written_to_or_refused_with_a_way_on() {
+fn directory_closed_by_chmod_is_written_or_refused_with_a_hint() {
     let mut server = Server::start();
-    let session = server.create(json!({"language": "shell"}));
+    let session = server.create_session(json!({"language": "shell"}));
     server.eval(&session, "mkdir -p d/e; chmod 0 d/e d");
     for (session, prepared) in [(json!(session), true), (Value::Null, false)] {
         if !prepared {
-            server.kept("mkdir -p d/e; chmod 0 d/e d");
+            server.in_workspace("mkdir -p d/e; chmod 0 d/e d");
         }
         let put = json!({"session_id": session, "path": "d/e/x", "text": "x"});
         let put = server.facts("put_file", put);
@@ -286,10 +288,10 @@ fn a_directory_that_a_program_closed_is_written_to_or_refused_with_a_way_on() {
 
 /// claim: [SNAP-2]
 #[test]
-fn another_namespaces_snapshot_is_not_there() {
+fn snapshot_is_not_found_from_another_namespace() {
     let mut server = Server::start();
-    let asked = json!({"path": "a", "text": "x", "namespace": "theirs"});
-    server.facts("put_file", asked);
+    let arguments = json!({"path": "a", "text": "x", "namespace": "theirs"});
+    server.facts("put_file", arguments);
     let made = server.facts("create_state_snapshot", json!({"namespace": "theirs"}));
     let id = made["snapshot_id"].clone();
     for tool in [
@@ -303,14 +305,14 @@ fn another_namespaces_snapshot_is_not_there() {
             json!("../../x"),
             json!("01a1ff50-58f1-722a-bd4c-5f2b5ca3fdcb"),
         ] {
-            let refused = server.refuses(tool, json!({"snapshot_id": id}), "not_found");
+            let refused = server.call_error(tool, json!({"snapshot_id": id}), "not_found");
             assert!(!refused.to_string().contains("theirs"), "{refused}");
         }
     }
     let uri = format!("sandbox://snapshots/{}", id.as_str().unwrap());
-    assert!(server.read(&uri)["error"].is_object());
-    let asked = json!({"snapshot_id": id, "namespace": "theirs"});
-    server.succeeds("diff_workspace", asked);
+    assert!(server.read_resource(&uri)["error"].is_object());
+    let arguments = json!({"snapshot_id": id, "namespace": "theirs"});
+    server.call_ok("diff_workspace", arguments);
     assert_eq!(
         server.facts("list_state_snapshots", json!({}))["snapshots"],
         json!([])
@@ -319,7 +321,7 @@ fn another_namespaces_snapshot_is_not_there() {
 
 /// claim: [SNAP-3]
 #[test]
-fn a_restore_waits_for_those_who_are_in_the_workspace() {
+fn restore_waits_for_runs_in_the_workspace() {
     let mut server = Server::start();
     server.facts("put_file", json!({"path": "a", "text": "old"}));
     let made = server.facts("create_state_snapshot", json!({}));
@@ -334,29 +336,30 @@ fn a_restore_waits_for_those_who_are_in_the_workspace() {
     server.facts("sandbox_stats", json!({}));
     assert!(workspace().join("ready").exists(), "nothing is restored yet");
     fs::write(workspace().join("go"), "").unwrap();
-    let (first, before) = server.await_answer(runs);
+    let (first, before) = server.await_response(runs);
     assert!(before.is_empty(), "the run ends first: {before:?}");
     assert_eq!(first["result"]["structuredContent"]["stdout"], "old", "{first}");
-    let (restored, _) = server.await_answer(restores);
-    restored.shows(json!({"result.structuredContent.success": true}));
+    let (restored, _) = server.await_response(restores);
+    restored.assert_fields(json!({"result.structuredContent.success": true}));
     assert!(!workspace().join("ready").exists() && !workspace().join("go").exists());
 }
 
 /// claim: [SNAP-4]
 #[test]
-fn a_server_that_is_killed_in_the_middle_of_a_restore_leaves_the_old_or_the_new_state() {
+fn server_killed_during_a_restore_leaves_the_old_or_new_state() {
     let mut server = Server::start();
-    server.kept("for i in $(seq 300); do echo new > f$i; done");
+    server.in_workspace("for i in $(seq 300); do echo new > f$i; done");
     let made = server.facts("create_state_snapshot", json!({}));
     for turn in 0..6u32 {
-        server.kept("rm -f *; for i in $(seq 300); do echo old > g$i; done");
+        server.in_workspace("rm -f *; for i in $(seq 300); do echo old > g$i; done");
         let arguments = json!({"snapshot_id": made["snapshot_id"]});
         server.send_call("restore_state_snapshot", arguments);
-        // Anywhere on its way.
+        // At different moments of the restore.
         std::thread::sleep(Duration::from_millis(u64::from(4 * turn * turn)));
         server.kill();
         server = Server::start();
-        let found = server.kept("ls | sed 's/[0-9]*//g' | sort | uniq -c | tr -s ' '; cat * | sort -u");
+        let found =
+            server.in_workspace("ls | sed 's/[0-9]*//g' | sort | uniq -c | tr -s ' '; cat * | sort -u");
         let out = text_of(&found["stdout"]);
         assert!(
             [" 300 f\nnew\n", " 300 g\nold\n"].contains(&out),
@@ -367,9 +370,9 @@ fn a_server_that_is_killed_in_the_middle_of_a_restore_leaves_the_old_or_the_new_
 
 /// claim: [SNAP-5]
 #[test]
-fn a_snapshot_that_was_tampered_with_is_refused_and_changes_nothing() {
+fn tampered_snapshot_is_refused_and_changes_nothing() {
     let mut server = Server::start();
-    server.kept("head -c 100000 /dev/urandom > a");
+    server.in_workspace("head -c 100000 /dev/urandom > a");
     let made = server.facts("create_state_snapshot", json!({}));
     let packs = state_dir().join("record/snapshots/namespaces/default/packs");
     let pack = fs::read_dir(&packs).unwrap().flatten().next().unwrap().path();
@@ -379,37 +382,37 @@ fn a_snapshot_that_was_tampered_with_is_refused_and_changes_nothing() {
     set_mode(&pack, 0o600);
     fs::write(&pack, bytes).unwrap();
     server.facts("put_file", json!({"path": "a", "text": "later"}));
-    let wish = json!({"snapshot_id": made["snapshot_id"]});
-    server.refuses("restore_state_snapshot", wish, "store_fault");
+    let arguments = json!({"snapshot_id": made["snapshot_id"]});
+    server.call_error("restore_state_snapshot", arguments, "store_fault");
     assert_eq!(server.facts("get_file", json!({"path": "a"}))["text"], "later");
 }
 
 #[test]
-fn the_snapshots_of_all_namespaces_together_have_a_limit() {
-    let mut server = Server::with("snapshots: {total_mb: 1}\n");
+fn snapshots_of_all_namespaces_share_a_limit() {
+    let mut server = Server::with_config("snapshots: {total_mb: 1}\n");
     let mut saves = |namespace: &str| {
         let fills = "head -c 700000 /dev/urandom > noise";
-        let asked =
+        let arguments =
             json!({"code": fills, "language": "shell", "workspace": "namespace", "namespace": namespace});
-        server.run(asked);
+        server.run(arguments);
         server.facts("create_state_snapshot", json!({"namespace": namespace}))
     };
     assert_eq!(saves("one")["success"], true);
     let refused = saves("two");
     assert_eq!(refused["code"], "policy_denied", "{refused}");
-    refused.says("hint", ["snapshots.total_mb"]);
+    refused.assert_text("hint", ["snapshots.total_mb"]);
 }
 
 #[test]
-fn a_text_in_a_file_is_replaced_where_it_is_once_and_secrets_are_not_looked_for() {
+fn edit_file_replaces_a_unique_text_and_cannot_probe_for_secrets() {
     let state = TempDir::new("edit");
     let config = state.file("ringfence.yaml", "vault: {store: env}\n");
     let mut command = ringfence(&["serve", "--config", &config]);
     command.env("RINGFENCE_SECRET_DEFAULT_KEY", "hunter2-hunter2-hunter2");
-    let mut server = Server::of(command);
+    let mut server = Server::from_command(command);
     let text = "#!/bin/sh\na=1\n  b=1\na=1\n";
     server.facts("put_file", json!({"path": "edited.sh", "text": text}));
-    server.kept("chmod 755 edited.sh");
+    server.in_workspace("chmod 755 edited.sh");
     let mut edit = |old: &str, new: &str, all: bool| {
         server.facts(
             "edit_file",
@@ -418,23 +421,23 @@ fn a_text_in_a_file_is_replaced_where_it_is_once_and_secrets_are_not_looked_for(
     };
     let several = edit("a=1", "a=2", false);
     assert_eq!(several["code"], "invalid_argument", "{several}");
-    several.says("message", ["4: a=1"]);
+    several.assert_text("message", ["4: a=1"]);
     let near = edit("\tb=1", "b=2", false);
     assert_eq!(near["code"], "not_found", "{near}");
-    near.says("message", ["3:   b=1"]);
+    near.assert_text("message", ["3:   b=1"]);
     assert_eq!(edit("a=1", "echo $0", true)["replaced"], 2);
     let edited = edit("  b=1\n", "", false);
     assert_eq!(edited["replaced"], 1, "{edited}");
     let got = server.facts("get_file", json!({"path": "edited.sh"}));
-    got.shows(json!({"text": "#!/bin/sh\necho $0\necho $0\n", "sha256": edited["sha256"]}));
-    assert_eq!(got["mode"], "0755", "an edit keeps what may be run");
+    got.assert_fields(json!({"text": "#!/bin/sh\necho $0\necho $0\n", "sha256": edited["sha256"]}));
+    assert_eq!(got["mode"], "0755", "an edit keeps the mode");
 
-    let asked = json!({"path": "key.txt", "text": "key=hunter2-hunter2-hunter2\n"});
-    server.facts("put_file", asked);
+    let arguments = json!({"path": "key.txt", "text": "key=hunter2-hunter2-hunter2\n"});
+    server.facts("put_file", arguments);
     for guess in ["key=hunter2", "key=hunter3", "hunter2-hunter2-hunter2"] {
         let edit = json!({"path": "key.txt", "old": guess, "new": "x"});
-        let refused = server.refuses("edit_file", edit, "policy_denied");
+        let refused = server.call_error("edit_file", edit, "policy_denied");
         assert!(!refused.to_string().contains("hunter"), "{refused}");
     }
-    server.kept("rm edited.sh key.txt");
+    server.in_workspace("rm edited.sh key.txt");
 }

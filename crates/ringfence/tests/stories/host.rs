@@ -1,14 +1,14 @@
-//! An agent looks after the machine: by rules, and by a person's word where there is no rule.
+//! Host access of an agent: by rules, and by a person's approval where no rule applies.
 
 use crate::client::*;
 use std::{fs, os::unix::net::UnixListener, path::Path, process::Command};
 
-/// Of the namespace `default`, in the vault of every server here.
+/// A secret of the namespace `default` in the vault of every server here.
 const SECRET: &str = "K3y_of-the-st0ry";
 const PEM: &str = "-----BEGIN KEY-----\nK3yIIEvQIBADANBgk\nK3yiG9w0BAQEFAASC\n-----END KEY-----";
 
-/// A server with host access, a directory that it opens, and rules for `env` and `touch` none.
-fn served(directory: &TempDir) -> Server {
+/// A server with host access, one opened directory, and a rule for `id`.
+fn serve_host(directory: &TempDir) -> Server {
     fs::create_dir_all(directory.0.join("work")).unwrap();
     let opened = directory.path("work");
     let rules = format!(
@@ -21,28 +21,28 @@ fn served(directory: &TempDir) -> Server {
     ));
     command.env("RINGFENCE_SECRET_DEFAULT_TOKEN", SECRET);
     command.env("RINGFENCE_SECRET_DEFAULT_PEM", PEM);
-    Server::of(command)
+    Server::from_command(command)
 }
 
-/// Whose own directories no other user writes.
+/// A temporary directory that no other user can write.
 fn directory(name: &str) -> TempDir {
     let directory = TempDir::new(name);
     set_mode(&directory.0, 0o755);
     directory
 }
 
-fn approve(words: &[&str]) -> Value {
-    let listed = || json_of(&said(&["approvals", "list", "--json"]))["servers"][0]["requests"][0].clone();
+fn approve(arguments: &[&str]) -> Value {
+    let listed = || json_of(&run_cli(&["approvals", "list", "--json"]))["servers"][0]["requests"][0].clone();
     eventually(|| listed().is_object());
     let waiting = listed();
-    told(&[&["approvals", "approve", text_of(&waiting["id"])], words].concat());
+    cli_stdout(&[&["approvals", "approve", text_of(&waiting["id"])], arguments].concat());
     waiting
 }
 
-/// Asks for a program, which a person approves: what the person was asked.
-fn approved(server: &mut Server, wish: Value, words: &[&str]) -> Value {
-    let id = server.send_call("request_host_access", wish);
-    let question = approve(words);
+/// Requests a program, which a person approves; returns the request shown to the person.
+fn approved(server: &mut Server, request: Value, arguments: &[&str]) -> Value {
+    let id = server.send_call("request_host_access", request);
+    let question = approve(arguments);
     assert_eq!(server.result(id)["approved"], true);
     question
 }
@@ -53,22 +53,22 @@ fn in_directory(directory: &TempDir, command: &str) -> Value {
 
 /// claim: [HOST-4]
 #[test]
-fn a_command_that_a_person_approves_once_runs_once() {
+fn command_approved_once_runs_once() {
     let directory = directory("host-once");
-    let mut server = served(&directory);
+    let mut server = serve_host(&directory);
     let work = directory.0.join("work");
-    let wanted = in_directory(&directory, "tee counted");
-    // `tee` has no rule; what it leaves says how often it has run.
-    let refused = server.refuses("host_exec", wanted.clone(), "policy_denied");
-    refused.says("hint", ["request_host_access"]);
+    let command = in_directory(&directory, "tee counted");
+    // `tee` has no rule; the file that it creates shows that it has run.
+    let refused = server.call_error("host_exec", command.clone(), "policy_denied");
+    refused.assert_text("hint", ["request_host_access"]);
     assert!(!work.join("counted").exists());
-    let mut asked = wanted.clone();
-    asked["pattern"] = asked["command"].take();
-    asked.as_object_mut().unwrap().remove("command");
-    asked["reason"] = json!("to count");
-    let id = server.send_call("request_host_access", asked.clone());
+    let mut request = command.clone();
+    request["pattern"] = request["command"].take();
+    request.as_object_mut().unwrap().remove("command");
+    request["reason"] = json!("to count");
+    let id = server.send_call("request_host_access", request.clone());
     let question = approve(&[]);
-    question.shows(json!({"kind": "host", "what": "tee counted", "scopes": ["once"]}));
+    question.assert_fields(json!({"kind": "host", "what": "tee counted", "scopes": ["once"]}));
     let lines: Vec<&str> = list_of(&question["lines"]).iter().map(text_of).collect();
     assert_contains(
         lines.join("\n"),
@@ -81,147 +81,150 @@ fn a_command_that_a_person_approves_once_runs_once() {
         ],
     );
     let decided = server.result(id);
-    decided.shows(json!({"approved": true, "scope": "once", "pending": false}));
-    let ran = server.succeeds("host_exec", wanted.clone());
-    ran.shows(json!({"exit_code": 0}));
-    ran.says("approved_by", ["cli"]);
+    decided.assert_fields(json!({"approved": true, "scope": "once", "pending": false}));
+    let ran = server.call_ok("host_exec", command.clone());
+    ran.assert_fields(json!({"exit_code": 0}));
+    ran.assert_text("approved_by", ["cli"]);
     assert!(work.join("counted").exists());
     fs::remove_file(work.join("counted")).unwrap();
-    server.refuses("host_exec", wanted, "policy_denied");
+    server.call_error("host_exec", command, "policy_denied");
     assert!(!work.join("counted").exists(), "it has run twice");
-    let records = server.records("host.executed");
+    let records = server.audit_records("host.executed");
     let outcomes: Vec<&str> = records.iter().map(|record| text_of(&record["outcome"])).collect();
     assert_eq!(outcomes, ["denied", "ok", "pending", "denied"], "{records:?}");
 }
 
 /// claim: [HOST-4]
 #[test]
-fn an_approval_is_for_exactly_what_was_shown() {
+fn approval_covers_exactly_the_command_shown() {
     let directory = directory("host-exact");
-    let mut server = served(&directory);
-    let wish = json!({"pattern": "id -u 'a b'"});
-    let question = approved(&mut server, wish, &["--for", "10m"]);
-    question.shows(json!({"what": "id -u \"a b\"", "scopes": ["once", "namespace"]}));
-    // Other words, a directory, or another namespace are other commands.
+    let mut server = serve_host(&directory);
+    let arguments = json!({"pattern": "id -u 'a b'"});
+    let question = approved(&mut server, arguments, &["--for", "10m"]);
+    question.assert_fields(json!({"what": "id -u \"a b\"", "scopes": ["once", "namespace"]}));
+    // Other arguments, a directory or another namespace need their own approval.
     for other in [
         json!({"command": "id -u a b"}),
         json!({"command": "id -u 'a b' c"}),
         json!({"command": "id -u 'a b'", "directory": directory.0.join("work")}),
         json!({"command": "id -u 'a b'", "namespace": "other"}),
     ] {
-        server.refuses("host_exec", other, "policy_denied");
+        server.call_error("host_exec", other, "policy_denied");
     }
-    // This one may run as often as it likes, for the time: `id` knows no such user.
+    // Within its time the approved command may run repeatedly; it exits with 1, as there is no such user.
     for _ in 0..2 {
         server
             .facts("host_exec", json!({"command": "id -u 'a b'"}))
-            .shows(json!({"exit_code": 1, "success": false}));
+            .assert_fields(json!({"exit_code": 1, "success": false}));
     }
-    // What is never run is not asked about, and what a rule lets run needs no question.
+    // Commands that are never allowed, and commands that a rule allows, cannot be requested.
     for (pattern, code) in [
         ("rm -rf /", "policy_denied"),
         ("env sudo id", "policy_denied"),
         ("id", "invalid_argument"),
     ] {
-        server.refuses("request_host_access", json!({"pattern": pattern}), code);
+        server.call_error("request_host_access", json!({"pattern": pattern}), code);
     }
-    server.refuses("host_exec", json!({"command": "id; id"}), "invalid_argument");
+    server.call_error("host_exec", json!({"command": "id; id"}), "invalid_argument");
 }
 
-/// A try with other content uses the approval up; the control is the run of what was approved.
+/// An attempt with other file content uses up the approval; the control is a run of the approved content.
 /// claim: [HOST-4]
 #[test]
-fn an_approval_is_used_up_by_a_try_with_another_file() {
+fn approval_is_used_up_by_an_attempt_with_changed_file_content() {
     let directory = directory("host-content");
-    let mut server = served(&directory);
+    let mut server = serve_host(&directory);
     let file = directory.0.join("work/script");
     fs::write(&file, "one\n").unwrap();
     let approved = |server: &mut Server| {
-        let asked = json!({"pattern": "sort --key=1 script", "directory": directory.0.join("work")});
-        let question = approved(server, asked, &[]);
+        let arguments = json!({"pattern": "sort --key=1 script", "directory": directory.0.join("work")});
+        let question = approved(server, arguments, &[]);
         assert_contains(question["lines"].to_string(), ["script: SHA-256"]);
     };
-    let wanted = in_directory(&directory, "sort --key=1 script");
+    let command = in_directory(&directory, "sort --key=1 script");
     approved(&mut server);
     server
-        .succeeds("host_exec", wanted.clone())
-        .shows(json!({"stdout": "one\n"}));
+        .call_ok("host_exec", command.clone())
+        .assert_fields(json!({"stdout": "one\n"}));
     approved(&mut server);
     fs::write(&file, "two\n").unwrap();
-    server.refuses("host_exec", wanted.clone(), "policy_denied");
+    server.call_error("host_exec", command.clone(), "policy_denied");
     fs::write(&file, "one\n").unwrap();
-    server.refuses("host_exec", wanted, "policy_denied");
+    server.call_error("host_exec", command, "policy_denied");
 }
 
 /// claim: [HOST-7]
 #[test]
-fn the_host_is_off_until_the_operator_turns_it_on() {
+fn host_access_is_off_until_the_operator_enables_it() {
     let mut server = Server::start();
-    let listed = server.ask("tools/list", json!({}));
+    let listed = server.rpc("tools/list", json!({}));
     let names = texts_of(&listed["result"]["tools"], "name");
     assert!(names.contains(&"execute_code"), "{names:?}");
     assert!(!names.iter().any(|name| name.contains("host")), "{names:?}");
     drop(server);
-    let refused = said(&["serve", "--toolsets", "host"]);
+    let refused = run_cli(&["serve", "--toolsets", "host"]);
     assert!(!refused.status.success());
     assert_contains(stderr_of(&refused), ["host.enabled"]);
     let mut server = Server::with_env([("SANDBOXMCP_HOST_ACCESS", "on")]);
     server
-        .succeeds("host_exec", json!({"command": "uname"}))
-        .shows(json!({"exit_code": 0, "success": true, "stdout": "Linux\n", "rule": "uname"}));
+        .call_ok("host_exec", json!({"command": "uname"}))
+        .assert_fields(json!({"exit_code": 0, "success": true, "stdout": "Linux\n", "rule": "uname"}));
 }
 
 #[test]
-fn an_agent_uses_files_of_the_host_and_a_person_takes_a_write_back() {
+fn host_files_are_read_written_copied_and_a_write_is_undone() {
     let directory = directory("host-files");
-    let mut server = served(&directory);
+    let mut server = serve_host(&directory);
     let path = directory.0.join("work/app.conf");
     fs::write(&path, "port = 1\n").unwrap();
     let at = |path: &Path| json!({"path": path});
     server
-        .succeeds("host_file_read", at(&path))
-        .shows(json!({"content": "port = 1\n"}));
-    let listed = server.succeeds("host_file_list", at(path.parent().unwrap()));
-    listed["entries"][0].shows(json!({"name": "app.conf", "kind": "file", "size_bytes": 9}));
-    server.refuses("host_file_read", at(Path::new("/etc/passwd")), "policy_denied");
-    let preview = server.succeeds(
+        .call_ok("host_file_read", at(&path))
+        .assert_fields(json!({"content": "port = 1\n"}));
+    let listed = server.call_ok("host_file_list", at(path.parent().unwrap()));
+    listed["entries"][0].assert_fields(json!({"name": "app.conf", "kind": "file", "size_bytes": 9}));
+    server.call_error("host_file_read", at(Path::new("/etc/passwd")), "policy_denied");
+    let preview = server.call_ok(
         "host_file_write",
         json!({"path": path, "content": "port = 2\n", "preview": true}),
     );
-    preview.says("diff", ["-port = 1\n+port = 2\n"]);
-    preview.shows(json!({"written": false, "undo_id": null}));
+    preview.assert_text("diff", ["-port = 1\n+port = 2\n"]);
+    preview.assert_fields(json!({"written": false, "undo_id": null}));
     assert_eq!(fs::read_to_string(&path).unwrap(), "port = 1\n");
-    let written = server.succeeds("host_file_write", json!({"path": path, "content": "port = 2\n"}));
+    let written = server.call_ok("host_file_write", json!({"path": path, "content": "port = 2\n"}));
     assert_eq!(fs::read_to_string(&path).unwrap(), "port = 2\n");
-    let copied = server.succeeds(
+    let copied = server.call_ok(
         "host_file_copy",
         json!({"source": path, "destination": "conf/app.conf"}),
     );
-    copied.shows(json!({"destination": "conf/app.conf", "size_bytes": 9}));
+    copied.assert_fields(json!({"destination": "conf/app.conf", "size_bytes": 9}));
     server
-        .succeeds("get_file", json!({"path": "conf/app.conf"}))
-        .shows(json!({"text": "port = 2\n"}));
-    // By the person, with the same rules.
+        .call_ok("get_file", json!({"path": "conf/app.conf"}))
+        .assert_fields(json!({"text": "port = 2\n"}));
+    // The operator undoes the write with the same rules.
     let config = state_dir().join("config.yaml").display().to_string();
-    told(&["host", "undo", text_of(&written["undo_id"]), "--config", &config]);
+    cli_stdout(&["host", "undo", text_of(&written["undo_id"]), "--config", &config]);
     assert_eq!(fs::read_to_string(&path).unwrap(), "port = 1\n");
-    let checked = denied(&["host", "check", "--config", &config, "git", "log", "--output=x"]);
+    let checked = cli_failure_stdout(&["host", "check", "--config", &config, "git", "log", "--output=x"]);
     assert_contains(checked, ["approval"]);
-    assert_eq!(told(&["host", "exec", "--config", &config, "uname"]), "Linux\n");
-    let off = succeeded(ringfence(&["host", "check", "uname"]));
+    assert_eq!(
+        cli_stdout(&["host", "exec", "--config", &config, "uname"]),
+        "Linux\n"
+    );
+    let off = run_successfully(ringfence(&["host", "check", "uname"]));
     assert_contains(stderr_of(&off), ["access to the host is off"]);
     assert_eq!(
-        stderr_of(&said(&["host", "check", "--config", &config, "uname"])),
+        stderr_of(&run_cli(&["host", "check", "--config", &config, "uname"])),
         ""
     );
 }
 
-/// The same file in a namespace without the secret is the control.
+/// The control: the same file in a namespace without the secret.
 /// claim: [HOST-8]
 #[test]
-fn a_secret_that_a_file_or_a_command_of_the_host_repeats_is_redacted() {
+fn secret_in_host_file_or_command_output_is_redacted() {
     let directory = directory("host-secret");
-    let mut server = served(&directory);
+    let mut server = serve_host(&directory);
     let path = directory.0.join("work/app.conf");
     fs::write(&path, format!("password = {SECRET}\nport = 1\n")).unwrap();
     let shown = "password = ***REDACTED***\nport = 1\n";
@@ -229,27 +232,28 @@ fn a_secret_that_a_file_or_a_command_of_the_host_repeats_is_redacted() {
         ("team-b", fs::read_to_string(&path).unwrap()),
         ("default", shown.to_owned()),
     ] {
-        let wanted = json!({"path": path, "namespace": namespace});
-        let read = server.succeeds("host_file_read", wanted);
-        read.shows(json!({"content": expect}));
-        let wanted = json!({"command": format!("cat {}", path.display()), "namespace": namespace});
-        let ran = server.succeeds("host_exec", wanted);
-        ran.shows(json!({"stdout": expect}));
+        let arguments = json!({"path": path, "namespace": namespace});
+        let read = server.call_ok("host_file_read", arguments);
+        read.assert_fields(json!({"content": expect}));
+        let arguments = json!({"command": format!("cat {}", path.display()), "namespace": namespace});
+        let ran = server.call_ok("host_exec", arguments);
+        ran.assert_fields(json!({"stdout": expect}));
     }
-    // A difference shows some of the lines around a change, each behind a mark.
+    // A diff shows lines around a change, each after a marker.
     fs::write(&path, format!("{PEM}\nport = 1\n")).unwrap();
     for namespace in ["team-b", "default"] {
         let content = format!("{PEM}\nport = 2\n");
-        let wanted = json!({"path": path, "content": content, "preview": true, "namespace": namespace});
-        let shown = server.succeeds("host_file_write", wanted).to_string();
+        let arguments = json!({"path": path, "content": content, "preview": true, "namespace": namespace});
+        let shown = server.call_ok("host_file_write", arguments).to_string();
         assert!(shown.contains("+port = 2"), "{shown}");
         assert_eq!(shown.contains("K3y"), namespace == "team-b", "{shown}");
     }
 }
 
-/// `docker restart web`, where there is Docker's command: asked for, approved in a terminal, sent to the daemon once.
+/// `docker restart web` is requested, approved on the command line and sent to the daemon once, if Docker's command is
+/// installed.
 #[test]
-fn docker_restarts_a_container_once() {
+fn approved_docker_restart_runs_once() {
     let docker = Path::new("/usr/local/bin/docker").exists() || Path::new("/usr/bin/docker").exists();
     if !docker || !is_root() {
         println!("not applicable: Docker's command is not here, or the test is not root");
@@ -267,23 +271,23 @@ fn docker_restarts_a_container_once() {
             socket.display()
         ),
     );
-    let mut server = Server::of(serve_with(&format!(
+    let mut server = Server::from_command(serve_with(&format!(
         "host: {{enabled: true, rules: {rules}}}\nwarm: {{ready: 0}}\n"
     )));
-    let wanted = json!({"command": "docker restart web"});
-    server.refuses("host_exec", wanted.clone(), "policy_denied");
-    let wish = json!({"pattern": "docker restart web", "reason": "it hangs"});
-    approved(&mut server, wish, &[]);
-    let ran = server.succeeds("host_exec", wanted.clone());
-    ran.shows(json!({"exit_code": 0, "stdout": "web\n"}));
-    server.refuses("host_exec", wanted, "policy_denied");
+    let command = json!({"command": "docker restart web"});
+    server.call_error("host_exec", command.clone(), "policy_denied");
+    let arguments = json!({"pattern": "docker restart web", "reason": "it hangs"});
+    approved(&mut server, arguments, &[]);
+    let ran = server.call_ok("host_exec", command.clone());
+    ran.assert_fields(json!({"exit_code": 0, "stdout": "web\n"}));
+    server.call_error("host_exec", command, "policy_denied");
     let requests = directory.read("seen");
     let is_restart = |line: &&str| line.starts_with("POST") && line.contains("/containers/web/restart");
     let restarts = requests.lines().filter(is_restart);
     assert_eq!(restarts.count(), 1, "{requests}");
 }
 
-/// Answers as Docker's daemon does that has restarted a container, and writes down what it was asked.
+/// Answers like Docker's daemon after the restart of a container, and appends each request line to the log.
 fn daemon(listener: &UnixListener, log: &Path) {
     use std::io::{BufRead, BufReader, Write};
     for stream in listener.incoming() {
@@ -315,18 +319,18 @@ fn daemon(listener: &UnixListener, log: &Path) {
 }
 
 #[test]
-fn what_can_be_had_is_listed_and_doctor_knows_the_walls() {
+fn host_rules_are_listed_and_no_wall_is_missing() {
     let directory = directory("host-list");
-    let mut server = served(&directory);
-    let list = server.succeeds("list_host_access", json!({}));
+    let mut server = serve_host(&directory);
+    let list = server.call_ok("list_host_access", json!({}));
     let rules = texts_of(&list["rules"], "rule");
     assert!(
         rules.contains(&"git-status") && rules.contains(&"id"),
         "{rules:?}"
     );
-    list.shows(json!({"directories.0.access": ["read", "list", "write"], "missing_walls": []}));
+    list.assert_fields(json!({"directories.0.access": ["read", "list", "write"], "missing_walls": []}));
     let mut doctor: Command = ringfence(&["doctor", "--json"]);
     doctor.env("SANDBOXMCP_HOST_ACCESS", "on");
-    let told = json_of(&doctor.output().unwrap());
-    assert_eq!(told["host_walls_missing"], json!([]), "{told}");
+    let document = json_of(&doctor.output().unwrap());
+    assert_eq!(document["host_walls_missing"], json!([]), "{document}");
 }

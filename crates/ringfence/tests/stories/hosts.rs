@@ -1,9 +1,9 @@
-//! On a host that refuses something: doctor and run say the same, and a server says it in each call.
+//! Hosts that refuse a layer: doctor and run report the same cause, and a server reports it in each call.
 
 use crate::client::*;
 use std::process::Output;
 
-/// A user namespace in which no mount namespace may be made.
+/// A user namespace in which no mount namespace can be created.
 const NO_MOUNTS: [&str; 5] = [
     "unshare",
     "-r",
@@ -13,7 +13,7 @@ const NO_MOUNTS: [&str; 5] = [
 ];
 
 fn doctor(wrapper: &[&str]) -> (Output, Value) {
-    let output = below(wrapper, &ringfence(&["doctor", "--json"]))
+    let output = wrap_command(wrapper, &ringfence(&["doctor", "--json"]))
         .output()
         .unwrap();
     let report = json_of(&output);
@@ -21,24 +21,26 @@ fn doctor(wrapper: &[&str]) -> (Output, Value) {
 }
 
 #[test]
-fn doctor_fails_where_run_fails_and_both_name_the_limit() {
+fn doctor_and_run_fail_below_the_floor_and_name_the_limit() {
     let directory = TempDir::new("below-floor");
     let script = directory.file("hello.sh", "echo hello\n");
     let (examined, report) = doctor(&NO_MOUNTS);
     assert_eq!(examined.status.code(), Some(1), "{report}");
     assert_eq!(report["floor_met"], false, "{report}");
-    let ran = below(&NO_MOUNTS, &ringfence(&["run", &script])).output().unwrap();
-    let said = stderr_of(&ran);
-    assert!(!ran.status.success(), "{said}");
-    for text in [&said, report["error"].to_string().as_str()] {
+    let ran = wrap_command(&NO_MOUNTS, &ringfence(&["run", &script]))
+        .output()
+        .unwrap();
+    let stderr = stderr_of(&ran);
+    assert!(!ran.status.success(), "{stderr}");
+    for text in [&stderr, report["error"].to_string().as_str()] {
         assert!(text.contains("the limit user.max_mnt_namespaces is 0"), "{text}");
         assert!(text.contains("sysctl -w user.max_mnt_namespaces=15000"), "{text}");
     }
 }
 
 #[test]
-fn a_server_below_the_floor_stays_up_and_says_so_in_each_call() {
-    let mut server = Server::of(below(&NO_MOUNTS, &ringfence(&["serve"])));
+fn server_below_the_floor_keeps_running_and_fails_each_call() {
+    let mut server = Server::from_command(wrap_command(&NO_MOUNTS, &ringfence(&["serve"])));
     for _ in 0..2 {
         let refused = server.call("execute_code", json!({"code": "1"}));
         assert_eq!(refused["isError"], true, "{refused}");
@@ -49,7 +51,7 @@ fn a_server_below_the_floor_stays_up_and_says_so_in_each_call() {
     }
 }
 
-/// Installs a filter that refuses the calls with EPERM, and becomes the program.
+/// Installs a seccomp filter that refuses the syscalls with EPERM, and execs the program.
 #[cfg(target_arch = "x86_64")]
 const FILTER: &str = "
 import ctypes, os, struct, sys
@@ -66,14 +68,14 @@ os.execv(sys.argv[2], sys.argv[2:])
 /// pivot_root, sethostname and setns.
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn what_isolation_can_do_without_does_not_end_the_tier_and_is_named() {
+fn missing_optional_layers_keep_the_tier_and_are_named() {
     let filter = ["/usr/bin/python3", "-c", FILTER, "155,170,308"];
     let directory = TempDir::new("weaker");
     let script = directory.file(
         "hello.py",
         "import os\nprint(os.listdir('/'), os.path.exists('/root'))\n",
     );
-    let ran = below(&filter, &ringfence(&["run", &script, "--json", "--verbose"]))
+    let ran = wrap_command(&filter, &ringfence(&["run", &script, "--json", "--verbose"]))
         .output()
         .unwrap();
     let result: Value = json_of(&ran);
@@ -87,19 +89,20 @@ fn what_isolation_can_do_without_does_not_end_the_tier_and_is_named() {
     assert_eq!(report["floor_met"], true, "{report}");
 }
 
-/// Landlock refused by a filter is neither an old kernel nor an end without a word.
+/// Landlock refused by a filter is reported as such, not as an old kernel or a silent end.
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn a_filter_that_refuses_landlock_is_told_as_a_filter() {
+fn doctor_reports_a_seccomp_filter_that_refuses_landlock() {
     let (_, report) = doctor(&["/usr/bin/python3", "-c", FILTER, "444,445,446"]);
     assert_eq!(report["floor_met"], false, "{report}");
-    report.says("error.message", ["a seccomp filter refuses Landlock"]);
+    report.assert_text("error.message", ["a seccomp filter refuses Landlock"]);
     let kills = FILTER.replace("0x00050001", "0x80000000");
     let (_, report) = doctor(&["/usr/bin/python3", "-c", &kills, "444,445,446"]);
-    report.says("error.message", ["ends processes that try it"]);
+    report.assert_text("error.message", ["ends processes that try it"]);
 }
 
-/// What `doctor --seccomp` adds to Docker's profile, but for `clone`, which this test's own processes need.
+/// The syscalls that `doctor --seccomp` adds to Docker's profile, without `clone`, which this test's own processes
+/// need.
 #[cfg(target_arch = "x86_64")]
 const ADDED: [(&str, u32); 13] = [
     ("unshare", 272),
@@ -117,11 +120,11 @@ const ADDED: [(&str, u32); 13] = [
     ("setns", 308),
 ];
 
-/// Without one of them a sandbox is refused, and the profile is named as the change; or it can do without.
+/// Without one of these syscalls a sandbox is refused with a hint to the profile, unless the syscall is optional.
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn a_sandbox_needs_each_call_that_the_shipped_profile_adds() {
-    let profile = json_of(&said(&["doctor", "--seccomp"]));
+fn run_without_a_profile_syscall_fails_unless_the_syscall_is_optional() {
+    let profile = json_of(&run_cli(&["doctor", "--seccomp"]));
     let rules = list_of(&profile["syscalls"]).iter();
     let added: Vec<&str> = rules
         .take_while(|rule| rule["comment"].is_string())
@@ -134,10 +137,12 @@ fn a_sandbox_needs_each_call_that_the_shipped_profile_adds() {
     let script = directory.file("hello.sh", "echo hello\n");
     for (name, number) in ADDED {
         let filter = ["/usr/bin/python3", "-c", FILTER, &number.to_string()];
-        let ran = below(&filter, &ringfence(&["run", &script])).output().unwrap();
-        let can_do_without = ["pivot_root", "sethostname", "setns"].contains(&name);
-        assert_eq!(ran.status.success(), can_do_without, "{name}: {ran:?}");
-        if !can_do_without {
+        let ran = wrap_command(&filter, &ringfence(&["run", &script]))
+            .output()
+            .unwrap();
+        let is_optional = ["pivot_root", "sethostname", "setns"].contains(&name);
+        assert_eq!(ran.status.success(), is_optional, "{name}: {ran:?}");
+        if !is_optional {
             assert_contains(
                 stderr_of(&ran),
                 ["a seccomp filter refuses it", "doctor --seccomp"],
@@ -146,21 +151,21 @@ fn a_sandbox_needs_each_call_that_the_shipped_profile_adds() {
     }
 }
 
-/// No directory for state can be written: not the usual one, not those that would take its place.
+/// No state directory can be written: neither the default one nor its replacements.
 const NO_STATE: [&str; 6] = [
     "unshare",
     "-r",
     "-m",
     "sh",
     "-c",
-    // The binary may lie below /tmp itself.
+    // Opened before the mount, as the binary may lie below /tmp.
     "exec 9< \"$0\" && mount -t tmpfs -o ro none /tmp && echo true | /proc/self/fd/9 \"$@\"",
 ];
 
 #[test]
-fn doctor_shows_the_layers_where_there_is_no_directory_for_state() {
-    let homeless = |words: &[&str]| {
-        let mut command = below(&NO_STATE, &ringfence(words));
+fn doctor_reports_layers_without_a_state_directory() {
+    let homeless = |arguments: &[&str]| {
+        let mut command = wrap_command(&NO_STATE, &ringfence(arguments));
         command.env_remove("RINGFENCE_STATE_DIR");
         command
             .env("XDG_STATE_HOME", "/dev/null")
@@ -175,8 +180,8 @@ fn doctor_shows_the_layers_where_there_is_no_directory_for_state() {
     assert_eq!(report["floor_met"], false, "{report}");
     let layers = report["layers"].as_array().unwrap();
     assert!(layers.len() > 5, "{report}");
-    let said = stderr_of(&ran);
-    for text in [report["error"].to_string().as_str(), &said] {
+    let stderr = stderr_of(&ran);
+    for text in [report["error"].to_string().as_str(), &stderr] {
         assert_contains(text, ["there is no directory for state", "RINGFENCE_STATE_DIR"]);
     }
 }

@@ -1,5 +1,5 @@
-//! What would get around the jail or hold it up: files that Landlock does not guard, sandboxes that do not end, clocks
-//! that run ahead.
+//! Ways around the jail and ways to block it: metadata that Landlock does not guard, sandboxes that do not end, shifted
+//! clocks.
 
 use crate::client::*;
 use rustix::process::Signal;
@@ -12,23 +12,23 @@ use std::{
     time::Duration,
 };
 
-/// Whatever a build asks of its linker.
+/// Independent of the linker flags of a build.
 #[test]
-fn the_binary_has_no_fixed_place_and_no_pointers_that_can_be_overwritten() {
+fn binary_is_position_independent_with_full_relro() {
     let mut read = Command::new("readelf");
     read.args(["--wide", "--dynamic", "--program-headers", "--file-header"])
         .arg(binary());
-    let said = stdout_of(&read.output().unwrap());
-    let has = |line: &str, word: &str| said.lines().any(|one| one.contains(line) && one.contains(word));
-    assert!(has("Type:", "DYN"), "{said}");
-    assert!(has("(FLAGS)", "BIND_NOW"), "{said}");
-    assert!(has("GNU_RELRO", "R "), "{said}");
-    assert!(has("GNU_STACK", "RW "), "{said}");
-    assert!(!has("GNU_STACK", "RWE"), "{said}");
-    assert!(!has("TEXTREL", ""), "{said}");
+    let stdout = stdout_of(&read.output().unwrap());
+    let has = |line: &str, word: &str| stdout.lines().any(|one| one.contains(line) && one.contains(word));
+    assert!(has("Type:", "DYN"), "{stdout}");
+    assert!(has("(FLAGS)", "BIND_NOW"), "{stdout}");
+    assert!(has("GNU_RELRO", "R "), "{stdout}");
+    assert!(has("GNU_STACK", "RW "), "{stdout}");
+    assert!(!has("GNU_STACK", "RWE"), "{stdout}");
+    assert!(!has("TEXTREL", ""), "{stdout}");
 }
 
-/// Tries every call that changes what Landlock does not guard; prints those that succeed.
+/// Tries every call that changes metadata, which Landlock does not guard; prints the calls that succeed.
 const CHANGES: &str = r"
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -63,7 +63,7 @@ for name, act in acts.items():
 
 /// claim: [FS-10]
 #[test]
-fn in_the_landlock_tier_no_mode_owner_time_or_attribute_of_the_servers_files_is_changed() {
+fn landlock_tier_cannot_change_metadata_of_the_servers_files() {
     let Some(nobody) = Nobody::new("floor: landlock\n") else {
         return;
     };
@@ -79,16 +79,16 @@ fn in_the_landlock_tier_no_mode_owner_time_or_attribute_of_the_servers_files_is_
     let mut server = nobody.serve();
     let before = fs::metadata(&file).unwrap();
     let inside = server.execute("python", &program);
-    inside.shows(json!({"isolation.tier": "landlock", "success": true, "stdout": ""}));
+    inside.assert_fields(json!({"isolation.tier": "landlock", "success": true, "stdout": ""}));
     let after = fs::metadata(&file).unwrap();
     let facts = |data: &fs::Metadata| (data.mode(), data.mtime(), data.mtime_nsec(), data.ctime_nsec());
     assert_eq!(facts(&before), facts(&after));
     assert_eq!(fs::metadata(&directory).unwrap().mode() & 0o777, 0o700);
-    // What is left: files are made, written and touched.
+    // Creating, writing and touching files still works.
     let code = "touch a && touch a && cp a b && mv b c && echo x >> c && cat c";
-    let said = server.execute("shell", code);
-    said.shows(json!({"stdout": "x\n", "stderr": ""}));
-    // The control: outside, the same user may.
+    let answer = server.execute("shell", code);
+    answer.assert_fields(json!({"stdout": "x\n", "stderr": ""}));
+    // The control: outside the sandbox the same user may.
     let outside = nobody.python(&program);
     for name in [
         "chmod",
@@ -104,8 +104,8 @@ fn in_the_landlock_tier_no_mode_owner_time_or_attribute_of_the_servers_files_is_
     }
 }
 
-/// Says something, and leaves its streams where no process has them and a reader sees no end: in a message that waits in
-/// a socket, which is itself in that message.
+/// Writes output, and leaves its streams open without a process that has them, so that a reader sees no end: in a
+/// message in the queue of a socket that is itself in that message.
 const HELD_STREAMS: &str = r"
 import array, os, socket
 ours, theirs = socket.socketpair(socket.AF_UNIX)
@@ -115,28 +115,28 @@ os.write(2, b'an error')
 os.write(1, b'x' * 6000 + b'the end')
 ";
 
-/// Whether a reader still waits when a program with held streams has ended. The kernel may find such a message when
-/// anybody closes a socket.
+/// True if a reader still waits after a program with held streams has ended. The kernel may free such a message
+/// whenever any process closes a socket.
 fn is_held_outside() -> bool {
     let mut outside = Command::new("/usr/bin/python3");
     let outside = outside.args(["-c", HELD_STREAMS]).stderr(Stdio::null());
     let mut outside = outside.stdout(Stdio::piped()).spawn().unwrap();
     let mut stdout = outside.stdout.take().unwrap();
-    let mut said = vec![0; 6_007];
-    stdout.read_exact(&mut said).unwrap();
-    assert!(outside.wait().unwrap().success() && said.ends_with(b"the end"));
-    let (told, ended) = mpsc::channel();
-    std::thread::spawn(move || told.send(stdout.read(&mut [0; 1]).unwrap()));
+    let mut read = vec![0; 6_007];
+    stdout.read_exact(&mut read).unwrap();
+    assert!(outside.wait().unwrap().success() && read.ends_with(b"the end"));
+    let (sender, ended) = mpsc::channel();
+    std::thread::spawn(move || sender.send(stdout.read(&mut [0; 1]).unwrap()));
     ended.recv_timeout(Duration::from_millis(200)).is_err()
 }
 
 /// claim: [PROC-11]
 #[test]
-fn a_program_that_leaves_its_streams_open_is_over_when_it_is_over() {
+fn run_ends_with_its_program_even_if_a_socket_message_holds_its_streams() {
     assert!((0..20).any(|_| is_held_outside()), "the control");
     let expect = json!({"success": true, "stderr": "an error"});
-    let is_whole = |said: &Value| {
-        let stdout = text_of(&said["stdout"]);
+    let is_whole = |answer: &Value| {
+        let stdout = text_of(&answer["stdout"]);
         assert!(
             stdout.len() == 6_007 && stdout.ends_with("the end"),
             "{}",
@@ -145,34 +145,34 @@ fn a_program_that_leaves_its_streams_open_is_over_when_it_is_over() {
     };
     for _ in 0..3 {
         let run = ringfence(&["run", "-", "--language", "python", "--timeout", "3", "--json"]);
-        let output = feed(below(&["/usr/bin/timeout", "60"], &run), HELD_STREAMS);
-        let said = json_of(&output);
-        said.shows(expect.clone());
-        is_whole(&said);
+        let output = run_with_stdin(wrap_command(&["/usr/bin/timeout", "60"], &run), HELD_STREAMS);
+        let answer = json_of(&output);
+        answer.assert_fields(expect.clone());
+        is_whole(&answer);
     }
     let mut server = Server::start();
     for _ in 0..3 {
-        let said = server.execute("python", HELD_STREAMS);
-        said.shows(expect.clone());
-        is_whole(&said);
+        let answer = server.execute("python", HELD_STREAMS);
+        answer.assert_fields(expect.clone());
+        is_whole(&answer);
     }
-    let session = server.create(json!({"language": "python"}));
+    let session = server.create_session(json!({"language": "python"}));
     let code = format!("{HELD_STREAMS}\nos._exit(3)");
     is_whole(&server.eval(&session, &code));
 }
 
 /// claim: [PROC-11]
 ///
-/// Without the help of the kernel: a process of the host has the writing end.
+/// Here a process of the host has the writing end of the stream.
 #[test]
-fn a_call_whose_streams_somebody_holds_is_over_when_its_program_is() {
+fn call_ends_with_its_program_even_if_a_host_process_holds_its_streams() {
     if !is_root() {
         return;
     }
     const WORD: &str = "131.41602";
     let mut server = Server::start();
     let id = server.send_run(json!({"language": "shell", "code": format!("echo begun; exec sleep {WORD}")}));
-    let sleeps = |pid: &u32| name_of(*pid) == "sleep";
+    let sleeps = |pid: &u32| comm_of(*pid) == "sleep";
     eventually(|| processes_with(WORD).iter().any(sleeps));
     let program = processes_with(WORD).into_iter().find(sleeps).unwrap();
     let mut held = File::options()
@@ -180,19 +180,19 @@ fn a_call_whose_streams_somebody_holds_is_over_when_its_program_is() {
         .open(format!("/proc/{program}/fd/1"))
         .unwrap();
     held.write_all(b"by another\n").unwrap();
-    // It is let go in the end, so that a call that waits for that is a failure and does not wait for ever.
+    // Released after 40 seconds, so that a call that waits for it fails the test instead of blocking it forever.
     let holder = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_secs(40));
         drop(held);
     });
     signal(program, Signal::KILL);
     let answer = server.result(id);
-    answer.shows(json!({"stdout": "begun\nby another\n", "exit.kind": "signal"}));
-    assert!(!holder.is_finished(), "it was held all the time");
+    answer.assert_fields(json!({"stdout": "begun\nby another\n", "exit.kind": "signal"}));
+    assert!(!holder.is_finished(), "the stream was held all the time");
 }
 
-/// Puts a process into the pid namespace of each of these, and never waits for it, as a careless parent would: pid 1 of
-/// such a namespace cannot end. It gives up by itself when the test is long over.
+/// Puts a process into the pid namespace of each process in its arguments, and never reaps it: pid 1 of such a
+/// namespace cannot end. Exits by itself after 90 seconds.
 const HOLD: &str = r"
 import ctypes, os, signal, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -207,7 +207,7 @@ sys.stdin.read()
 
 /// claim: [PROC-10]
 #[test]
-fn sandboxes_that_do_not_end_cost_their_own_calls_and_not_the_server() {
+fn sandboxes_that_cannot_end_do_not_block_the_server() {
     if !is_root() {
         return;
     }
@@ -215,8 +215,8 @@ fn sandboxes_that_do_not_end_cost_their_own_calls_and_not_the_server() {
     let log = state_dir().join("log");
     let mut command = ringfence(&["serve"]);
     command.stderr(File::create(&log).unwrap());
-    let mut server = Server::of(command);
-    // As many as are let run at once.
+    let mut server = Server::from_command(command);
+    // As many calls as run at once.
     let ids: Vec<u64> = (0..4)
         .map(|_| {
             let arguments = json!({"language": "shell", "code": "echo begun; exec sleep 131.41593", "timeout_seconds": 600});
@@ -226,7 +226,7 @@ fn sandboxes_that_do_not_end_cost_their_own_calls_and_not_the_server() {
     let mut sleeping = Vec::new();
     eventually(|| {
         sleeping = processes_with("131.41593");
-        sleeping.retain(|pid| name_of(*pid) == "sleep");
+        sleeping.retain(|pid| comm_of(*pid) == "sleep");
         sleeping.len() == ids.len()
     });
     let mut holder = Command::new("/usr/bin/python3")
@@ -237,14 +237,14 @@ fn sandboxes_that_do_not_end_cost_their_own_calls_and_not_the_server() {
         .spawn()
         .unwrap();
     let mut held = String::new();
-    let mut said = BufReader::new(holder.stdout.take().unwrap());
-    said.read_line(&mut held).unwrap();
+    let mut stdout = BufReader::new(holder.stdout.take().unwrap());
+    stdout.read_line(&mut held).unwrap();
     assert_eq!(held, "held\n");
     sleeping.iter().for_each(|pid| signal(*pid, Signal::KILL));
-    for (_, answer) in server.await_all(&ids) {
-        answer.shows(json!({"stdout": "begun\n", "exit.kind": "signal"}));
+    for (_, answer) in server.await_responses(&ids) {
+        answer.assert_fields(json!({"stdout": "begun\n", "exit.kind": "signal"}));
     }
-    // Their places are free again, and the operator has heard of each.
+    // Their slots are free again, and the operator log names each sandbox.
     for _ in 0..8 {
         assert_eq!(server.execute("shell", "echo next")["stdout"], "next\n");
     }
@@ -255,21 +255,21 @@ fn sandboxes_that_do_not_end_cost_their_own_calls_and_not_the_server() {
 }
 
 #[test]
-fn programs_run_in_a_time_namespace_that_runs_ahead_or_behind() {
+fn programs_run_in_a_shifted_time_namespace() {
     if !is_root() {
         return;
     }
     for offset in ["100000000", "-5"] {
         let own = ["unshare", "--time", "--fork"];
         let clocks = [&own[..], &["--monotonic", offset, "--boottime", offset, "--"]].concat();
-        let command = below(&clocks, &ringfence(&["run", "-", "--language", "shell"]));
+        let command = wrap_command(&clocks, &ringfence(&["run", "-", "--language", "shell"]));
         let code = "read up rest < /proc/uptime; [ ${up%.*} -lt 60 ] && echo young";
-        let output = feed(command, code);
+        let output = run_with_stdin(command, code);
         assert_eq!(stdout_of(&output), "young\n", "{offset}: {output:?}");
     }
 }
 
-/// Mappings of many forks, whose pages nobody touches: what they take is the kernel's own memory for each mapping.
+/// Many mappings in many forks, whose pages are never touched: they take only the kernel's memory for each mapping.
 const MAPPINGS: &str = r"
 import ctypes, os, signal
 libc = ctypes.CDLL(None)
@@ -287,18 +287,18 @@ WAIT
 
 /// claim: [RES-3]
 #[test]
-fn without_a_cgroup_mappings_of_many_forks_are_memory() {
+fn mappings_of_many_forks_count_as_memory_without_a_cgroup() {
     let Some(nobody) = Nobody::new("") else { return };
     let mut server = nobody.serve();
     let mut run = |forks: &str, wait: &str| {
         let code = MAPPINGS.replace("FORKS", forks).replace("WAIT", wait);
         let limits = json!({"max_ram_mb": 128, "max_processes": 64});
-        let asked =
+        let arguments =
             json!({"language": "python", "code": code, "timeout_seconds": 120, "resource_limits": limits});
-        server.run(asked)
+        server.run(arguments)
     };
     let done = run("2", "");
-    done.shows(json!({"success": true, "stdout": "forked\n"}));
+    done.assert_fields(json!({"success": true, "stdout": "forked\n"}));
     // 12,000 mappings of 200 bytes in each: 146 MB.
     let done = run("60", "signal.pause()");
     assert!(done.to_string().contains("limit.memory"), "{done}");

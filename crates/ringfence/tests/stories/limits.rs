@@ -1,4 +1,4 @@
-//! Ordinary programs within limits, and the limits' own words.
+//! Ordinary programs run within the limits, and denials explain limits that are met.
 
 use crate::client::*;
 use std::time::Duration;
@@ -64,14 +64,14 @@ fn git_works_in_the_workspace() {
 }
 
 #[test]
-fn locale_time_zone_and_certificates_are_there() {
+fn locale_time_zones_and_certificates_are_available() {
     let code = "import ssl, time, locale, zoneinfo, datetime\nlocale.setlocale(locale.LC_ALL, '')\nprint(len(ssl.create_default_context().get_ca_certs()) > 10, datetime.datetime.now(zoneinfo.ZoneInfo('Europe/Berlin')).tzname() in ('CET', 'CEST'), 'é'.encode())";
     let result = run_json("python", code, &[]);
     assert_eq!(result["stdout"], "True True b'\\xc3\\xa9'\n", "{result}");
 }
 
 #[test]
-fn a_gigabyte_of_output_is_counted_and_not_kept() {
+fn gigabyte_of_output_is_counted_and_not_kept() {
     let result = run_json("shell", "head -c 1073741824 /dev/zero", &[]);
     assert_eq!(result["stdout_bytes"], 1_073_741_824_u64, "{}", result["exit"]);
     assert_eq!(result["truncated"]["stdout"], true);
@@ -83,7 +83,7 @@ fn a_gigabyte_of_output_is_counted_and_not_kept() {
 #[test]
 fn every_layer_is_named_in_the_result() {
     let short = run_json("shell", "true", &[]);
-    short.shows(json!({"isolation": json!({"tier": "full", "inactive": []})}));
+    short.assert_fields(json!({"isolation": json!({"tier": "full", "inactive": []})}));
     let result = run_json("shell", "true", &["--verbose"]);
     assert_eq!(result["isolation"]["tier"], "full");
     for layer in [
@@ -111,7 +111,7 @@ fn every_layer_is_named_in_the_result() {
 
 /// claim: [TIER-2]
 #[test]
-fn the_landlock_tier_is_the_operators_choice_and_named() {
+fn landlock_floor_runs_in_the_landlock_tier_and_names_inactive_layers() {
     let config = TempDir::new("landlock");
     let file = config.file(
         "c.yaml",
@@ -134,8 +134,11 @@ fn the_landlock_tier_is_the_operators_choice_and_named() {
         assert_eq!(result["isolation"]["tier"], "landlock", "{result}");
         let inactive = list_of(&result["isolation"]["inactive"]);
         assert!(inactive.contains(&"network_namespace".into()), "{result}");
-        let said = text_of(&result["stdout"]);
-        assert!(!said.contains("canary") && !said.contains("socket"), "{result}");
+        let stdout = text_of(&result["stdout"]);
+        assert!(
+            !stdout.contains("canary") && !stdout.contains("socket"),
+            "{result}"
+        );
     }
     let result = run_json(
         "shell",
@@ -143,14 +146,17 @@ fn the_landlock_tier_is_the_operators_choice_and_named() {
         &["--config", &file],
     );
     assert_eq!(result["artifacts"][0]["name"], "file", "{result}");
-    assert_gone("127.1828");
+    assert_processes_end("127.1828");
     let runs = state_dir().join("runs");
     let empty = || std::fs::read_dir(&runs).unwrap().count() == 0;
-    assert!(within(Duration::from_secs(1), empty), "nothing is left on disk");
+    assert!(
+        becomes_true_within(Duration::from_secs(1), empty),
+        "the directories of runs are removed"
+    );
 }
 
-/// The denial of a limit, which its caller follows.
-fn met(server: &mut Server, arguments: &Value, rule: &str, next: &str) {
+/// Asserts that a run meets the limit of this rule, and that the hint of its denial is `next`.
+fn assert_limit_met(server: &mut Server, arguments: &Value, rule: &str, next: &str) {
     let result = server.run(arguments.clone());
     let denials = list_of(&result["denials"]);
     let met = denials.iter().find(|denial| denial["rule"] == rule);
@@ -162,13 +168,13 @@ fn met(server: &mut Server, arguments: &Value, rule: &str, next: &str) {
 }
 
 #[test]
-fn a_limit_that_is_met_names_the_argument_that_raises_it_and_that_works() {
+fn limit_denial_names_the_argument_that_raises_the_limit() {
     let mut server = Server::start();
     let mut check = |code: &str, rule: &str, next: &str, followed: Value| {
-        met(&mut server, &json!({"code": code}), rule, next);
+        assert_limit_met(&mut server, &json!({"code": code}), rule, next);
         let mut arguments = followed;
         arguments["code"] = json!(code);
-        let result = server.succeeds("execute_code", arguments);
+        let result = server.call_ok("execute_code", arguments);
         assert_eq!(result["denials"], json!([]), "{result}");
     };
     check(
@@ -191,27 +197,31 @@ fn a_limit_that_is_met_names_the_argument_that_raises_it_and_that_works() {
     );
     let endless = json!({"code": "while True: pass", "timeout_seconds": 1});
     let next = "next: execute_code {timeout_seconds: 2}, if the program ends by itself";
-    met(&mut server, &endless, "limit.timeout", next);
+    assert_limit_met(&mut server, &endless, "limit.timeout", next);
     let long = json!({"language": "shell", "code": "head -c 1500000 /dev/zero"});
     let next = "next: execute_code {resource_limits: {max_output_bytes: 1500000}}, or write a file";
-    met(&mut server, &long, "limit.output", next);
+    assert_limit_met(&mut server, &long, "limit.output", next);
 }
 
 #[test]
-fn a_session_is_made_anew_for_what_it_has_from_its_beginning() {
+fn session_limit_denial_suggests_a_new_session() {
     let mut server = Server::start();
     let made = server.facts("create_session", json!({"resource_limits": {"max_processes": 8}}));
     let code = "import subprocess\nall = []\ntry:\n    for _ in range(9): all.append(subprocess.Popen(['sleep', '100']))\n\
         finally:\n    for one in all: one.kill()";
     let next = "next: create_session {resource_limits: {max_processes: 16}} (a session keeps the limits that it was made with)";
     let arguments = json!({"session_id": made["session_id"], "code": code});
-    met(&mut server, &arguments, "limit.processes", next);
+    assert_limit_met(&mut server, &arguments, "limit.processes", next);
     let later = server.eval(&made["session_id"], "1");
-    assert_eq!(later["denials"], json!([]), "an earlier call has met it: {later}");
+    assert_eq!(
+        later["denials"],
+        json!([]),
+        "the limit was met by the earlier call: {later}"
+    );
 }
 
 #[test]
-fn what_the_kernel_refused_is_among_the_denials() {
+fn kernel_refusals_are_among_the_denials() {
     let rules = |language: &str, code: &str| -> Vec<String> {
         let result = run_json(language, code, &[]);
         let denials = list_of(&result["denials"]).iter();
@@ -229,31 +239,33 @@ fn what_the_kernel_refused_is_among_the_denials() {
     assert!(rules("python", "open('/workspace/none')").is_empty());
 }
 
-/// What has answered, and what waits for more: workers that check, an adviser, a session, sandboxes kept ready.
+/// The server has run programs and keeps check workers, an adviser, a session and warm sandboxes waiting.
 #[test]
-fn a_server_that_waits_uses_no_processor() {
+fn idle_server_uses_no_cpu() {
     let mut server = Server::start();
     for _ in 0..3 {
         let call = json!({"language": "python", "code": "import os\nprint(1)", "validate": "warn"});
         assert_eq!(server.run(call)["stdout"], "1\n");
     }
-    let session = server.create(json!({"language": "shell"}));
+    let session = server.create_session(json!({"language": "shell"}));
     assert_eq!(server.eval(&session, "echo here")["stdout"], "here\n");
-    // In hundredths of a second (proc_pid_stat(5), fields 14 and 15). One that has ended meanwhile counts for nothing.
+    // In hundredths of a second (proc_pid_stat(5), fields 14 and 15). A process that has ended counts as 0.
     let used = |pids: &[u32]| -> u64 {
-        let fields = pids.iter().flat_map(|pid| [stat_of(*pid, 14), stat_of(*pid, 15)]);
+        let fields = pids
+            .iter()
+            .flat_map(|pid| [proc_stat(*pid, 14), proc_stat(*pid, 15)]);
         fields
             .flatten()
             .filter_map(|ticks| ticks.parse::<u64>().ok())
             .sum()
     };
     let pid = server.child.id();
-    // Until it has prepared what it keeps ready; a loop never ends.
-    let rests = || {
+    // True once the warm sandboxes are prepared; never true if a busy loop is left.
+    let is_idle = || {
         let pids = [descendants(pid), vec![pid]].concat();
         let before = used(&pids);
         std::thread::sleep(Duration::from_secs(1));
         used(&pids).saturating_sub(before) <= 10
     };
-    eventually(rests);
+    eventually(is_idle);
 }

@@ -1,4 +1,4 @@
-//! Stories told through the real binary: what a person at the command line and an agent on the other end of a pipe meet.
+//! Stories: end-to-end tests of the real binary, as a person at the command line or an agent over pipes uses it.
 
 mod approvals;
 mod checks;

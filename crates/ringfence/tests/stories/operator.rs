@@ -1,4 +1,4 @@
-//! What an operator's systems see of a server: metrics, traces, the log, and a configuration that changes while it runs.
+//! Operation of a server: metrics, traces, the log, and configuration changes while it runs.
 
 use crate::client::*;
 use opentelemetry_proto::tonic::{
@@ -20,16 +20,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A server with a state directory, a configuration file and a log of its own.
+/// A server with its own state directory, configuration file and log.
 struct Served {
     server: Server,
     directory: TempDir,
 }
 
 impl Served {
-    fn start(name: &str, config: &str, words: &[&str], variables: &[(&str, &str)]) -> Self {
+    fn start(name: &str, config: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let directory = TempDir::new(name);
-        let server = Server::of(serve(&directory, config, words, variables));
+        let server = Server::from_command(serve(&directory, config, arguments, variables));
         Self { server, directory }
     }
 
@@ -37,28 +37,28 @@ impl Served {
         self.directory.read("log")
     }
 
-    /// Waits until the log says so; the whole log.
-    fn logged(&self, words: &str) -> String {
+    /// Waits until the log contains this text, and returns the whole log.
+    fn await_log(&self, text: &str) -> String {
         assert!(
-            within(PATIENCE, || self.log().contains(words)),
-            "no {words:?} in {}",
+            becomes_true_within(PATIENCE, || self.log().contains(text)),
+            "no {text:?} in {}",
             self.log()
         );
         self.log()
     }
 
-    /// Another configuration, and the signal to read it.
+    /// Writes another configuration, and signals the server to read it.
     fn reconfigure(&self, config: &str) {
         self.directory.file("config.yaml", config);
-        self.hang_up();
+        self.send_sighup();
     }
 
-    fn hang_up(&self) {
+    fn send_sighup(&self) {
         signal(self.server.child.id(), Signal::HUP);
     }
 
     fn metrics_address(&self) -> SocketAddr {
-        let log = self.logged("metrics are answered");
+        let log = self.await_log("metrics are answered");
         let line = log.lines().find(|line| line.contains("metrics are answered"));
         let line: Value = serde_json::from_str(line.unwrap()).unwrap();
         text_of(&line["fields"]["address"]).parse().unwrap()
@@ -67,11 +67,11 @@ impl Served {
     /// Records of configuration changes, oldest first: outcome and details.
     fn changes(&self) -> Vec<(String, Value)> {
         let record = self.directory.0.join("state/record/audit.db");
-        let asked = Query {
+        let query = Query {
             actions: Some(Actions::One(Action::ConfigChanged)),
             ..Query::default()
         };
-        let page = ringfence_store::audit::query(&record, &asked).unwrap();
+        let page = ringfence_store::audit::query(&record, &query).unwrap();
         let change = |record: &Record| {
             (
                 record.outcome.clone(),
@@ -82,11 +82,11 @@ impl Served {
     }
 }
 
-fn serve(directory: &TempDir, config: &str, words: &[&str], variables: &[(&str, &str)]) -> Command {
+fn serve(directory: &TempDir, config: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Command {
     let file = directory.file("config.yaml", config);
     let mut command = ringfence(&["serve", "--config", &file]);
     command
-        .args(words)
+        .args(arguments)
         .env("RINGFENCE_STATE_DIR", directory.0.join("state"))
         .env("RINGFENCE_WARM_READY", "0")
         .envs(variables.iter().copied())
@@ -94,8 +94,8 @@ fn serve(directory: &TempDir, config: &str, words: &[&str], variables: &[(&str, 
     command
 }
 
-/// Sends these bytes and reads until the end.
-fn ask(address: SocketAddr, request: &str) -> String {
+/// Sends a request and reads until the end of the connection.
+fn http_request(address: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
@@ -105,7 +105,7 @@ fn ask(address: SocketAddr, request: &str) -> String {
 }
 
 fn scrape(address: SocketAddr) -> String {
-    ask(address, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+    http_request(address, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
 }
 
 #[test]
@@ -132,10 +132,10 @@ fn metrics_are_scraped_while_a_program_runs() {
 }
 
 #[test]
-fn only_metrics_are_answered_and_nobody_is_waited_for() {
+fn metrics_endpoint_rejects_other_requests_and_drops_idle_connections() {
     let served = Served::start("strangers", "", &["--metrics-listen", "0.0.0.0:0"], &[]);
     let address = SocketAddr::from(([127, 0, 0, 1], served.metrics_address().port()));
-    served.logged("it is not a loopback address");
+    served.await_log("it is not a loopback address");
     for (request, status) in [
         ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", "404"),
         (
@@ -152,10 +152,10 @@ fn only_metrics_are_answered_and_nobody_is_waited_for() {
             "431",
         ),
     ] {
-        let answer = ask(address, request);
+        let answer = http_request(address, request);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
     }
-    // as many as are let in, and all of them silent: the next waits until they have been sent away
+    // as many idle connections as are accepted: the next one waits until they are closed
     let begun = Instant::now();
     let idle: Vec<TcpStream> = (0..32).map(|_| TcpStream::connect(address).unwrap()).collect();
     assert!(scrape(address).starts_with("HTTP/1.1 200"));
@@ -168,7 +168,7 @@ fn only_metrics_are_answered_and_nobody_is_waited_for() {
 }
 
 #[test]
-fn an_address_that_is_taken_stops_the_server_before_it_starts() {
+fn metrics_address_in_use_stops_the_server_at_start() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let directory = TempDir::new("taken");
@@ -179,36 +179,36 @@ fn an_address_that_is_taken_stops_the_server_before_it_starts() {
     assert!(!directory.0.join("state/record").exists());
 }
 
-/// A program that may take longer than some limits let it.
+/// Arguments of a program with a timeout above some of the limits.
 fn of_two_minutes() -> Value {
     json!({"language": "shell", "code": "true", "timeout_seconds": 120})
 }
 
 #[test]
-fn a_signal_puts_lower_limits_in_force_and_tells_the_client() {
+fn sighup_applies_new_limits_and_notifies_the_client() {
     let mut served = Served::start("reload", "caps: {timeout_seconds: 300}", &[], &[]);
-    served.server.succeeds("execute_code", of_two_minutes());
+    served.server.call_ok("execute_code", of_two_minutes());
     let id = served.server.send("tools/list", json!({}));
-    served.server.await_answer(id);
+    served.server.await_response(id);
     served.reconfigure(
         "{limits: {timeout_seconds: 5}, caps: {timeout_seconds: 100}, redact: {personal: true}, log: debug}",
     );
-    let log = served.logged("need a restart");
+    let log = served.await_log("need a restart");
     let line = log.lines().find(|line| line.contains("need a restart")).unwrap();
     assert_contains(line, ["redact.personal"]);
     assert_lacks(line, ["caps"]);
     let id = served.server.send_run(of_two_minutes());
-    let (answer, mut before) = served.server.await_answer(id);
+    let (answer, mut before) = served.server.await_response(id);
     let refused = &answer["result"]["structuredContent"];
     assert_eq!(refused["code"], "invalid_argument", "{refused}");
-    refused.says("message", ["100"]);
+    refused.assert_text("message", ["100"]);
     if before.is_empty() {
-        // Which of the two is written first is nobody's promise.
+        // The response and the notification arrive in either order.
         before.push(served.server.receive());
     }
-    let told = before.iter().filter_map(|message| message["method"].as_str());
-    assert_eq!(told.collect::<Vec<_>>(), ["notifications/tools/list_changed"]);
-    let tools = served.server.ask("tools/list", json!({}));
+    let methods = before.iter().filter_map(|message| message["method"].as_str());
+    assert_eq!(methods.collect::<Vec<_>>(), ["notifications/tools/list_changed"]);
+    let tools = served.server.rpc("tools/list", json!({}));
     let timeout = &tools["result"]["tools"][0]["inputSchema"]["properties"]["timeout_seconds"];
     assert_eq!(timeout["maximum"], 100, "{timeout}");
     let changes = served.changes();
@@ -216,50 +216,53 @@ fn a_signal_puts_lower_limits_in_force_and_tells_the_client() {
     let (outcome, details) = &changes[0];
     let changed = json!(["limits.timeout_seconds", "caps.timeout_seconds", "log"]);
     assert_eq!((outcome.as_str(), &details["changed"]), ("ok", &changed));
-    // a limit that is wider again is in force again, too
+    // raising a limit again takes effect, too
     served.reconfigure("{caps: {timeout_seconds: 300}, log: debug}");
     eventually(|| served.changes().len() == 2);
-    served.server.succeeds("execute_code", of_two_minutes());
+    served.server.call_ok("execute_code", of_two_minutes());
 }
 
 #[test]
-fn a_client_without_a_handshake_is_told_of_other_limits_when_it_listens() {
+fn stateless_subscriber_is_notified_of_changed_limits() {
     let directory = TempDir::new("listen");
     let command = serve(&directory, "", &[], &[]);
     let mut served = Served {
-        server: Server::silent(command),
+        server: Server::without_handshake(command),
         directory,
     };
-    let meta = stateless(json!({}));
+    let meta = stateless_meta(json!({}));
     let wanted = json!({"toolsListChanged": true});
     let id = served.server.send(
         "subscriptions/listen",
         json!({"notifications": wanted, "_meta": meta}),
     );
-    let heard = served.server.receive();
-    heard.shows(json!({"method": "notifications/subscriptions/acknowledged"}));
-    assert_eq!(heard["params"]["notifications"], wanted, "{heard}");
-    // a change of who is served first is none of the tools
+    let notification = served.server.receive();
+    notification.assert_fields(json!({"method": "notifications/subscriptions/acknowledged"}));
+    assert_eq!(notification["params"]["notifications"], wanted, "{notification}");
+    // a change of priorities does not change the tools
     served.reconfigure("queue: {priorities: [team=high]}");
-    served.logged("queue.priorities");
+    served.await_log("queue.priorities");
     served.reconfigure("caps: {timeout_seconds: 100}");
-    let heard = served.server.receive();
-    assert_eq!(heard["method"], "notifications/tools/list_changed", "{heard}");
-    let of = &heard["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"];
-    assert_eq!(of, &json!(id), "{heard}");
+    let notification = served.server.receive();
+    assert_eq!(
+        notification["method"], "notifications/tools/list_changed",
+        "{notification}"
+    );
+    let of = &notification["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"];
+    assert_eq!(of, &json!(id), "{notification}");
 }
 
 #[test]
-fn a_configuration_that_cannot_be_read_again_changes_nothing() {
+fn invalid_configuration_on_reload_changes_nothing() {
     let mut served = Served::start("bad-file", "caps: {timeout_seconds: 100}", &[], &[]);
     let file = served.directory.0.join("config.yaml");
     served
         .server
-        .refuses("execute_code", of_two_minutes(), "invalid_argument");
-    // an answer that needs the engine: its record has begun
+        .call_error("execute_code", of_two_minutes(), "invalid_argument");
+    // after an answer that needs the engine the audit record exists
     assert_eq!(served.server.execute("shell", "true")["success"], true);
     let mut failures = 0;
-    for (spoil, says) in [
+    for (invalid, part) in [
         ("caps: {timeout_seconds: 300, ram_mb: many}", "config.yaml:1"),
         (
             "{caps: {timeout_seconds: 300}, limits: {timeout_seconds: 301}}",
@@ -268,7 +271,7 @@ fn a_configuration_that_cannot_be_read_again_changes_nothing() {
         ("caps: {timeout_secs: 300}", "timeout_seconds"),
         ("caps: [", "config.yaml"),
     ] {
-        served.reconfigure(spoil);
+        served.reconfigure(invalid);
         failures += 1;
         eventually(|| served.changes().len() == failures);
         let (outcome, details) = served.changes().pop().unwrap();
@@ -276,26 +279,26 @@ fn a_configuration_that_cannot_be_read_again_changes_nothing() {
             (outcome.as_str(), &details["code"]),
             ("failed", &json!("invalid_configuration"))
         );
-        assert_contains(served.logged("the configuration stays as it is"), [says]);
+        assert_contains(served.await_log("the configuration stays as it is"), [part]);
         served
             .server
-            .refuses("execute_code", of_two_minutes(), "invalid_argument");
+            .call_error("execute_code", of_two_minutes(), "invalid_argument");
     }
-    // a pipe would be read as an empty file, and a file that is gone would mean no limits but the defaults
+    // a FIFO would be read as an empty file, and a missing file would mean the default limits only
     fs::remove_file(&file).unwrap();
-    served.hang_up();
+    served.send_sighup();
     eventually(|| served.changes().len() == failures + 1);
     assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
-    served.hang_up();
+    served.send_sighup();
     eventually(|| served.changes().len() == failures + 2);
-    served.logged("is not a plain file");
+    served.await_log("is not a plain file");
     served
         .server
-        .refuses("execute_code", of_two_minutes(), "invalid_argument");
+        .call_error("execute_code", of_two_minutes(), "invalid_argument");
 }
 
 #[test]
-fn a_usual_configuration_that_vanishes_takes_no_limit_with_it() {
+fn default_configuration_missing_on_reload_keeps_its_limits() {
     let directory = TempDir::new("vanish");
     let file = directory.file(
         "home/.config/ringfence/config.yaml",
@@ -307,23 +310,23 @@ fn a_usual_configuration_that_vanishes_takes_no_limit_with_it() {
         .env("RINGFENCE_STATE_DIR", directory.0.join("state"))
         .env("RINGFENCE_WARM_READY", "0")
         .stderr(File::create(directory.0.join("log")).unwrap());
-    let server = Server::of(command);
+    let server = Server::from_command(command);
     let mut served = Served { server, directory };
     let refused = served.server.call("execute_code", of_two_minutes());
     assert_eq!(refused["isError"], true, "{refused}");
     fs::remove_file(file).unwrap();
-    served.hang_up();
-    served.logged("config.yaml is gone");
+    served.send_sighup();
+    served.await_log("config.yaml is gone");
     assert_eq!(
         served.server.call("execute_code", of_two_minutes())["isError"],
         true
     );
 }
 
-/// A word that the configuration repeats in an error, once where it is a secret of the vault and once where it is none.
+/// A text that an error about the configuration repeats: with it as a secret of the vault, and without, as the control.
 /// claim: [SEC-2]
 #[test]
-fn a_secret_that_a_message_repeats_is_not_in_the_log() {
+fn secret_in_an_error_message_is_redacted_in_the_log() {
     const SECRET: &str = "canary-61d0f3";
     for (variables, is_secret) in [
         (
@@ -340,7 +343,7 @@ fn a_secret_that_a_message_repeats_is_not_in_the_log() {
         let done = served.server.execute("shell", "true");
         assert_eq!(done["success"], true);
         served.reconfigure(&format!("{SECRET}: 1"));
-        let log = served.logged("the configuration stays as it is");
+        let log = served.await_log("the configuration stays as it is");
         assert_eq!(!log.contains(SECRET), is_secret, "{log}");
         assert_eq!(log.contains("***REDACTED***"), is_secret, "{log}");
         eventually(|| !served.changes().is_empty());
@@ -352,7 +355,7 @@ fn a_secret_that_a_message_repeats_is_not_in_the_log() {
     }
 }
 
-/// Takes what is sent to it, until the test is over.
+/// An OTLP collector that receives batches until the test ends.
 struct Collector {
     address: String,
     batches: mpsc::Receiver<(String, Vec<u8>)>,
@@ -362,11 +365,11 @@ impl Collector {
     fn start() -> Self {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}/otlp", socket.local_addr().unwrap());
-        let (told, batches) = mpsc::channel();
+        let (sender, batches) = mpsc::channel();
         thread::spawn(move || {
             for stream in socket.incoming() {
-                let batch = take(stream.unwrap());
-                if told.send(batch).is_err() {
+                let batch = receive_request(stream.unwrap());
+                if sender.send(batch).is_err() {
                     return;
                 }
             }
@@ -378,23 +381,23 @@ impl Collector {
         self.batches.recv_timeout(PATIENCE).unwrap()
     }
 
-    /// Everything, once the sender has ended.
-    fn everything(&self) -> Answers {
-        let mut told = Answers::default();
-        while !(told.spans.len() >= 5 && !told.counts.is_empty() && !told.histograms.is_empty()) {
+    /// Receives until there are at least 5 spans, a count and a histogram.
+    fn collect_all(&self) -> Collected {
+        let mut all = Collected::default();
+        while !(all.spans.len() >= 5 && !all.counts.is_empty() && !all.histograms.is_empty()) {
             let (path, batch) = self.receive();
             match path.as_str() {
-                "/otlp/v1/traces" => told.trace(&batch),
-                "/otlp/v1/metrics" => told.measure(&batch),
+                "/otlp/v1/traces" => all.add_traces(&batch),
+                "/otlp/v1/metrics" => all.add_metrics(&batch),
                 other => panic!("{other}"),
             }
         }
-        told
+        all
     }
 }
 
-/// One request: its path and body, with the answer that it was taken.
-fn take(mut stream: TcpStream) -> (String, Vec<u8>) {
+/// Reads one request, answers it with 200, and returns its path and body.
+fn receive_request(mut stream: TcpStream) -> (String, Vec<u8>) {
     let mut bytes = Vec::new();
     let mut piece = [0; 4096];
     loop {
@@ -423,18 +426,18 @@ fn take(mut stream: TcpStream) -> (String, Vec<u8>) {
     }
 }
 
-/// What a collector was told.
+/// Telemetry that a collector received.
 #[derive(Default)]
-struct Answers {
+struct Collected {
     spans: Vec<Span>,
-    /// Of `ringfence.executions`: language, outcome, value.
+    /// `ringfence.executions`: language, outcome, value.
     counts: Vec<(String, String, i64)>,
-    /// Of `ringfence.execution.duration`: how many, and their sum in seconds.
+    /// `ringfence.execution.duration`: count, and sum in seconds.
     histograms: Vec<(u64, f64)>,
 }
 
-impl Answers {
-    fn trace(&mut self, batch: &[u8]) {
+impl Collected {
+    fn add_traces(&mut self, batch: &[u8]) {
         let request = ExportTraceServiceRequest::decode(batch).unwrap();
         for resource in request.resource_spans {
             let attributes = resource.resource.unwrap().attributes;
@@ -445,7 +448,7 @@ impl Answers {
         }
     }
 
-    fn measure(&mut self, batch: &[u8]) {
+    fn add_metrics(&mut self, batch: &[u8]) {
         let request = ExportMetricsServiceRequest::decode(batch).unwrap();
         let scopes = request
             .resource_metrics
@@ -499,17 +502,17 @@ fn attribute(span: &Span, key: &str) -> String {
 }
 
 #[test]
-fn an_execution_is_a_trace_and_a_count_at_the_collector() {
+fn execution_is_exported_as_a_trace_and_metrics() {
     let collector = Collector::start();
     let endpoint = ("RINGFENCE_TELEMETRY_OTLP_ENDPOINT", collector.address.as_str());
     let mut served = Served::start("otlp", "", &[], &[endpoint]);
-    // Longer than what is asserted: a busy server may hear late that the program runs.
+    // Longer than asserted below: a busy server may learn late that the program runs.
     let arguments = json!({"language": "shell", "code": "sleep 1; exit 3", "namespace": "team"});
     let failed = served.server.run(arguments);
     let id = text_of(&failed["execution_id"]).to_owned();
-    served.server.leaves();
-    let told = collector.everything();
-    let execution = told.execution();
+    served.server.shut_down();
+    let collected = collector.collect_all();
+    let execution = collected.execution();
     for (key, value) in [
         ("ringfence.execution_id", id.as_str()),
         ("ringfence.namespace", "team"),
@@ -521,7 +524,7 @@ fn an_execution_is_a_trace_and_a_count_at_the_collector() {
     }
     // 2 is STATUS_CODE_ERROR
     assert_eq!(execution.status.as_ref().unwrap().code, 2);
-    let of = |name: &str| told.spans.iter().find(|span| span.name == name).unwrap();
+    let of = |name: &str| collected.spans.iter().find(|span| span.name == name).unwrap();
     let run = of("run");
     assert!(run.start_time_unix_nano >= of("start").end_time_unix_nano);
     assert!(run.end_time_unix_nano - run.start_time_unix_nano >= 200_000_000);
@@ -534,15 +537,15 @@ fn an_execution_is_a_trace_and_a_count_at_the_collector() {
         assert!(phase.start_time_unix_nano >= execution.start_time_unix_nano);
         assert!(phase.end_time_unix_nano <= execution.end_time_unix_nano);
     }
-    assert_eq!(told.counts, [("shell".to_owned(), "failed".to_owned(), 1)]);
+    assert_eq!(collected.counts, [("shell".to_owned(), "failed".to_owned(), 1)]);
     assert!(
-        told.histograms[0].0 == 1 && told.histograms[0].1 >= 0.2,
+        collected.histograms[0].0 == 1 && collected.histograms[0].1 >= 0.2,
         "{:?}",
-        told.histograms
+        collected.histograms
     );
 }
 
-/// `ringfence run` of a shell script that tells this collector.
+/// `ringfence run` of a shell script, with telemetry to this endpoint.
 fn run_with(endpoint: &str, directory: &TempDir) -> (Output, Duration) {
     let script = directory.file("script.sh", "echo out; exit 7");
     let begun = Instant::now();
@@ -556,19 +559,19 @@ fn run_with(endpoint: &str, directory: &TempDir) -> (Output, Duration) {
 }
 
 #[test]
-fn a_run_from_the_command_line_is_told_before_it_ends() {
+fn cli_run_exports_its_telemetry_before_it_exits() {
     let (collector, directory) = (Collector::start(), TempDir::new("otlp-run"));
     let (output, _) = run_with(&collector.address, &directory);
     assert_eq!(
         (output.status.code(), stdout_of(&output).as_str()),
         (Some(7), "out\n")
     );
-    let told = collector.everything();
-    assert_eq!(attribute(told.execution(), "ringfence.exit_code"), "7");
+    let collected = collector.collect_all();
+    assert_eq!(attribute(collected.execution(), "ringfence.exit_code"), "7");
 }
 
 #[test]
-fn a_collector_that_is_down_or_silent_costs_a_run_nothing_but_its_farewell() {
+fn unreachable_collector_delays_only_the_exit_of_a_run() {
     let directory = TempDir::new("otlp-down");
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = format!("http://{}", silent.local_addr().unwrap());
@@ -584,13 +587,13 @@ fn a_collector_that_is_down_or_silent_costs_a_run_nothing_but_its_farewell() {
 }
 
 #[test]
-fn a_server_says_once_that_its_collector_is_down_and_works_on() {
+fn server_logs_an_unreachable_collector_once_and_continues() {
     let endpoint = [("RINGFENCE_TELEMETRY_OTLP_ENDPOINT", "http://127.0.0.1:9")];
     let mut served = Served::start("otlp-deaf", "", &[], &endpoint);
     for _ in 0..3 {
         assert_eq!(served.server.execute("shell", "true")["success"], true);
     }
-    served.server.leaves();
+    served.server.shut_down();
     let log = served.log();
     assert_eq!(
         log.matches("the collector does not take telemetry").count(),

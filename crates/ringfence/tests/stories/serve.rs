@@ -8,7 +8,7 @@ use std::{
 };
 
 #[test]
-fn wrong_arguments_are_refused_by_name() {
+fn wrong_arguments_are_refused_with_code_and_hint() {
     let mut server = Server::start();
     for (arguments, code) in [
         (json!({"code": "1", "langauge": "python"}), "unknown_argument"),
@@ -34,30 +34,30 @@ fn wrong_arguments_are_refused_by_name() {
 }
 
 #[test]
-fn output_comes_as_progress_while_the_program_runs() {
+fn output_arrives_as_progress_while_the_program_runs() {
     let mut server = Server::start();
     let code = "import time\nfor n in range(3):\n    print('tick', n)\n    time.sleep(0.3)";
-    let id = server.send_watched(json!({"code": code}));
-    let (answer, before) = server.await_answer(id);
-    let told = before.iter().filter_map(|n| n["params"]["message"].as_str());
-    assert_contains(told.collect::<String>(), ["tick 0", "tick 2"]);
+    let id = server.send_run_with_progress(json!({"code": code}));
+    let (answer, before) = server.await_response(id);
+    let chunks = before.iter().filter_map(|n| n["params"]["message"].as_str());
+    assert_contains(chunks.collect::<String>(), ["tick 0", "tick 2"]);
     assert!(before.len() >= 2, "{before:?}");
-    answer.shows(json!({"result.structuredContent.stdout": "tick 0\ntick 1\ntick 2\n"}));
+    answer.assert_fields(json!({"result.structuredContent.stdout": "tick 0\ntick 1\ntick 2\n"}));
 }
 
 #[test]
-fn a_cancelled_request_kills_its_tree_within_a_second() {
+fn cancelled_request_kills_its_process_tree_within_a_second() {
     let mut server = Server::start();
     assert_within_a_second(|| {
-        let id = sleeps(&mut server, "141.4142");
+        let id = start_sleep(&mut server, "141.4142");
         server.cancel(id);
-        assert_gone("141.4142")
+        assert_processes_end("141.4142")
     });
     assert_eq!(server.execute("shell", "echo alive")["stdout"], "alive\n");
 }
 
-/// A call whose program sleeps for so long.
-fn sleeps(server: &mut Server, seconds: &str) -> u64 {
+/// Starts a program that sleeps this long, and returns its request's id.
+fn start_sleep(server: &mut Server, seconds: &str) -> u64 {
     let code = format!("sleep {seconds}");
     let id = server.send_run(json!({"language": "shell", "code": code}));
     eventually(|| !processes_with(seconds).is_empty());
@@ -66,31 +66,31 @@ fn sleeps(server: &mut Server, seconds: &str) -> u64 {
 
 /// claim: [PROC-6]
 #[test]
-fn a_client_that_vanishes_takes_everything_with_it() {
+fn disconnect_ends_the_server_and_its_programs() {
     assert_within_a_second(|| {
         let mut server = Server::start();
-        sleeps(&mut server, "117.3205");
+        start_sleep(&mut server, "117.3205");
         let begun = Instant::now();
-        server.leaves();
+        server.shut_down();
         assert_took_at_most(begun.elapsed(), Duration::from_secs(2));
-        assert_gone("117.3205")
+        assert_processes_end("117.3205")
     });
 }
 
 /// claim: [PROC-6]
 #[test]
-fn nothing_survives_a_killed_server() {
+fn no_program_survives_a_killed_server() {
     assert_within_a_second(|| {
         let mut server = Server::start();
-        sleeps(&mut server, "122.3606");
+        start_sleep(&mut server, "122.3606");
         server.kill();
-        assert_gone("122.3606")
+        assert_processes_end("122.3606")
     });
 }
 
 #[test]
-fn the_first_answer_does_not_wait_for_the_first_sandbox() {
-    // One that never stands: its interpreter sleeps.
+fn first_response_does_not_wait_for_the_first_sandbox() {
+    // A sandbox that never becomes ready: its interpreter sleeps.
     let scratch = TempDir::new("asleep");
     let asleep = scratch.file("python3", "#!/bin/sh\nexec sleep 1000\n");
     fs::set_permissions(&asleep, PermissionsExt::from_mode(0o755)).unwrap();
@@ -100,28 +100,28 @@ fn the_first_answer_does_not_wait_for_the_first_sandbox() {
 }
 
 #[test]
-fn a_server_that_offers_no_tools_to_look_around_has_no_such_resources() {
+fn server_without_inspection_tools_has_no_inspection_resources() {
     let mut open = Server::start();
     let mut closed = Server::start_with(&["--toolsets", "execute"]);
     for uri in ["sandbox://audit", "sandbox://logs", "sandbox://status"] {
-        let read = |server: &mut Server| server.read(uri);
+        let read = |server: &mut Server| server.read_resource(uri);
         assert!(read(&mut open)["result"]["contents"].is_array(), "{uri}");
         assert!(read(&mut closed)["error"].is_object(), "{uri}");
     }
     let left = closed.execute("shell", "echo words > a.txt");
     let uri = &left["artifacts"][0]["uri"];
-    let read = closed.read(uri);
+    let read = closed.read_resource(uri);
     let expect = json!({"result.contents.0.text": "words\n"});
-    assert_facts_of("part of an answer", &read, expect);
+    assert_fields_of("the artifact", &read, expect);
 }
 
 #[test]
-fn the_answer_to_a_small_program_is_small_and_an_empty_list_asks_for_nothing() {
+fn small_program_has_a_small_response_and_empty_lists_are_accepted() {
     let mut server = Server::start();
-    let asked = json!({"name": "execute_code", "arguments": {"code": "print(1)"}});
-    let answer = server.ask("tools/call", asked);
+    let params = json!({"name": "execute_code", "arguments": {"code": "print(1)"}});
+    let answer = server.rpc("tools/call", params);
     let result = &answer["result"]["structuredContent"];
-    result.shows(json!({"stdout": "1\n", "validation.verdict": "pass"}));
+    result.assert_fields(json!({"stdout": "1\n", "validation.verdict": "pass"}));
     let bytes = answer.to_string().len();
     assert!(bytes <= 900, "{bytes} bytes: {answer}");
     let done = server.run(json!({"code": "1 + 1", "allowed_domains": [], "packages": [], "secrets": []}));
@@ -129,19 +129,28 @@ fn the_answer_to_a_small_program_is_small_and_an_empty_list_asks_for_nothing() {
 }
 
 #[test]
-fn output_is_an_event_at_the_level_debug_and_not_above() {
+fn output_events_are_sent_at_level_debug_only() {
     let mut server = Server::start();
-    for (level, is_heard) in [("debug", true), ("info", false), ("debug", true)] {
-        server.ask("logging/setLevel", json!({"level": level}));
+    for (level, is_sent) in [("debug", true), ("info", false), ("debug", true)] {
+        server.rpc("logging/setLevel", json!({"level": level}));
         let arguments = json!({"language": "shell", "code": "echo hello"});
         let run = server.send_run(arguments);
-        let (_, mut told) = server.await_answer(run);
+        let (_, mut notifications) = server.await_response(run);
         let is = |message: &Value, event: &str| message["params"]["data"]["event"] == event;
-        while !told.iter().any(|message| is(message, "execution.completed")) {
-            told.push(server.receive());
+        while !notifications
+            .iter()
+            .any(|message| is(message, "execution.completed"))
+        {
+            notifications.push(server.receive());
         }
-        let output = told.iter().find(|message| is(message, "execution.output"));
+        let output = notifications
+            .iter()
+            .find(|message| is(message, "execution.output"));
         let text = output.map(|message| &message["params"]["data"]["text"]);
-        assert_eq!(text, is_heard.then_some(&json!("hello\n")), "{level}: {told:?}");
+        assert_eq!(
+            text,
+            is_sent.then_some(&json!("hello\n")),
+            "{level}: {notifications:?}"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Sandboxes that stand ready where there are no namespaces: they begin before their request and behind the walls of a cold
-//! run, and none of them reaches another, whether that one runs or waits.
+//! Warm sandboxes in the landlock tier, without namespaces: they start before their request, behind the walls of a cold
+//! run, and none reaches another, running or waiting.
 
 use crate::client::*;
 use std::{
@@ -11,20 +11,21 @@ use std::{
 
 const LANDLOCK: &str = "floor: landlock\n";
 
-/// As whoever tests and, where that is root, as an ordinary user, whose sandboxes are all the same user's.
+/// Runs the story on a server of the test's user and, if that is root, also on one of an ordinary user, whose sandboxes
+/// all have the same uid.
 fn on_each_server(mut story: impl FnMut(&mut Server, &Path)) {
-    story(&mut Server::with(LANDLOCK), &state_dir().join("runs"));
+    story(&mut Server::with_config(LANDLOCK), &state_dir().join("runs"));
     if let Some(nobody) = Nobody::new(LANDLOCK) {
         story(&mut nobody.serve(), &nobody.0.join("state/runs"));
     }
 }
 
-/// When a sandbox of each language waits.
+/// Waits until a sandbox of each language is warm.
 fn wait_until_warm(server: &mut Server) {
     eventually(|| server.runtimes().iter().all(|runtime| runtime["warm"] == true));
 }
 
-/// In a sandbox that waited.
+/// Runs a program in a warm sandbox.
 fn run(server: &mut Server, language: &str, code: &str, more: Value) -> Value {
     wait_until_warm(server);
     let mut arguments = more;
@@ -35,7 +36,7 @@ fn run(server: &mut Server, language: &str, code: &str, more: Value) -> Value {
     done
 }
 
-/// A sandbox that is made for its request lies in a directory of the request's name.
+/// True if the sandbox was warm: the directory of one created for its request is named after the execution.
 fn was_ready(done: &Value, workspace: &str) -> bool {
     let id = text_of(&done["execution_id"]);
     assert!(workspace.contains("/runs/"), "{workspace}");
@@ -43,7 +44,7 @@ fn was_ready(done: &Value, workspace: &str) -> bool {
 }
 
 #[test]
-fn in_the_landlock_tier_every_language_begins_before_its_request() {
+fn landlock_tier_starts_every_language_before_its_request() {
     on_each_server(|server, runs| {
         for _ in 0..3 {
             for (language, code) in [
@@ -54,26 +55,30 @@ fn in_the_landlock_tier_every_language_begins_before_its_request() {
                 let done = run(server, language, code, json!({}));
                 let workspace = text_of(&done["stdout"]).trim();
                 assert!(was_ready(&done, workspace), "{done}");
-                // And its directory goes with it.
+                // Its directory is removed after the run.
                 let gone = || !Path::new(workspace).exists();
-                assert!(within(PATIENCE, gone), "{workspace}");
+                assert!(becomes_true_within(PATIENCE, gone), "{workspace}");
             }
         }
-        // The control: a variable that the C library reads at its start.
+        // The control: a variable that the C library reads at startup forces a cold start.
         let cold = "import os, sys\n['random' in sys.modules, os.environ['LC_ALL']]";
         let done = run(server, "python", cold, json!({"env": {"LC_ALL": "C"}}));
         assert_eq!(done["result"], json!([false, "C"]), "{done}");
         let done = run(server, "python", &cold.replace("LC_ALL", "HOME"), json!({}));
         assert_eq!(done["result"][0], true, "{done}");
-        server.leaves();
+        server.shut_down();
         let left = || fs::read_dir(runs).unwrap().count();
-        assert!(within(PATIENCE, || left() == 0), "{} are left", left());
+        assert!(
+            becomes_true_within(PATIENCE, || left() == 0),
+            "{} are left",
+            left()
+        );
     });
 }
 
 /// claim: [WARM-3]
 #[test]
-fn in_the_landlock_tier_what_a_claim_brings_is_in_force_before_the_program_runs() {
+fn landlock_tier_claim_is_in_force_before_the_program_runs() {
     let code = "import glob, os, resource as r, sys\nos.environ['RINGFENCE_OUTPUT_DIR'].index('/runs/')\n\
         files = {name: oct(os.stat(name).st_mode) for name in os.listdir('.')}\n\
         [sys.argv[1:], os.environ['GREETING'], open('in/a.txt').read(), sys.stdin.read(), \
@@ -84,7 +89,7 @@ fn in_the_landlock_tier_what_a_claim_brings_is_in_force_before_the_program_runs(
         "files": [{"path": "in/a.txt", "text": "file"}],
         "timeout_seconds": 7, "resource_limits": {"max_disk_mb": 20, "max_cpu_cores": 1, "max_ram_mb": 256}
     });
-    // Every thread that was there before the claim.
+    // Every thread that existed before the claim.
     let threads = "const fs = require('fs'), all = fs.readdirSync('/proc/self/task');\n\
         const of = (id) => fs.readFileSync(`/proc/self/task/${id}/status`, 'utf8').match(/Cpus_allowed_list:\\s*(.*)/)[1];\n\
         console.log(all.length > 1, new Set(all.map(of)).size)";
@@ -115,10 +120,10 @@ fn in_the_landlock_tier_what_a_claim_brings_is_in_force_before_the_program_runs(
     });
 }
 
-/// What a program does must not depend on whether a sandbox stood ready.
+/// A program must behave the same in warm and cold sandboxes.
 #[test]
-fn in_the_landlock_tier_a_program_that_began_early_is_told_nothing_of_others_and_finds_its_files() {
-    let mut server = Server::with(LANDLOCK);
+fn landlock_tier_warm_program_finds_its_files_and_nothing_of_others() {
+    let mut server = Server::with_config(LANDLOCK);
     let files = json!([
         {"path": "calendar.py", "text": "mine = 1"}, {"path": ".env", "text": "x"}, {"path": "a.mjs", "text": "export const a = 5"}
     ]);
@@ -133,8 +138,8 @@ fn in_the_landlock_tier_a_program_that_began_early_is_told_nothing_of_others_and
     for language in ["node", "typescript"] {
         let module = "import { a } from './a.mjs';\nconsole.log(a, process.cwd())";
         let done = run(&mut server, language, module, more.clone());
-        let said = text_of(&done["stdout"]);
-        assert!(said.starts_with("5 ") && was_ready(&done, said), "{done}");
+        let stdout = text_of(&done["stdout"]);
+        assert!(stdout.starts_with("5 ") && was_ready(&done, stdout), "{done}");
     }
     let poison = "import atexit, builtins, json, os, sys\nbuiltins.len = lambda x: 'poisoned'\n\
         json.dumps = lambda *a, **k: 'poisoned'\nos.environ['LEFT'] = 'poisoned'\n\
@@ -151,12 +156,12 @@ fn in_the_landlock_tier_a_program_that_began_early_is_told_nothing_of_others_and
         );
         assert_eq!(first["success"], true, "{first}");
         let second = run(&mut server, "python", look, json!({}));
-        second.shows(json!({"result": [0, "1", false, false, [], [], []]}));
+        second.assert_fields(json!({"result": [0, "1", false, false, [], [], []]}));
     }
 }
 
-/// Tries to read, change, signal, trace and hold each of PIDS, and to read and change what lies below each of DIRS; prints
-/// what succeeded. Nothing of it harms a victim that it reaches.
+/// Tries to read, change, signal and trace each process of PIDS, and to read and change each directory of DIRS; prints
+/// the attempts that succeed. They do not harm a victim.
 const ATTACKS: &str = r"
 import ctypes, os, signal, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -237,8 +242,8 @@ fn attacks(pids: &[u32], directories: &[PathBuf]) -> String {
     format!("PIDS, DIRS = {pids:?}, {directories:?}\n{ATTACKS}")
 }
 
-/// What has ended has nothing, and whoever asks for its memory gets that.
-fn is_of_the_dead(line: &str) -> bool {
+/// True if the process in this line has no memory left: attempts on a process that has ended may succeed.
+fn is_of_ended_process(line: &str) -> bool {
     let Some(Ok(pid)) = line.rsplit(' ').next().map(str::parse::<u32>) else {
         return false;
     };
@@ -246,7 +251,7 @@ fn is_of_the_dead(line: &str) -> bool {
     !status.contains("\nVmRSS:")
 }
 
-/// The directories of all sandboxes, running and waiting, and those in them.
+/// The directories of all sandboxes, running and waiting, and their subdirectories.
 fn directories(runs: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(runs).unwrap().flatten().map(|entry| entry.path());
     let own = ["workspace", "output", "tmp", "home", "code"];
@@ -254,7 +259,7 @@ fn directories(runs: &Path) -> Vec<PathBuf> {
     entries.flat_map(inside).chain([runs.to_owned()]).collect()
 }
 
-/// Something of the ordinary user's to attack from outside.
+/// A process and a directory of the ordinary user, as a target outside the sandboxes.
 struct Decoy {
     child: Child,
     directory: PathBuf,
@@ -291,8 +296,8 @@ impl Drop for Decoy {
     }
 }
 
-/// The control.
-fn the_same_user_reaches_another_outside() {
+/// The control: outside, a process reaches another one of the same user.
+fn assert_attacks_succeed_outside() {
     if let Some(nobody) = Nobody::new(LANDLOCK) {
         let decoy = Decoy::new(&nobody);
         let program = attacks(&[decoy.child.id()], std::slice::from_ref(&decoy.directory));
@@ -337,12 +342,12 @@ fn the_same_user_reaches_another_outside() {
 
 /// claim: [WARM-9]
 #[test]
-fn in_the_landlock_tier_no_sandbox_reaches_another_that_runs_or_waits() {
-    the_same_user_reaches_another_outside();
+fn landlock_tier_sandbox_cannot_reach_another_running_or_waiting() {
+    assert_attacks_succeed_outside();
     on_each_server(|server, runs| {
-        let session = server.create(json!({"env": {"SECRET": "canary"}}));
+        let session = server.create_session(json!({"env": {"SECRET": "canary"}}));
         let call = |server: &mut Server, code: &str| {
-            let done = server.succeeds("execute_code", json!({"session_id": session, "code": code}));
+            let done = server.call_ok("execute_code", json!({"session_id": session, "code": code}));
             done["result"].clone()
         };
         let keep = "import os\nkept = os.environ['SECRET']\nopen('canary.txt', 'w').write(kept)\nos.getpid()";
@@ -372,7 +377,7 @@ fn in_the_landlock_tier_no_sandbox_reaches_another_that_runs_or_waits() {
                 };
                 assert_eq!(done["success"], true, "{done}");
                 let reached = text_of(&done["stdout"]).lines();
-                let reached: Vec<&str> = reached.filter(|line| !is_of_the_dead(line)).collect();
+                let reached: Vec<&str> = reached.filter(|line| !is_of_ended_process(line)).collect();
                 assert!(reached.is_empty(), "{reached:?}");
             }
         }
@@ -381,14 +386,14 @@ fn in_the_landlock_tier_no_sandbox_reaches_another_that_runs_or_waits() {
             call(server, look),
             json!(["canary", "canary", ["canary.txt"], pid])
         );
-        // What waited meanwhile serves as if nothing had been.
+        // The sandboxes that waited during the attacks still work.
         for (language, code) in [
             ("python", "print(1)"),
             ("node", "console.log(1)"),
             ("shell", "echo 1"),
         ] {
             let done = run(server, language, code, json!({}));
-            done.shows(json!({"stdout": "1\n", "stderr": ""}));
+            done.assert_fields(json!({"stdout": "1\n", "stderr": ""}));
         }
     });
 }

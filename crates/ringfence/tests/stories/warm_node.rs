@@ -1,14 +1,15 @@
-//! Forks of a template of Node.js, which Node.js knows nothing of: what they draw, how they end, and what they have.
+//! Forks of a Node.js template, of which Node.js is unaware: their random numbers, exits, descriptors and memory.
 
 use crate::client::*;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use std::{collections::HashSet, fs, process::Command};
 
-/// Whether what runs is a fork, by the arguments of its template.
+/// True in a fork, which has the command line of its template.
 const IS_FORK: &str =
     "require('fs').readFileSync('/proc/self/cmdline', 'latin1').includes('--single-threaded')";
 
-fn forked(server: &mut Server, code: &str) -> Value {
+/// The result of code in a fork; the code returns `[forked, RESULT]`.
+fn eval_in_fork(server: &mut Server, code: &str) -> Value {
     server.wait_until_warm("node");
     let done = server.execute("node", &format!("var forked = {IS_FORK}; {code}"));
     assert_eq!(done["result"][0], true, "{done}");
@@ -17,7 +18,7 @@ fn forked(server: &mut Server, code: &str) -> Value {
 
 /// claim: [WARM-1]
 #[test]
-fn forks_of_node_draw_different_numbers() {
+fn node_forks_draw_different_random_numbers() {
     let mut server = Server::start();
     let code = "const crypto = require('crypto'), worker = \"require('worker_threads').parentPort.postMessage(Math.random())\", \
         other = new (require('worker_threads').Worker)(worker, {eval: true});\n\
@@ -27,7 +28,7 @@ fn forks_of_node_draw_different_numbers() {
         crypto.generateKeyPairSync('ed25519').publicKey.export({format: 'der', type: 'spki'}).toString('hex')]])))";
     let mut seen = HashSet::new();
     for _ in 0..5 {
-        for value in list_of(&forked(&mut server, code)) {
+        for value in list_of(&eval_in_fork(&mut server, code)) {
             assert!(seen.insert(value.to_string()), "{value} came twice");
         }
     }
@@ -35,10 +36,10 @@ fn forks_of_node_draw_different_numbers() {
 
 /// claim: [WARM-4]
 #[test]
-fn a_fork_of_node_has_nothing_of_its_template_and_of_other_forks() {
+fn node_fork_has_nothing_of_its_template_or_other_forks() {
     let mut server = Server::start();
     server.wait_until_warm("node");
-    // Each open file by what is its own in the kernel: a pipe's or socket's number, and an event's in `fdinfo`.
+    // Each open file by its kernel identity: the inode of a pipe or socket, and the id of an eventfd in `fdinfo`.
     let code = format!(
         "const fs = require('fs'), of = (fd) => {{\n\
            const name = fs.readlinkSync('/proc/self/fd/' + fd);\n\
@@ -54,7 +55,7 @@ fn a_fork_of_node_has_nothing_of_its_template_and_of_other_forks() {
     let ids: Vec<u64> = (0..2)
         .map(|_| server.send_run(json!({"language": "node", "code": code})))
         .collect();
-    let results = server.await_all(&ids);
+    let results = server.await_responses(&ids);
     let mut seen = HashSet::new();
     for result in results.iter().map(|(_, done)| &done["result"]) {
         assert_eq!(result[0], true, "{result}");
@@ -66,17 +67,17 @@ fn a_fork_of_node_has_nothing_of_its_template_and_of_other_forks() {
         let own: HashSet<String> = list_of(&result[5]).iter().map(Value::to_string).collect();
         for name in own {
             assert!(!name.contains("socket"), "{result}");
-            let is_none_of_its_own = name.contains("eventpoll") || name.contains("/dev/null");
+            let has_no_identity = name.contains("eventpoll") || name.contains("/dev/null");
             assert!(
-                is_none_of_its_own || seen.insert(name.clone()),
+                has_no_identity || seen.insert(name.clone()),
                 "{name} is shared: {results:?}"
             );
         }
     }
 }
 
-/// A server whose Node.js loads this module ahead.
-fn with_ahead(text: &str) -> (TempDir, Server) {
+/// A server whose Node.js preloads this module.
+fn with_preloaded(text: &str) -> (TempDir, Server) {
     let home = TempDir::new("node-ahead");
     fs::create_dir_all(home.0.join("bin")).unwrap();
     let node = fs::canonicalize("/usr/bin/node").unwrap();
@@ -92,38 +93,39 @@ fn with_ahead(text: &str) -> (TempDir, Server) {
     (home, server)
 }
 
-/// A call meets few of the faults by which a fork gets pages of its own; without the template's trial it has nearly two
-/// hundred.
+/// A call causes fewer than 100 of the page faults by which a fork gets its own pages; without the template's trial run
+/// it causes nearly two hundred.
 #[test]
-fn a_node_that_waits_has_the_pages_that_its_program_will_need() {
+fn waiting_node_fork_has_its_pages_faulted_in() {
     let mut server = Server::start();
     server.wait_until_warm("node");
     let forks = descendants_with(server.child.id(), "--single-threaded").into_iter();
-    let faults = |pid: u32| -> Option<i64> { stat_of(pid, MINOR_FAULTS)?.parse().ok() };
-    // The template itself has the most.
+    let faults = |pid: u32| -> Option<i64> { proc_stat(pid, MINOR_FAULTS)?.parse().ok() };
+    // The template itself has the most page faults.
     let before = forks.filter_map(faults).min().unwrap();
     let code = "[forked, +require('fs').readFileSync('/proc/self/stat', 'latin1').split(' ')[9]]";
-    let after = forked(&mut server, code).as_i64().unwrap();
+    let after = eval_in_fork(&mut server, code).as_i64().unwrap();
     assert!((0..100).contains(&(after - before)), "{before}, {after}");
 }
 
-/// Each look at what forks touch ends, whatever a module has made of what programs use.
+/// Each trial run ends, even if a preloaded module has replaced functions that programs use.
 #[test]
-fn a_module_that_is_loaded_ahead_does_not_hold_up_the_trial() {
+fn preloaded_module_cannot_block_the_trial_run() {
     let throws = "console.log = () => { throw new Error('no'); };";
     let waits = "console.log = () => setInterval(() => {}, 1000);";
     let hangs = "console.log = () => { for (;;); };";
-    // What is to run at a module's end does not run in a trial, whose parent is not 0.
+    // Exit handlers do not run in a trial run, whose parent is not pid 0.
     let never_exits = "process.on('exit', () => { while (process.ppid); });";
     for text in [throws, waits, hangs, never_exits] {
-        let (_home, mut server) = with_ahead(text);
-        assert_eq!(forked(&mut server, "[forked, 7]"), 7, "{text}");
+        let (_home, mut server) = with_preloaded(text);
+        assert_eq!(eval_in_fork(&mut server, "[forked, 7]"), 7, "{text}");
     }
 }
 
-/// The forker is preloaded into the template, and what such an object exports comes before a library's own.
+/// The forker is preloaded into the template, and exported symbols of such an object take precedence over a library's
+/// own.
 #[test]
-fn a_library_of_the_program_calls_its_own_functions() {
+fn native_library_of_a_program_calls_its_own_functions() {
     const LIBRARY: &str = "extern int napi_create_int32(void *, int, void **);\n\
         int serve(void) { return 1; }\nint confine(void) { return 2; }\nint found(void) { return 4; }\n\
         int try_run(void) { return 8; }\n\
@@ -150,10 +152,10 @@ fn a_library_of_the_program_calls_its_own_functions() {
 
 /// claim: [WARM-4]
 ///
-/// The numbers of what an order brings are the lowest that are free, also where a module has closed files of its own.
+/// Descriptors of a claim get the lowest free numbers, also if a module has closed its own files.
 #[test]
-fn a_module_that_is_loaded_ahead_leaves_its_forks_nothing_of_the_template() {
-    let (_home, mut server) = with_ahead(
+fn preloaded_module_leaves_no_template_state_in_forks() {
+    let (_home, mut server) = with_preloaded(
         "const fs = require('fs'), crypto = require('crypto');\n\
          const open = Array.from({length: 40}, () => fs.openSync('/dev/null'));\n\
          open.slice(0, 30).forEach((fd) => fs.closeSync(fd));\n\
@@ -166,7 +168,7 @@ fn a_module_that_is_loaded_ahead_leaves_its_forks_nothing_of_the_template() {
         [forked, [crypto.randomUUID(), crypto.randomInt(2 ** 40), open]]";
     let mut seen = HashSet::new();
     for _ in 0..3 {
-        let done = forked(&mut server, code);
+        let done = eval_in_fork(&mut server, code);
         for drawn in [&done[0], &done[1]] {
             assert!(seen.insert(drawn.to_string()), "{drawn} came twice");
         }
@@ -181,9 +183,9 @@ fn a_module_that_is_loaded_ahead_leaves_its_forks_nothing_of_the_template() {
     }
 }
 
-/// What a program does must not depend on whether a sandbox stood ready.
+/// A program must behave the same in warm and cold sandboxes.
 #[test]
-fn forks_of_node_end_as_programs_that_start_cold() {
+fn node_forks_exit_like_cold_starts() {
     const PROGRAMS: [&str; 23] = [
         "console.log(1)",
         "process.exit(3)",
@@ -213,10 +215,10 @@ fn forks_of_node_end_as_programs_that_start_cold() {
         "require('child_process').execFile('node', ['-p', '6 * 7'], (e, out) => console.log(out))",
     ];
     let mut warm = Server::start();
-    let mut cold = Server::with("warm: {ready: 0}\n");
+    let mut cold = Server::with_config("warm: {ready: 0}\n");
     warm.wait_until_warm("node");
     for program in PROGRAMS {
-        // Of the stack of a driver's own calls nothing is the same.
+        // The stack frames differ, as they include the driver's.
         let of = |done: &Value| {
             let lines = done["stderr"].as_str().unwrap().lines();
             let lines: Vec<String> = lines

@@ -1,13 +1,13 @@
-//! The root that a template shares with its sandboxes: what the template writes is in none of them, and nothing of the
-//! root can be written, not even with every capability that a sandbox's own user namespace gives.
+//! The root directory that a template shares with its sandboxes: writes of the template appear in no sandbox, and the
+//! root cannot be written, not even with all capabilities in a sandbox's user namespace.
 
 use crate::client::*;
 use std::{path::PathBuf, process::Command};
 
-/// A template, and the process of a sandbox that was made from it and waits for its claim.
+/// A template, and a fork of it that waits for its claim.
 fn template_and_fork(server: &mut Server) -> (u32, u32) {
     server.wait_until_warm("python");
-    let parent = |pid: u32| stat_of(pid, 4).and_then(|parent| parent.parse().ok());
+    let parent = |pid: u32| proc_stat(pid, 4).and_then(|parent| parent.parse().ok());
     let mut found = None;
     eventually(|| {
         let all = descendants_with(server.child.id(), "_ringfence_template");
@@ -18,12 +18,12 @@ fn template_and_fork(server: &mut Server) -> (u32, u32) {
     found.unwrap()
 }
 
-/// Directories that a template may write, and so may its sandboxes, each its own.
+/// Directories that are writable in a template and, as separate copies, in each of its sandboxes.
 const WRITABLE: [&str; 5] = ["tmp", "home/sandbox", "output", "dev/shm", "workspace"];
 
 /// claim: [WARM-4]
 #[test]
-fn what_a_template_writes_is_in_no_sandbox() {
+fn template_writes_appear_in_no_sandbox() {
     if !is_root() {
         return;
     }
@@ -31,8 +31,11 @@ fn what_a_template_writes_is_in_no_sandbox() {
     let (template, _) = template_and_fork(&mut server);
     for directory in WRITABLE {
         let path = format!("/{directory}/planted-canary");
-        // The positive control: there it is, for who looks at the template.
-        assert_eq!(with_all_power(template, &format!("write({path:?})")), "done");
+        // The positive control: the file is visible in the template's root.
+        assert_eq!(
+            run_with_all_capabilities(template, &format!("write({path:?})")),
+            "done"
+        );
         assert!(PathBuf::from(format!("/proc/{template}/root{path}")).exists());
     }
     let code = "import os\nfound = []\nfor top, names, files in os.walk('/', followlinks=False):\n    \
@@ -40,14 +43,14 @@ fn what_a_template_writes_is_in_no_sandbox() {
         found += [os.path.join(top, f) for f in files if 'canary' in f]\n\
         [found, [d for d in ('/tmp', '/home/sandbox', '/output', '/dev/shm', '/workspace') if not os.access(d, os.W_OK)]]";
     for _ in 0..6 {
-        // Those that were ready before, and those that are made since.
+        // Sandboxes that were warm before the write, and later ones.
         server.wait_until_warm("python");
         let done = server.run(json!({"code": code}));
         assert_eq!(done["result"], json!([[], []]), "{done}");
     }
 }
 
-/// Enters the namespaces of a process with every capability there, as its user, and without its filters.
+/// Enters the namespaces of a process as its user, with all capabilities and without its seccomp filters.
 const ENTER: &str = "
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -66,33 +69,33 @@ try: exec(sys.argv[2]); print('done')
 except OSError as error: print(os.strerror(error.errno))
 ";
 
-fn with_all_power(pid: u32, act: &str) -> String {
+fn run_with_all_capabilities(pid: u32, act: &str) -> String {
     let mut command = Command::new("python3");
     let output = command
         .args(["-c", ENTER, &pid.to_string(), act])
         .output()
         .unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    String::from_utf8_lossy(&said).trim().to_owned()
+    let streams = [output.stdout, output.stderr].concat();
+    String::from_utf8_lossy(&streams).trim().to_owned()
 }
 
 /// claim: [WARM-4]
 #[test]
-fn the_root_that_sandboxes_share_cannot_be_written_with_all_capabilities_of_one() {
+fn shared_root_cannot_be_written_with_all_capabilities_of_a_sandbox() {
     if !is_root() {
         return;
     }
     let mut server = Server::start();
     let (_, fork) = template_and_fork(&mut server);
-    // The positive control: who is inside has the power to mount, and to take away what is the sandbox's own.
+    // The positive control: with these capabilities it can mount, and unmount the sandbox's own mounts.
     for allowed in [
         "mount(b'own', b'/output', b'tmpfs', 0); write('/output/x'); umount(b'/output')",
         "write('/tmp/own'); umount(b'/tmp'); assert not os.path.exists('/tmp/own')",
     ] {
-        assert_eq!(with_all_power(fork, allowed), "done", "{allowed}");
+        assert_eq!(run_with_all_capabilities(fork, allowed), "done", "{allowed}");
     }
     for refused in [
-        // Now that nothing covers it any more.
+        // The shared directory, which the unmounted one covered.
         "write('/tmp/x')",
         "write('/etc/x')",
         "mount(None, b'/', None, REMOUNT | BIND | NODEV)",
@@ -100,27 +103,28 @@ fn the_root_that_sandboxes_share_cannot_be_written_with_all_capabilities_of_one(
         "mount(None, b'/', None, REMOUNT)",
         "umount(b'/usr')",
         "umount(b'/dev/null')",
-        // What lies below it would come to light.
+        // It could uncover files below another mount.
         "mount(b'/etc', b'/output', None, BIND)",
     ] {
-        let said = with_all_power(fork, refused);
+        let error = run_with_all_capabilities(fork, refused);
         let expected = [
             "Read-only file system",
             "Operation not permitted",
             "Invalid argument",
         ];
-        assert!(expected.contains(&said.as_str()), "{refused}: {said}");
+        assert!(expected.contains(&error.as_str()), "{refused}: {error}");
     }
-    // Another sandbox is as it was.
+    // Other sandboxes are unchanged.
     let done: Value = server.run(json!({"code": "import os; os.listdir('/tmp')"}));
     assert_eq!(done["result"], json!([]), "{done}");
 }
 
 /// claim: [WARM-2]
 ///
-/// What stays with a file or a device that other sandboxes and the host have, too, also behind a read-only mount.
+/// Write hints and timestamps persist on a file or device shared with other sandboxes and the host, even on a read-only
+/// mount.
 #[test]
-fn a_program_leaves_no_mark_on_what_others_have_too() {
+fn program_cannot_mark_shared_files_or_devices() {
     let code = "import fcntl, os, struct\ndef tried(act):\n    try:\n        act()\n        return 0\n    \
         except OSError as error:\n        return error.errno\nown = os.open('mark', os.O_CREAT | os.O_RDWR)\n\
         hints = [tried(lambda: fcntl.fcntl(own, hint, struct.pack('Q', 4))) for hint in (1036, 1038)]\n\
@@ -130,13 +134,13 @@ fn a_program_leaves_no_mark_on_what_others_have_too() {
     let devices = "answer.append([tried(lambda: os.utime('/dev/' + name)) for name in ('null', 'zero', 'full', 'urandom', 'tty')])\n";
     let mut server = Server::start();
     let done = server.run(json!({"code": format!("{code}{devices}answer")}));
-    done.shows(json!({"result": [[1, 1], 0, 0, [30, 30, 30, 30, 30]]}));
-    // The positive control: without the walls the first hint is taken. The second is one that newer kernels lack.
+    done.assert_fields(json!({"result": [[1, 1], 0, 0, [30, 30, 30, 30, 30]]}));
+    // The positive control: outside a sandbox the first hint is accepted. Newer kernels lack the second.
     let scratch = TempDir::new("mark");
     let mut outside = Command::new("/usr/bin/python3");
     outside
         .args(["-c", &format!("{code}print(hints[0])")])
         .current_dir(&scratch.0);
-    let said = outside.output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&said.stdout), "0\n", "{said:?}");
+    let output = outside.output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "0\n", "{output:?}");
 }

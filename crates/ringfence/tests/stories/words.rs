@@ -1,15 +1,15 @@
-//! The words of the systems that Ringfence replaces, and the manners of the command line.
+//! Command lines of the systems that Ringfence replaces, and errors of the command line.
 
 use crate::client::*;
 use std::{io::Read, process::Stdio};
 
 #[test]
-fn command_lines_of_the_earlier_systems_work_as_they_were_written() {
+fn command_lines_of_replaced_systems_are_accepted() {
     let mut server = Server::start();
-    let session = server.create(json!({"language": "bash"}));
+    let session = server.create_session(json!({"language": "bash"}));
     let scratch = TempDir::new("words");
     let app = scratch.file("app.js", "console.log(1)\n");
-    for words in [
+    for arguments in [
         &["validate", &app, "--language", "node", "--no-auto-fix"][..],
         &["session", "kill", "--id", &session],
         &["audit", "--namespace", "default", "--limit", "100"],
@@ -20,28 +20,28 @@ fn command_lines_of_the_earlier_systems_work_as_they_were_written() {
         &["session"],
         &["snapshot"],
     ] {
-        told(words);
+        cli_stdout(arguments);
     }
-    let records = told(&["audit", "--action", "session."]);
+    let records = cli_stdout(&["audit", "--action", "session."]);
     let (head, rows) = records.split_once('\n').unwrap();
     assert_eq!(head.find("ACTION"), rows.find("session."), "{records}");
-    let limits = told(&["limits"]);
+    let limits = cli_stdout(&["limits"]);
     assert!(limits.contains("256"), "{limits}");
     let left = server.facts("list_sessions", json!({}));
     assert_eq!(left["sessions"], json!([]), "{left}");
 }
 
 #[track_caller]
-fn refused_with(words: &[&str], status: i32, part: &str) {
-    let text = refused(words, status);
-    assert!(text.contains(part), "{words:?}: {text}");
+fn assert_cli_error(arguments: &[&str], status: i32, part: &str) {
+    let text = cli_error(arguments, status);
+    assert!(text.contains(part), "{arguments:?}: {text}");
 }
 
 #[test]
-fn a_number_that_cannot_be_is_refused_with_its_range() {
+fn out_of_range_number_is_refused_with_its_range() {
     let scratch = TempDir::new("numbers");
     let script = scratch.file("x.py", "1\n");
-    for (words, part) in [
+    for (arguments, part) in [
         (&["run", &script, "--timeout", "-1"][..], "a number above 0"),
         (&["run", &script, "--cpus", "-1"], "a number above 0"),
         (
@@ -53,7 +53,7 @@ fn a_number_that_cannot_be_is_refused_with_its_range() {
         (&["audit", "--limit", "-1"], "-1 is not in 1..=10000"),
         (&["limits", "--disk-mb", "-1"], "a whole number above 0"),
         (&["audit", "--before", "-1"], "-1 is not in 1.."),
-        (&["audit", "--since", "-2h"], "`-2h` is no time"),
+        (&["audit", "--since", "-2h"], "`-2h` is not a time"),
         (&["vault", "add", "KEY", "--ttl", "-5m"], "write a length of time"),
         (&["run", &script, "--memory", "-5m"], "a size above 0"),
         (
@@ -74,15 +74,15 @@ fn a_number_that_cannot_be_is_refused_with_its_range() {
             "neither 0 nor within 0.001..=86400",
         ),
     ] {
-        refused_with(words, 2, part);
+        assert_cli_error(arguments, 2, part);
     }
 }
 
 #[test]
-fn a_command_line_that_makes_no_sense_is_told_apart_from_a_failure_of_ours() {
+fn usage_errors_exit_with_2_and_failures_with_125() {
     let scratch = TempDir::new("sense");
     let script = scratch.file("x.py", "1\n");
-    for (words, status, part) in [
+    for (arguments, status, part) in [
         (&["run", "--what"][..], 2, "--what"),
         (&["run", &script, "--timeout", "abc"], 2, "it is not a number"),
         (&["nothing"], 2, "nothing"),
@@ -106,30 +106,30 @@ fn a_command_line_that_makes_no_sense_is_told_apart_from_a_failure_of_ours() {
         (&["session", "kill", "nobody"], 2, "a UUID of 36 characters"),
         (&["verify", &script], 2, "`ringfence artifacts` lists executions"),
     ] {
-        refused_with(words, status, part);
+        assert_cli_error(arguments, status, part);
     }
-    // Who asks for a document has one.
-    let told = ended_with(&["doctor", "--json", "--compose"], 2);
-    assert_contains(stdout_of(&told), ["'--json' cannot be used with '--compose'"]);
-    let told = ended_with(&["vault", "add", "KEY", "hunter2value"], 2);
-    assert_contains(stderr_of(&told), ["ringfence vault add KEY"]);
-    assert_lacks(all_of(&told), ["hunter2value"]);
+    // With `--json` an error is a JSON document.
+    let output = cli_exits_with(&["doctor", "--json", "--compose"], 2);
+    assert_contains(stdout_of(&output), ["'--json' cannot be used with '--compose'"]);
+    let output = cli_exits_with(&["vault", "add", "KEY", "hunter2value"], 2);
+    assert_contains(stderr_of(&output), ["ringfence vault add KEY"]);
+    assert_lacks(both_streams_of(&output), ["hunter2value"]);
 }
 
 #[test]
-fn an_operator_follows_what_happens_in_every_namespace() {
+fn events_command_follows_live_events() {
     let mut server = Server::start();
     server.execute("python", "1");
-    assert_contains(told(&["events"]), [" execution.completed default "]);
+    assert_contains(cli_stdout(&["events"]), [" execution.completed default "]);
     let mut follower = ringfence(&["events", "-f", "--json", "--output"])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut told = follower.stdout.take().unwrap();
-    let (send, heard) = std::sync::mpsc::channel();
+    let mut stdout = follower.stdout.take().unwrap();
+    let (send, received) = std::sync::mpsc::channel();
     let reader = std::thread::spawn(move || {
         let mut bytes = [0; 65536];
-        while let Ok(count @ 1..) = told.read(&mut bytes) {
+        while let Ok(count @ 1..) = stdout.read(&mut bytes) {
             if send
                 .send(String::from_utf8_lossy(&bytes[..count]).into_owned())
                 .is_err()
@@ -140,12 +140,12 @@ fn an_operator_follows_what_happens_in_every_namespace() {
     });
     let mut all = String::new();
     assert!(
-        within(PATIENCE, || {
-            // What happened before is told first, and only then it is known that somebody listens.
-            all.extend(heard.try_iter());
+        becomes_true_within(PATIENCE, || {
+            // Earlier events come first; once they have arrived, the follower is known to listen.
+            all.extend(received.try_iter());
             all.contains("execution.completed") && {
                 server.execute("python", "print('to be heard')");
-                all.extend(heard.try_iter());
+                all.extend(received.try_iter());
                 all.contains("to be heard")
             }
         }),
@@ -157,7 +157,7 @@ fn an_operator_follows_what_happens_in_every_namespace() {
 }
 
 #[test]
-fn run_sandbox_code_imports_little_and_opens_nothing_outside_its_workspace() {
+fn run_sandbox_code_restricts_imports_and_file_access() {
     let mut server = Server::start();
     let mut call = |code: &str| server.call("run_sandbox_code", json!({"code": code}));
     for code in [
@@ -175,7 +175,7 @@ fn run_sandbox_code_imports_little_and_opens_nothing_outside_its_workspace() {
         );
     }
     assert_eq!(call("open('kept.txt', 'w').write('kept')")["isError"], false);
-    // Where the text does not say which file it is.
+    // A path that the code's text does not contain.
     let code = "import json\nkept = open('kept.txt').read()\npath = json.loads('\"../../etc/passwd\"')\n\
         def read():\n    try:\n        return open(path).read()\n    except PermissionError as error:\n        return error.errno\n\
         result = [kept, read()]";

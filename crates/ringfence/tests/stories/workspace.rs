@@ -6,34 +6,34 @@ use std::{
     os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink},
 };
 
-/// A shell program in this workspace.
+/// Runs a shell program in this workspace.
 fn run_in(workspace: &str, code: &str) -> Value {
     run_json("shell", code, &["--workspace", workspace])
 }
 
-/// Names of its artifacts, in order.
-fn left_by(result: &Value) -> Vec<&str> {
+/// The names of a result's artifacts, sorted.
+fn artifact_names(result: &Value) -> Vec<&str> {
     let mut names = texts_of(&result["artifacts"], "name");
     names.sort_unstable();
     names
 }
 
 #[test]
-fn a_read_write_workspace_is_the_hosts_own() {
+fn rw_workspace_is_the_host_directory() {
     let dir = TempDir::new("rw");
     dir.file("in.txt", "before");
     let code = "cat in.txt; echo after > in.txt; echo new > out.txt";
     let result = run_in(&format!("{}:rw", dir.0.display()), code);
     assert_eq!(result["stdout"], "before", "{result}");
     assert_eq!(dir.read("in.txt"), "after\n");
-    assert_eq!(left_by(&result), ["in.txt", "out.txt"]);
+    assert_eq!(artifact_names(&result), ["in.txt", "out.txt"]);
     // New files belong to the directory's owner.
     let owner = |path: &str| fs::metadata(dir.0.join(path)).unwrap().uid();
     assert_eq!(owner("out.txt"), owner("."));
 }
 
 #[test]
-fn a_read_only_workspace_stays_as_it_is() {
+fn ro_workspace_is_unchanged() {
     let dir = TempDir::new("ro");
     dir.file("in.txt", "before");
     let code = "cat in.txt; echo x > in.txt; echo x > new; rm in.txt; ls";
@@ -44,7 +44,7 @@ fn a_read_only_workspace_stays_as_it_is() {
 
 /// claim: [WS-7]
 #[test]
-fn a_directory_that_holds_an_interpreter_is_not_written_to() {
+fn directory_with_an_interpreter_is_not_shared_rw() {
     let dir = TempDir::new("own-interpreter");
     let script = dir.file("script.sh", "echo ran");
     fs::create_dir_all(dir.0.join(".venv/bin")).unwrap();
@@ -58,13 +58,13 @@ fn a_directory_that_holds_an_interpreter_is_not_written_to() {
     };
     let refused = run("rw");
     assert_eq!(refused["error"]["code"], "policy_denied", "{refused}");
-    refused.says("error.hint", ["overlay"]);
+    refused.assert_text("error.hint", ["overlay"]);
     assert_eq!(run("ro")["stdout"], "ran\n");
 }
 
 /// claim: [WS-7]
 #[test]
-fn a_directory_that_holds_what_decides_about_runs_is_not_written_to() {
+fn directory_with_configuration_is_not_shared_rw() {
     let dir = TempDir::new("decides");
     let script = dir.file("script.sh", "echo ran");
     let config = dir.file("conf/ringfence.yaml", "limits: {processes: 32}\n");
@@ -78,7 +78,7 @@ fn a_directory_that_holds_what_decides_about_runs_is_not_written_to() {
             .env("HOME", dir.0.join("home"));
         json_of(&command.output().unwrap())
     };
-    // The configuration in force, and what pip, npm and the next start would read there.
+    // The configuration in force, and the files that pip, npm and the next start would read.
     for (shared, named) in [
         ("conf", "conf/ringfence.yaml"),
         ("home/.config", "home/.config/"),
@@ -92,10 +92,11 @@ fn a_directory_that_holds_what_decides_about_runs_is_not_written_to() {
     assert_eq!(run("home/project")["stdout"], "ran\n");
 }
 
-/// What a setting puts elsewhere, also behind a link: what decides is not written, and what is secret not even seen.
+/// Files that settings name elsewhere, also through a symlink: rules and configuration cannot be shared for writing,
+/// and secret files cannot be shared at all.
 /// claim: [WS-7]
 #[test]
-fn files_of_the_servers_own_are_guarded_wherever_settings_put_them() {
+fn files_named_by_settings_are_guarded_wherever_they_are() {
     let dir = TempDir::new("own-files");
     let script = dir.file("script.sh", "echo ran");
     for place in [
@@ -147,27 +148,30 @@ fn files_of_the_servers_own_are_guarded_wherever_settings_put_them() {
 
 /// claim: [WS-7]
 #[test]
-fn a_configuration_that_others_can_change_is_refused_with_what_ends_that() {
+fn configuration_writable_by_others_is_refused_with_the_fix() {
     let dir = TempDir::new("others-config");
     let config = dir.file("ringfence.yaml", "limits: {processes: 32}\n");
     let show = || {
-        let output = said(&["config", "show", "--config", &config]);
+        let output = run_cli(&["config", "show", "--config", &config]);
         (output.status.success(), stderr_of(&output))
     };
     assert!(show().0);
     set_mode(&config, 0o666);
-    let (good, said) = show();
-    assert!(!good && said.contains(&format!("chmod go-w {config}")), "{said}");
+    let (good, stderr) = show();
+    assert!(
+        !good && stderr.contains(&format!("chmod go-w {config}")),
+        "{stderr}"
+    );
     set_mode(&config, 0o644);
     // Only root can give a file away.
     if chown(&config, Some(65534), None).is_ok() {
-        let (good, said) = show();
-        assert!(!good && said.contains(&format!("chown 0 {config}")), "{said}");
+        let (good, stderr) = show();
+        assert!(!good && stderr.contains(&format!("chown 0 {config}")), "{stderr}");
     }
 }
 
 #[test]
-fn an_overlay_workspace_is_read_and_not_written() {
+fn overlay_workspace_leaves_the_host_directory_unchanged() {
     let dir = TempDir::new("overlay");
     dir.file("in.txt", "before");
     dir.file("gone.txt", "there");
@@ -176,14 +180,14 @@ fn an_overlay_workspace_is_read_and_not_written() {
     assert_eq!(result["stdout"], "befored\nin.txt\n", "{result}");
     assert_eq!(dir.read("in.txt"), "before");
     assert!(dir.0.join("gone.txt").exists() && !dir.0.join("d").exists());
-    assert_eq!(left_by(&result), ["d/out.txt", "in.txt"]);
-    // A file that was deleted is nothing that was refused.
-    result.shows(json!({"denials": []}));
+    assert_eq!(artifact_names(&result), ["d/out.txt", "in.txt"]);
+    // A deleted file is not a denial.
+    result.assert_fields(json!({"denials": []}));
 }
 
 /// claim: [WS-1]
 #[test]
-fn a_namespace_has_a_workspace_that_outlives_a_run_and_no_other_namespace_sees_it() {
+fn namespace_workspace_outlives_a_run_and_is_private() {
     let in_namespace = |code: &str| run_in("namespace", code);
     let first = in_namespace("echo kept > a.txt; mkdir d; echo deep > d/b.txt");
     assert_eq!(first["success"], true, "{first}");
@@ -192,7 +196,7 @@ fn a_namespace_has_a_workspace_that_outlives_a_run_and_no_other_namespace_sees_i
     let place = state_dir().join("workspaces/default");
     assert_eq!(fs::read_to_string(place.join("a.txt")).unwrap(), "kept\n");
     let mode = fs::metadata(&place).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o700, "closed to others");
+    assert_eq!(mode & 0o777, 0o700, "no access for other users");
     let mut server = Server::start();
     let run = |server: &mut Server, namespace: &str| {
         let call =
@@ -204,15 +208,15 @@ fn a_namespace_has_a_workspace_that_outlives_a_run_and_no_other_namespace_sees_i
 }
 
 #[test]
-fn two_runs_share_the_workspace_of_their_namespace() {
-    let words = ["--workspace", "namespace", "--timeout", "20"];
+fn two_runs_share_their_namespace_workspace() {
+    let arguments = ["--workspace", "namespace", "--timeout", "20"];
     let waits = std::thread::spawn({
         let state = state_dir();
         move || {
             let code = "touch ready; until [ -e answer ]; do read -t 0.05 < /dev/zero || :; done; cat answer";
             let mut command = ringfence(&["run", "-", "--language", "shell", "--json"]);
-            command.args(words).env("RINGFENCE_STATE_DIR", state);
-            json_of(&feed(command, code))
+            command.args(arguments).env("RINGFENCE_STATE_DIR", state);
+            json_of(&run_with_stdin(command, code))
         }
     });
     let place = state_dir().join("workspaces/default/ready");
@@ -224,11 +228,11 @@ fn two_runs_share_the_workspace_of_their_namespace() {
 
 /// claim: [WS-2]
 #[test]
-fn a_directory_that_the_operator_lists_is_there_by_name_for_whom_it_is_for() {
+fn listed_directory_is_available_by_name_to_its_namespaces() {
     let dir = TempDir::new("listed");
     dir.file("data/in.csv", "1,2");
     let root = dir.0.display();
-    let mut server = Server::with(&format!(
+    let mut server = Server::with_config(&format!(
         "workspaces:\n  data: {{path: {root}/data, mode: ro}}\n  \
         theirs: {{path: {root}/data, mode: rw, namespaces: [team-*]}}\n  \
         draft: {{path: {root}/data, mode: overlay}}\n"
@@ -238,11 +242,11 @@ fn a_directory_that_the_operator_lists_is_there_by_name_for_whom_it_is_for() {
         server.run(call)
     };
     let read = call("default", "data", "cat in.csv; echo x > in.csv; echo x > new");
-    read.shows(json!({"stdout": "1,2", "exit_code": 1}));
+    read.assert_fields(json!({"stdout": "1,2", "exit_code": 1}));
     let draft = call("default", "draft", "echo x > in.csv; cat in.csv");
-    draft.shows(json!({"stdout": "x\n", "denials.0.rule": "workspace.overlay"}));
+    draft.assert_fields(json!({"stdout": "x\n", "denials.0.rule": "workspace.overlay"}));
     let unchanged = call("default", "draft", "cat in.csv");
-    unchanged.shows(json!({"stdout": "1,2", "denials": []}));
+    unchanged.assert_fields(json!({"stdout": "1,2", "denials": []}));
     let refused = call("default", "theirs", "true");
     assert_eq!(refused["code"], "not_found", "{refused}");
     let hint = text_of(&refused["hint"]);
@@ -254,18 +258,18 @@ fn a_directory_that_the_operator_lists_is_there_by_name_for_whom_it_is_for() {
     assert_eq!(dir.read("data/in.csv"), "1,23\n");
 }
 
-/// A program that may write above another workspace puts a link in its place.
+/// A program that may write the parent directory of another workspace puts a symlink in its place.
 ///
 /// claim: [WS-2]
 #[test]
-fn what_a_program_puts_in_the_place_of_a_workspace_is_not_entered() {
+fn link_put_in_place_of_a_workspace_is_not_entered() {
     let dir = TempDir::new("swapped");
     let root = dir.0.display();
     dir.file("outside/canary", "canary");
     for name in ["rw", "ro", "draft", "held"] {
         dir.file(&format!("above/{name}/mine"), "mine");
     }
-    let mut server = Server::with(&format!(
+    let mut server = Server::with_config(&format!(
         "workspaces:\n  rw: {{path: {root}/above/rw, mode: rw}}\n  \
         ro: {{path: {root}/above/ro, mode: ro}}\n  draft: {{path: {root}/above/draft, mode: overlay}}\n  \
         held: {{path: {root}/above/held, mode: rw}}\n"
@@ -277,11 +281,11 @@ fn what_a_program_puts_in_the_place_of_a_workspace_is_not_entered() {
     for name in ["rw", "ro", "draft"] {
         assert_eq!(run(&mut server, name, "cat mine")["stdout"], "mine", "{name}");
     }
-    let held = server.create(json!({"language": "shell", "workspace": "held"}));
+    let held = server.create_session(json!({"language": "shell", "workspace": "held"}));
     let put = json!({"session_id": held, "path": "put", "text": "x"});
-    server.succeeds("put_file", put.clone());
+    server.call_ok("put_file", put.clone());
     let swap = format!("for d in rw ro draft held; do mv $d $d.old && ln -s {root}/outside $d; done");
-    // Whoever asks for this may write above.
+    // The operator lets this run write the parent directory.
     let above = |code: &str| run_in(&format!("{root}/above:rw"), code);
     assert_eq!(above(&swap)["success"], true);
     for name in ["rw", "ro", "draft"] {
@@ -296,20 +300,20 @@ fn what_a_program_puts_in_the_place_of_a_workspace_is_not_entered() {
         ("create_session", json!({"language": "shell", "workspace": "rw"})),
         ("execute_code", work),
     ] {
-        server.refuses(tool, arguments, "policy_denied");
+        server.call_error(tool, arguments, "policy_denied");
     }
     let names: Vec<_> = fs::read_dir(dir.0.join("outside")).unwrap().flatten().collect();
     assert_eq!(names.len(), 1, "{names:?}");
-    // A directory of its own is as good as any other that it may write.
+    // A real directory in its place is entered like any other.
     assert_eq!(above("rm rw; mkdir rw; echo new > rw/mine")["success"], true);
     assert_eq!(run(&mut server, "rw", "cat mine")["stdout"], "new\n");
 }
 
-/// A directory of another user, in it files that this user cannot read, and a server that is root.
+/// A directory of another user with files that this user cannot read, and a server that runs as root.
 ///
 /// claim: [WS-8]
 #[test]
-fn no_caller_gets_what_the_owner_of_a_shared_directory_cannot_read() {
+fn caller_cannot_get_files_unreadable_for_the_directorys_owner() {
     if !is_root() {
         println!("not root: the server reads what this user can read");
         return;
@@ -325,25 +329,25 @@ fn no_caller_gets_what_the_owner_of_a_shared_directory_cannot_read() {
     }
     dir.file("work/shared", "for all");
     let open = |name: &str, mode| set_mode(dir.0.join(name), mode);
-    let mut server = Server::with(&format!(
+    let mut server = Server::with_config(&format!(
         "workspaces:\n  work: {{path: {root}/work, mode: rw}}\n  draft: {{path: {root}/work, mode: overlay}}\n"
     ));
-    let wish = || json!({"language": "shell", "workspace": "work"});
-    // The control: root's own directory is read as root.
-    let control = server.create(wish());
+    let options = || json!({"language": "shell", "workspace": "work"});
+    // The control: a directory owned by root is read as root.
+    let control = server.create_session(options());
     for name in ["of_root", "shut/file"] {
         let got = server.facts("get_file", json!({"session_id": control, "path": name}));
         assert_eq!(got["text"], CANARY, "{name}");
     }
     chown(dir.0.join("work"), Some(OWNER), Some(OWNER)).unwrap();
-    let session = server.create(wish());
+    let session = server.create_session(options());
     let of = |path: &str| json!({"session_id": session, "path": path});
     assert_eq!(server.facts("get_file", of("shared"))["text"], "for all");
-    server.refuses("get_file", of("of_root"), "policy_denied");
+    server.call_error("get_file", of("of_root"), "policy_denied");
     let edit = json!({"session_id": session, "path": "of_root", "old": "canary", "new": "x"});
-    server.refuses("edit_file", edit, "policy_denied");
+    server.call_error("edit_file", edit, "policy_denied");
     let archive = json!({"session_id": session, "archive": true});
-    server.refuses("get_file", archive, "policy_denied");
+    server.call_error("get_file", archive, "policy_denied");
     let listed = server.facts("list_files", json!({"session_id": session}));
     let hashed = list_of(&listed["files"])
         .iter()
@@ -354,26 +358,26 @@ fn no_caller_gets_what_the_owner_of_a_shared_directory_cannot_read() {
     assert_eq!(saved["files"], 1, "{saved}");
     open("work/shut", 0o700);
     for tool in ["list_files", "create_state_snapshot", "diff_workspace"] {
-        server.refuses(tool, json!({"session_id": session}), "policy_denied");
+        server.call_error(tool, json!({"session_id": session}), "policy_denied");
     }
-    server.refuses("get_file", of("shut/file"), "policy_denied");
+    server.call_error("get_file", of("shut/file"), "policy_denied");
     open("work/shut", 0o755);
-    // A file that is new is no artifact of a program that could not have made it.
+    // A new file is not an artifact of a program that could not have created it.
     dir.file("work/late", CANARY);
     open("work/late", 0o600);
     let worked = server.eval(&session, "cat late; rm -f late; echo made > made");
     assert_eq!(texts_of(&worked["artifacts"], "name"), ["made"], "{worked}");
-    let draft = server.create(json!({"language": "shell", "workspace": "draft"}));
+    let draft = server.create_session(json!({"language": "shell", "workspace": "draft"}));
     assert_eq!(
         server.eval(&draft, "rm -f deleted; echo gone")["stdout"],
         "gone\n"
     );
-    let told = server.call("diff_workspace", json!({"session_id": draft}));
-    let told = format!("{worked}{told}");
-    assert!(!told.contains(CANARY), "{told}");
+    let result = server.call("diff_workspace", json!({"session_id": draft}));
+    let result = format!("{worked}{result}");
+    assert!(!result.contains(CANARY), "{result}");
     let made = fs::metadata(dir.0.join("work/made")).unwrap();
     assert_eq!(made.uid(), OWNER);
-    server.succeeds(
+    server.call_ok(
         "put_file",
         json!({"session_id": session, "path": "put", "text": "x"}),
     );
@@ -383,7 +387,7 @@ fn no_caller_gets_what_the_owner_of_a_shared_directory_cannot_read() {
 
 /// claim: [WS-2]
 #[test]
-fn a_directory_is_not_listed_below_one_that_programs_write() {
+fn directory_below_an_rw_workspace_cannot_be_listed() {
     let dir = TempDir::new("nested");
     let root = dir.0.display();
     dir.file("above/inner/deep/mine", "");
@@ -399,14 +403,14 @@ fn a_directory_is_not_listed_below_one_that_programs_write() {
     };
     for inner in ["above/inner", "above/inner/deep", "alias/inner"] {
         assert!(check(inner, "overlay").0 && check(inner, "ro").0, "{inner}");
-        let (is_fine, told) = check(inner, "rw");
+        let (is_fine, stderr) = check(inner, "rw");
         assert!(
-            !is_fine && told.contains("lies in the workspace `above`"),
-            "{inner}: {told}"
+            !is_fine && stderr.contains("is inside the workspace `above`"),
+            "{inner}: {stderr}"
         );
     }
     assert!(check("above", "rw").0 && check("outside", "rw").0);
-    // A program has put a link there already.
+    // Also if a program has already put a symlink there.
     fs::rename(dir.0.join("above/inner"), dir.0.join("above/old")).unwrap();
     symlink(dir.0.join("outside"), dir.0.join("above/inner")).unwrap();
     for inner in ["above/inner", "above/inner/deep"] {
@@ -415,20 +419,20 @@ fn a_directory_is_not_listed_below_one_that_programs_write() {
 }
 
 #[test]
-fn a_listed_directory_that_is_not_there_is_told_with_its_line() {
+fn missing_listed_directory_is_reported_with_its_line() {
     let dir = TempDir::new("unlisted");
     let config = dir.file(
         "config.yaml",
         "log: info\nworkspaces:\n  x: {path: /nonexistent/x, mode: ro}\n",
     );
-    let told = refused(&["config", "check", "--config", &config], 1);
-    assert_contains(&told, ["/nonexistent/x", ":3"]);
+    let stderr = cli_error(&["config", "check", "--config", &config], 1);
+    assert_contains(&stderr, ["/nonexistent/x", ":3"]);
 }
 
 #[test]
-fn a_named_interpreter_that_is_not_there_is_told_with_its_setting() {
-    let check = |name: &str, file: &str, words: &[&str]| {
-        let mut command = ringfence(&[&["config", "check"], words].concat());
+fn missing_interpreter_is_reported_with_its_setting() {
+    let check = |name: &str, file: &str, arguments: &[&str]| {
+        let mut command = ringfence(&[&["config", "check"], arguments].concat());
         command.env(name, file).output().unwrap()
     };
     for (name, file, setting) in [
@@ -436,13 +440,13 @@ fn a_named_interpreter_that_is_not_there_is_told_with_its_setting() {
         ("RINGFENCE_RUNTIMES_NODE", "/bin/sh", "runtimes.node"),
     ] {
         let output = check(name, file, &[]);
-        let told = stderr_of(&output);
-        assert_eq!(output.status.code(), Some(1), "{told}");
-        assert_contains(&told, [file, setting]);
+        let stderr = stderr_of(&output);
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert_contains(&stderr, [file, setting]);
         let output = check(name, file, &["--json"]);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
-        let told = json_of(&output);
-        told.shows(json!({"valid": false, "error.code": "runtime_unavailable"}));
+        let document = json_of(&output);
+        document.assert_fields(json!({"valid": false, "error.code": "runtime_unavailable"}));
     }
     assert!(check("RINGFENCE_RUNTIMES_SHELL", "/bin/sh", &[]).status.success());
     assert_eq!(
@@ -453,7 +457,7 @@ fn a_named_interpreter_that_is_not_there_is_told_with_its_setting() {
 
 /// claim: [RES-9]
 #[test]
-fn a_program_that_fills_the_disk_of_the_host_is_stopped_near_its_limit() {
+fn program_that_fills_the_host_disk_is_stopped_near_its_limit() {
     const LIMIT: u64 = 8 << 20;
     let dir = TempDir::new("fill");
     let own = format!("{}:rw", dir.0.display());
@@ -471,7 +475,7 @@ fn a_program_that_fills_the_disk_of_the_host_is_stopped_near_its_limit() {
             "i=10; while [ $i -lt 60 ]; do eval \"exec $i>x\"; rm x; head -c 1000000 /dev/zero >&$i; i=$((i+1)); done; \
              while :; do read -t 1 < /dev/zero || :; done",
         ),
-        // A directory that its owner may fill and not list.
+        // A directory that its owner may write but not list.
         (
             "hidden",
             "mkdir h; chmod 300 h; i=0; while :; do head -c 1000000 /dev/zero > h/f$i; i=$((i+1)); done",
@@ -479,8 +483,8 @@ fn a_program_that_fills_the_disk_of_the_host_is_stopped_near_its_limit() {
     ];
     for (name, code) in bombs {
         for workspace in ["namespace", &own] {
-            let words = ["--workspace", workspace, "--disk", "8m", "--timeout", "120"];
-            let result = run_json("shell", code, &words);
+            let arguments = ["--workspace", workspace, "--disk", "8m", "--timeout", "120"];
+            let result = run_json("shell", code, &arguments);
             let place = if workspace == "namespace" {
                 state_dir().join("workspaces/default")
             } else {
@@ -496,15 +500,15 @@ fn a_program_that_fills_the_disk_of_the_host_is_stopped_near_its_limit() {
 
 /// claim: [RES-9]
 #[test]
-fn a_workspace_that_is_full_can_be_tidied_up_and_one_that_is_twice_too_full_cannot_be_entered() {
-    let words = ["--workspace", "namespace", "--disk", "2m"];
+fn full_workspace_can_be_cleaned_up_to_twice_its_limit() {
+    let arguments = ["--workspace", "namespace", "--disk", "2m"];
     let wide = ["--workspace", "namespace", "--disk", "64m"];
     run_json("shell", "head -c 3000000 /dev/zero > big", &wide);
-    let tidied = run_json("shell", "rm big; echo done", &words);
+    let tidied = run_json("shell", "rm big; echo done", &arguments);
     assert_eq!(tidied["stdout"], "done\n", "{tidied}");
     run_json("shell", "head -c 9000000 /dev/zero > big", &wide);
-    let refused = run_json("shell", "rm big; echo done", &words);
-    refused.shows(json!({"exit.limit": "disk", "stdout": ""}));
+    let refused = run_json("shell", "rm big; echo done", &arguments);
+    refused.assert_fields(json!({"exit.limit": "disk", "stdout": ""}));
     let taken = refused["resource_usage"]["disk_bytes"].as_u64();
     assert!(taken.unwrap() >= 9_000_000, "{refused}");
     let what = text_of(&refused["denials"][0]["what"]);
@@ -542,7 +546,7 @@ fn empty(directory: &std::path::Path) {
 
 /// claim: [WS-1]
 #[test]
-fn without_a_root_of_its_own_a_program_has_the_workspace_where_it_is() {
+fn landlock_tier_uses_the_workspace_in_place() {
     let dir = TempDir::new("where");
     dir.file("in.txt", "before");
     let run = |workspace: &str, code: &str| {
@@ -551,7 +555,7 @@ fn without_a_root_of_its_own_a_program_has_the_workspace_where_it_is() {
             .args(["--workspace", workspace])
             .env("RINGFENCE_FLOOR", "landlock")
             .env("RINGFENCE_LIMITS_DISK_MB", "8");
-        json_of(&feed(command, code))
+        json_of(&run_with_stdin(command, code))
     };
     let (ro, rw) = (
         format!("{}:ro", dir.0.display()),
@@ -577,29 +581,29 @@ fn without_a_root_of_its_own_a_program_has_the_workspace_where_it_is() {
 
 /// claim: [SNAP-1]
 #[test]
-fn a_person_saves_compares_and_restores_the_workspace_from_the_command_line() {
+fn snapshot_commands_save_diff_and_restore_the_workspace() {
     run_in(
         "namespace",
         "echo one > a; mkdir .github; mkdir .github/workflows",
     );
-    let made = told_json(&["snapshot", "create", "before the change"]);
+    let made = cli_json(&["snapshot", "create", "before the change"]);
     let id = text_of(&made["snapshot_id"]);
     run_in(
         "namespace",
         "echo two > a; echo 'on: push' > .github/workflows/x.yml",
     );
-    let difference = told(&["snapshot", "diff"]);
+    let difference = cli_stdout(&["snapshot", "diff"]);
     assert_contains(&difference, ["changed a\n", "  -one\n  +two\n", "  ! "]);
-    let listed = told(&["snapshot", "list"]);
+    let listed = cli_stdout(&["snapshot", "list"]);
     let (titles, row) = listed.split_once('\n').unwrap();
     assert_eq!(
         titles.find("DESCRIPTION"),
         row.find("before the change"),
         "{listed}"
     );
-    assert_eq!(told_json(&["snapshot", "restore", id])["deleted"], 1);
+    assert_eq!(cli_json(&["snapshot", "restore", id])["deleted"], 1);
     assert_eq!(run_in("namespace", "cat a")["stdout"], "one\n");
-    refused(&["snapshot", "restore", id, "--namespace", "other"], 125);
-    assert_eq!(told_json(&["snapshot", "delete", id])["deleted"], true);
-    assert_eq!(told_json(&["snapshot", "list"])["snapshots"], json!([]));
+    cli_error(&["snapshot", "restore", id, "--namespace", "other"], 125);
+    assert_eq!(cli_json(&["snapshot", "delete", id])["deleted"], true);
+    assert_eq!(cli_json(&["snapshot", "list"])["snapshots"], json!([]));
 }

@@ -1,12 +1,12 @@
-//! Answers are as their operations say.
+//! Checks answers against the schemas of their operations.
 
 use super::*;
 
-/// What the list of tools leaves out of an operation.
+/// Parts of an operation that the list of tools omits.
 pub(crate) struct Reference {
     /// Arguments that are accepted and not listed.
     pub(crate) unlisted: Value,
-    /// All of what it gives.
+    /// The full output schema.
     pub(crate) output: Value,
 }
 
@@ -21,7 +21,7 @@ pub(crate) fn reference_of<T: Operation>() -> Reference {
     }
 }
 
-/// Holds an answer as it leaves against the schema of its operation.
+/// Checks an answer, as it is sent, against the schema of its operation.
 pub(crate) fn conforms<T: Operation>(answer: &Value) {
     let schema = output::<T::Response>();
     let mut answer = answer.clone();
@@ -29,7 +29,7 @@ pub(crate) fn conforms<T: Operation>(answer: &Value) {
     check(&Value::Object(schema), &answer, "$");
 }
 
-/// Knows exactly the words that output schemas use; another fails.
+/// Supports exactly the keywords that output schemas use; any other fails.
 fn check(schema: &Value, value: &Value, at: &str) {
     for (word, rule) in schema.as_object().unwrap() {
         match (word.as_str(), rule) {
@@ -47,7 +47,7 @@ fn check(schema: &Value, value: &Value, at: &str) {
                     }
                 }
             }
-            other => panic!("{at}: the word {other:?} is not one that this test knows"),
+            other => panic!("{at}: the keyword {other:?} is not supported by this test"),
         }
     }
 }

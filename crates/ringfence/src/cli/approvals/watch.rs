@@ -1,10 +1,10 @@
-//! `ringfence approvals watch`: shows each request as it comes and, on a terminal, asks for the answer. One
-//! question is put at a time, and only an answer that was typed after it counts.
+//! `ringfence approvals watch`: shows each request as it arrives and, on a terminal, asks for the answer. It asks one
+//! question at a time, and only an answer typed after the question counts.
 
 use super::decide;
 use crate::{
-    cli::{CommandResult, Context, live, outcome::has_answers},
-    control::{self, Heard, News},
+    cli::{CommandResult, Context, live, outcome::is_interactive},
+    control::{self, News, Update},
     lock::lock,
     render,
     terminal::{Terminal, neutral},
@@ -27,13 +27,11 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// How often servers are looked for that have started meanwhile.
-const LOOK: Duration = Duration::from_secs(1);
-/// News and lines that wait to be dealt with.
+const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 const WAITING_MAX: usize = 256;
-/// An answer that comes sooner was meant for something else: a question cannot be read so fast.
+/// An answer given sooner is ignored: the question cannot have been read so fast.
 const TOO_SOON: Duration = Duration::from_millis(400);
-/// Of an answer; the rest of the line is ignored.
+/// Longest answer in bytes; the rest of the line is ignored.
 const ANSWER_BYTES_MAX: usize = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,9 +42,8 @@ pub(super) enum Reader {
 }
 
 impl Reader {
-    /// Who reads what is no JSON.
     pub(super) fn at(terminal: Terminal) -> Self {
-        match has_answers(terminal) {
+        match is_interactive(terminal) {
             true => Self::Keyboard,
             false => Self::Person,
         }
@@ -57,7 +54,7 @@ pub(super) fn watch(context: &Context, server: Option<u32>, reader: Reader) -> C
     let state_dir = context.state_dir()?;
     let runtime = live::runtime()?;
     let watched = runtime.block_on(follow(context.terminal, state_dir, server, reader));
-    // A thread may still wait for a line.
+    // A thread may still be reading a line.
     runtime.shutdown_background();
     watched.map(|()| ExitCode::SUCCESS)
 }
@@ -68,16 +65,16 @@ async fn follow(
     server: Option<u32>,
     reader: Reader,
 ) -> Result<(), RequestError> {
-    let (tell, mut told) = mpsc::channel(WAITING_MAX);
-    let looking = tokio::spawn(look(state_dir.clone(), server, tell));
+    let (sender, mut received) = mpsc::channel(WAITING_MAX);
+    let following = tokio::spawn(follow_servers(state_dir.clone(), server, sender));
     let mut lines = match reader {
-        Reader::Keyboard => Some(typed()),
+        Reader::Keyboard => Some(read_lines()),
         Reader::Program | Reader::Person => None,
     };
     if reader != Reader::Program {
         terminal.dim("waiting for requests; Ctrl-C ends this");
     }
-    let mut desk = Prompter {
+    let mut prompter = Prompter {
         terminal,
         state_dir,
         reader,
@@ -86,30 +83,29 @@ async fn follow(
     };
     loop {
         tokio::select! {
-            told = told.recv() => match told {
+            news = received.recv() => match news {
                 None => break,
                 Some((_, Err(error))) => terminal.error(&error),
-                Some((pid, Ok(news))) => desk.hear(pid, news)?,
+                Some((pid, Ok(news))) => prompter.receive(pid, news)?,
             },
             line = next(&mut lines) => match line {
                 None => break,
-                Some(line) => desk.answer(&line).await,
+                Some(line) => prompter.answer(&line).await,
             },
         }
-        desk.put(&mut lines);
+        prompter.ask_next(&mut lines);
     }
-    looking.abort();
+    following.abort();
     Ok(())
 }
 
-/// Follows every server, and those that start later.
-async fn look(state_dir: PathBuf, server: Option<u32>, tell: mpsc::Sender<Heard>) {
+async fn follow_servers(state_dir: PathBuf, server: Option<u32>, sender: mpsc::Sender<Update>) {
     let followed: Arc<Mutex<HashSet<u32>>> = Arc::default();
     loop {
         let pids = match control::servers(&state_dir, server).await {
             Ok(pids) => pids,
             Err(error) => {
-                drop(tell.send((server.unwrap_or_default(), Err(error))).await);
+                drop(sender.send((server.unwrap_or_default(), Err(error))).await);
                 return;
             }
         };
@@ -117,21 +113,21 @@ async fn look(state_dir: PathBuf, server: Option<u32>, tell: mpsc::Sender<Heard>
             if !lock(&followed).insert(pid) {
                 continue;
             }
-            let (state_dir, tell, followed) = (state_dir.clone(), tell.clone(), followed.clone());
+            let (state_dir, sender, followed) = (state_dir.clone(), sender.clone(), followed.clone());
             tokio::spawn(async move {
-                match control::hear(&state_dir, pid, &tell).await {
-                    // It has ended; another may have its number.
+                match control::watch(&state_dir, pid, &sender).await {
+                    // The server has ended; a later one may get the same process number.
                     Ok(()) => drop(lock(&followed).remove(&pid)),
-                    Err(error) => drop(tell.send((pid, Err(error))).await),
+                    Err(error) => drop(sender.send((pid, Err(error))).await),
                 }
             });
         }
-        sleep(LOOK).await;
+        sleep(SCAN_INTERVAL).await;
     }
 }
 
-/// Lines of our standard input, in a thread that may wait for ever.
-fn typed() -> mpsc::Receiver<String> {
+/// Reads lines of our standard input, in a thread that may block forever.
+fn read_lines() -> mpsc::Receiver<String> {
     let (send, lines) = mpsc::channel(WAITING_MAX);
     std::thread::spawn(move || {
         let mut stdin = io::stdin().lock();
@@ -172,14 +168,14 @@ struct Question {
 }
 
 impl Prompter {
-    fn hear(&mut self, pid: u32, news: News) -> Result<(), RequestError> {
+    fn receive(&mut self, pid: u32, news: News) -> Result<(), RequestError> {
         let printed = match (self.reader, &news) {
             (Reader::Program, _) => self.terminal.print_json(&json!({"pid": pid, "news": news})),
             (Reader::Person, News::Asked(request)) => self.terminal.print(&neutral::text(&format!(
                 "{}\n",
                 render::approval(request, time::now_milliseconds())
             ))),
-            (Reader::Person, News::Decided { .. }) => self.terminal.print(&format!("{}\n", words(&news))),
+            (Reader::Person, News::Decided { .. }) => self.terminal.print(&format!("{}\n", news_line(&news))),
             (Reader::Keyboard, _) => Ok(()),
         };
         super::printed(printed)?;
@@ -195,15 +191,15 @@ impl Prompter {
                 if self.question.as_ref().is_some_and(is_it) {
                     self.question = None;
                     self.terminal.note("");
-                    self.terminal.dim(&words(&news));
+                    self.terminal.dim(&news_line(&news));
                 }
             }
         }
         Ok(())
     }
 
-    /// Puts the next question, where none is open. What was typed before it is no answer to it.
-    fn put(&mut self, lines: &mut Option<mpsc::Receiver<String>>) {
+    /// Asks the next question if none is open. Input typed before it is discarded.
+    fn ask_next(&mut self, lines: &mut Option<mpsc::Receiver<String>>) {
         if self.question.is_some() {
             return;
         }
@@ -214,7 +210,7 @@ impl Prompter {
         self.terminal
             .note(&format!("\n{}", neutral::text(&shown).trim_end()));
         if let Err(error) = tcflush(io::stdin(), QueueSelector::IFlush) {
-            tracing::debug!(%error, "what was typed before cannot be dropped");
+            tracing::debug!(%error, "input typed before the question cannot be discarded");
         }
         if let Some(lines) = lines {
             while lines.try_recv().is_ok() {}
@@ -231,7 +227,7 @@ impl Prompter {
         let Some(question) = self.question.take() else {
             return;
         };
-        let answer = understood(line, &question.request);
+        let answer = parse_answer(line, &question.request);
         let (Some(answer), true) = (answer, question.since.elapsed() >= TOO_SOON) else {
             drop(self.terminal.ask(&prompt(&question.request)));
             self.question = Some(question);
@@ -254,20 +250,20 @@ fn prompt(request: &ApprovalRequest) -> String {
     format!("allow it? [y: once{words}, N: no] ")
 }
 
-/// None: it is no answer, and the question is put again.
-fn understood(line: &str, request: &ApprovalRequest) -> Option<Answer> {
+/// Parses an answer. None if it is not one, and the question is asked again.
+fn parse_answer(line: &str, request: &ApprovalRequest) -> Option<Answer> {
     let has = |scope| request.scopes.contains(&scope);
-    let wish = match line.trim().to_ascii_lowercase().as_str() {
+    let scope = match line.trim().to_ascii_lowercase().as_str() {
         "y" | "yes" | "once" => ScopeChoice::Once,
         "s" | "session" if has(Scope::Session) => ScopeChoice::Session,
         "a" | "all" | "namespace" if has(Scope::Namespace) => ScopeChoice::Namespace(None),
         "" | "n" | "no" | "deny" => return Some(Answer::Deny),
         _ => return None,
     };
-    Some(Answer::Approve(wish))
+    Some(Answer::Approve(scope))
 }
 
-fn words(news: &News) -> String {
+fn news_line(news: &News) -> String {
     match news {
         News::Asked(request) => format!("{} is asked", request.id),
         News::Decided {

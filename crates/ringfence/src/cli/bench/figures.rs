@@ -1,32 +1,28 @@
-//! What was measured, and its words.
+//! Results of a measurement, and their text.
 
 use ringfence_types::Phases;
 use serde::{Deserialize, Serialize};
 
-/// Everything that one `bench` has measured.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Document {
-    /// Processor and kernel.
+    /// Processor model, number of cores and kernel version.
     #[serde(default)]
     pub(super) machine: String,
     pub(super) lines: Vec<Line>,
     #[serde(default)]
     pub(super) throughput: Vec<Throughput>,
-    /// Where the time of a Python call goes, one for each.
+    /// Phases of the measured warm Python calls, one entry per call.
     #[serde(default)]
     pub(super) phases: Vec<Phases>,
 }
 
-/// One thing, measured many times.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Line {
     pub(super) name: String,
-    /// The line that it is compared with.
     pub(super) reference: Option<String>,
     pub(super) samples_ms: Vec<f64>,
 }
 
-/// Calls in flight, and how many ended in a second.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Throughput {
     pub(super) concurrency: usize,
@@ -42,7 +38,7 @@ impl Line {
         }
     }
 
-    /// The smallest measurement that at least so many percent are no larger than (nearest rank).
+    /// Percentile by nearest rank: the smallest measurement that at least `percent` percent do not exceed.
     pub(super) fn percentile(&self, percent: usize) -> f64 {
         let mut sorted = self.samples_ms.clone();
         sorted.sort_by(f64::total_cmp);
@@ -54,7 +50,7 @@ impl Line {
 }
 
 impl Document {
-    /// A document of a stranger's: every line has measurements, and these are times.
+    /// Checks an untrusted document: every line has measurements, and all are positive, finite times.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.lines.is_empty() {
             return Err("it has no lines".to_owned());
@@ -70,7 +66,6 @@ impl Document {
         }
     }
 
-    /// How many times as long as its reference a line takes, by medians.
     pub(super) fn ratio(&self, line: &Line) -> Option<f64> {
         let reference = self
             .lines
@@ -101,10 +96,10 @@ impl Document {
                 line.samples_ms.len()
             );
         }
-        for at_once in &self.throughput {
+        for entry in &self.throughput {
             text += &format!(
                 "{:>3} at once: {:>6.0} calls/s\n",
-                at_once.concurrency, at_once.calls_per_second
+                entry.concurrency, entry.calls_per_second
             );
         }
         if !self.phases.is_empty() {
@@ -112,7 +107,7 @@ impl Document {
                 Line::new("", None, self.phases.iter().map(of).collect()).percentile(50)
             };
             text += &format!(
-                "where the time of a Python call goes (p50 ms): queued {:.2}, claimed {:.2}, run until all is dead {:.2}, files {:.2}\n",
+                "time of a Python call by phase (p50 ms): queued {:.2}, claimed {:.2}, run until all processes have ended {:.2}, files {:.2}\n",
                 median(|p| p.queued_ms),
                 median(|p| p.start_ms),
                 median(|p| p.run_ms),
@@ -128,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_by_nearest_rank_and_ratios_by_medians() {
+    fn percentiles_use_nearest_rank_and_ratios_use_medians() {
         let hundred: Vec<f64> = (1..=100).rev().map(f64::from).collect();
         let long = Line::new("a", None, hundred);
         assert_eq!(
@@ -148,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_without_measurements_are_refused() {
+    fn documents_without_valid_measurements_are_rejected() {
         let check = |samples_ms: Vec<f64>, expect: bool| {
             let document = Document {
                 lines: vec![Line::new("a", None, samples_ms)],

@@ -1,4 +1,4 @@
-//! The measuring itself: whole processes of the bare interpreters, and runs through the engine, cold and warm.
+//! Measurements: processes of the bare interpreters, runs through the engine, cold and warm, and checks of code.
 
 use super::{
     super::fault,
@@ -17,15 +17,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Rounds before the count.
 const WARM_UP: usize = 5;
-/// How long templates may take, which import pandas from a cold disk.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// Between two measurements, so that the next sandbox is ready, as it is for an agent, which thinks meanwhile.
+/// Time that templates have to become ready: they may import pandas from a cold disk.
+const WARM_TIMEOUT: Duration = Duration::from_secs(120);
+/// Pause between two measurements, in which the next sandbox becomes ready, as between the calls of an agent.
 const PAUSE: Duration = Duration::from_millis(20);
 const CONCURRENCIES: [usize; 3] = [1, 4, 16];
-/// The line whose calls are taken apart.
-const OF_PHASES: &str = "ringfence, warm: print(1)";
+const LINE_WITH_PHASES: &str = "ringfence, warm: print(1)";
 const DESCRIBE: &str = "import pandas as pd\n\
     print(pd.DataFrame({'a': range(1000), 'b': [x * .5 for x in range(1000)]}).describe())\n";
 
@@ -63,8 +61,8 @@ async fn measure(
 ) -> Result<Document, RequestError> {
     say("making sandboxes ready ...");
     warm.warm_up();
-    if !warm.warmed_up(PATIENCE).await {
-        say("not everything is ready after two minutes; what is not starts cold");
+    if !warm.warmed_up(WARM_TIMEOUT).await {
+        say("not everything is ready after two minutes; the rest starts cold");
     }
     let runtimes = warm.runtimes().await;
     if let Some(trouble) = runtimes.iter().find_map(|runtime| runtime.trouble.as_ref()) {
@@ -83,13 +81,13 @@ async fn measure(
         for subject in &mut subjects {
             tokio::time::sleep(PAUSE).await;
             let begun = Instant::now();
-            let result = subject.what.run(warm, cold).await?;
-            let took = begun.elapsed().as_secs_f64() * 1000.0;
+            let result = subject.workload.run(warm, cold).await?;
+            let milliseconds = begun.elapsed().as_secs_f64() * 1000.0;
             if round >= WARM_UP {
-                subject.line.samples_ms.push(took);
+                subject.line.samples_ms.push(milliseconds);
                 document.phases.extend(
                     result
-                        .filter(|_| subject.line.name == OF_PHASES)
+                        .filter(|_| subject.line.name == LINE_WITH_PHASES)
                         .map(|done| done.phases),
                 );
             }
@@ -110,35 +108,34 @@ async fn measure(
     Ok(document)
 }
 
-/// One line to be, and how it is measured.
 struct Subject {
     line: Line,
-    what: What,
+    workload: Workload,
 }
 
-enum What {
+enum Workload {
     /// A whole process of the bare interpreter.
     Bare {
         interpreter: PathBuf,
         words: [&'static str; 2],
     },
-    /// A run in a sandbox that is made when it is wanted.
+    /// A run in a sandbox that is made for it.
     Cold(Box<ExecuteRequest>),
-    /// A run in one that stands ready.
+    /// A run in a sandbox that is ready.
     Warm(Box<ExecuteRequest>),
-    /// A look at Python that does not run.
-    Look(String),
+    /// A check of Python code, which is not run.
+    Check(String),
 }
 
-/// A piece of a program as people write it; so many of them are a text of 200 or of 10,000 lines.
+/// A piece of a typical program, repeated to make texts of 200 and of 10,000 lines.
 const PIECE: &str = include_str!("../../../../ringfence-check/examples/pieces/piece.py");
-const LOOKS: [(&str, usize); 2] = [("200", 10), ("10,000", 500)];
+const CHECKED_LINES: [(&str, usize); 2] = [("200", 10), ("10,000", 500)];
 
 fn subjects(runtimes: &[Runtime]) -> Vec<Subject> {
     let mut subjects = Vec::new();
-    let mut add = |name: String, reference: Option<&String>, what: What| {
+    let mut add = |name: String, reference: Option<&String>, workload: Workload| {
         let line = Line::new(&name, reference.map(String::as_str), Vec::new());
-        subjects.push(Subject { line, what });
+        subjects.push(Subject { line, workload });
         name
     };
     let programs = [
@@ -154,36 +151,36 @@ fn subjects(runtimes: &[Runtime]) -> Vec<Subject> {
             continue;
         };
         let code = words[1];
-        let bare = What::Bare {
+        let bare = Workload::Bare {
             interpreter: interpreter.clone(),
             words,
         };
         let bare = add(format!("bare {language}: {code}"), None, bare);
-        let mut looked_at = plain(language, code);
-        looked_at.validate = Validate::Warn;
+        let mut checked = plain(language, code);
+        checked.validate = Validate::Warn;
         let mut kept = plain(language, code);
         kept.workspace = WorkspaceSource::Namespace;
-        for (how, what) in [
-            ("cold", What::Cold(plain(language, code))),
-            ("warm, code looked at", What::Warm(looked_at)),
-            ("warm", What::Warm(plain(language, code))),
-            ("warm, the namespace's workspace", What::Warm(kept)),
+        for (how, workload) in [
+            ("cold", Workload::Cold(plain(language, code))),
+            ("warm, code looked at", Workload::Warm(checked)),
+            ("warm", Workload::Warm(plain(language, code))),
+            ("warm, the namespace's workspace", Workload::Warm(kept)),
         ] {
-            add(format!("ringfence, {how}: {code}"), Some(&bare), what);
+            add(format!("ringfence, {how}: {code}"), Some(&bare), workload);
         }
         if runtime.preloaded.iter().any(|module| module == "pandas") {
-            let bare = What::Bare {
+            let bare = Workload::Bare {
                 interpreter,
                 words: ["-c", DESCRIBE],
             };
             let bare = add("bare python: pandas describe()".to_owned(), None, bare);
-            let warm = What::Warm(plain(Language::Python, DESCRIBE));
+            let warm = Workload::Warm(plain(Language::Python, DESCRIBE));
             add("ringfence, warm: pandas describe()".to_owned(), Some(&bare), warm);
         }
     }
-    for (lines, pieces) in LOOKS {
-        let look = What::Look(PIECE.repeat(pieces));
-        add(format!("a look at {lines} lines of Python"), None, look);
+    for (lines, pieces) in CHECKED_LINES {
+        let check = Workload::Check(PIECE.repeat(pieces));
+        add(format!("a look at {lines} lines of Python"), None, check);
     }
     subjects
 }
@@ -194,11 +191,11 @@ fn plain(language: Language, code: &str) -> Box<ExecuteRequest> {
     Box::new(request)
 }
 
-impl What {
+impl Workload {
     async fn run(&self, warm: &Engine, cold: &Engine) -> Result<Option<ExecutionResult>, RequestError> {
         match self {
             Self::Bare { interpreter, words } => process(interpreter, words).map(|()| None),
-            Self::Look(code) => look(warm, code).await.map(|()| None),
+            Self::Check(code) => check(warm, code).await.map(|()| None),
             Self::Cold(request) => run(cold, request).await.map(Some),
             Self::Warm(request) => run(warm, request).await.map(Some),
         }
@@ -223,7 +220,7 @@ fn process(interpreter: &PathBuf, words: &[&str; 2]) -> Result<(), RequestError>
     }
 }
 
-/// A run that fails is not a measurement.
+/// Runs a request. A failing run is an error: it is not a measurement.
 async fn run(engine: &Engine, request: &ExecuteRequest) -> Result<ExecutionResult, RequestError> {
     let submission = Submission::new(Caller::new("cli bench"), request.clone());
     let done = engine.submit(submission).finish().await?;
@@ -234,8 +231,8 @@ async fn run(engine: &Engine, request: &ExecuteRequest) -> Result<ExecutionResul
     }
 }
 
-async fn look(engine: &Engine, code: &str) -> Result<(), RequestError> {
-    let wish = CodeRequest {
+async fn check(engine: &Engine, code: &str) -> Result<(), RequestError> {
+    let request = CodeRequest {
         namespace: Namespace::default_name(),
         language: Language::Python,
         code: code.to_owned(),
@@ -244,7 +241,7 @@ async fn look(engine: &Engine, code: &str) -> Result<(), RequestError> {
         allowed_imports: None,
         beside: Vec::new(),
     };
-    let found = engine.validate_code(&Caller::new("cli bench"), wish).await?;
+    let found = engine.validate_code(&Caller::new("cli bench"), request).await?;
     match found.valid {
         true => Ok(()),
         false => Err(failed("the text of the measurement", &found.validation.message)),

@@ -1,5 +1,5 @@
-//! `ringfence bench`: what a run costs on this host, beside what the bare interpreter costs. Lines are measured in turn
-//! (A B C A B C ...), so that whatever else the machine does hits all of them alike.
+//! `ringfence bench`: the time of a run on this host, compared with the bare interpreter. Workloads are measured in
+//! turn (A B C A B C ...), so that other load on the machine affects all of them alike.
 
 mod figures;
 mod measure;
@@ -27,12 +27,11 @@ pub(super) struct BenchArguments {
     /// Write a picture of the distributions (SVG)
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// Measure nothing; show what an earlier `--json` has printed
+    /// Measure nothing; show the result of an earlier `--json`
     #[arg(long, value_name = "FILE", conflicts_with = "runs")]
     read: Option<PathBuf>,
 }
 
-/// The longest document that is read, in bytes.
 const DOCUMENT_BYTES_MAX: usize = 16 << 20;
 
 pub(super) fn bench(context: &Context, arguments: &BenchArguments) -> CommandResult {

@@ -1,4 +1,4 @@
-//! The distributions as a picture: a row for each line, on a logarithmic scale, from the first to the last percentile,
+//! The distributions as an SVG picture: one row per line on a logarithmic scale, from the 1st to the 99th percentile,
 //! with the middle half as a box and the median as a number.
 
 use super::figures::{Document, Line};
@@ -68,7 +68,6 @@ fn row(svg: &mut String, scale: &Scale, line: &Line, y: f64) {
     );
 }
 
-/// Milliseconds to places.
 struct Scale {
     least: f64,
     most: f64,
@@ -89,7 +88,7 @@ impl Scale {
         LABELS + PLOT * (milliseconds / self.least).ln() / (self.most / self.least).ln()
     }
 
-    /// 1, 2 and 5 of every power of ten that is in sight.
+    /// 1, 2 and 5 times each power of ten, within the scale.
     fn ticks(&self) -> Vec<f64> {
         let powers = (-6..7).map(|power| 10_f64.powi(power));
         powers
@@ -110,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_picture_has_a_row_for_each_line_and_no_markup_of_strangers() {
+    fn plot_has_one_row_per_line_and_escapes_markup() {
         let document = Document {
             machine: "<script>".to_owned(),
             lines: vec![
@@ -129,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn longer_is_further_right() {
+    fn longer_times_are_further_right() {
         let scale = Scale::of(&[Line::new("", None, vec![1.0, 100.0])]);
         assert!(scale.at(1.0) < scale.at(10.0) && scale.at(10.0) < scale.at(100.0));
         assert_eq!(scale.ticks(), [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]);

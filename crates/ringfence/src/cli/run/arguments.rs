@@ -1,4 +1,4 @@
-//! From what was typed after `run` to a request: the script's text and language, and what it may use.
+//! Arguments of `run`, and the request made from them: the script's text and language, and what it may use.
 
 use crate::cli::{
     commit::CommitChoice,
@@ -15,47 +15,47 @@ use std::path::PathBuf;
 pub(in crate::cli) struct RunArguments {
     /// Script to run, or `-` for standard input
     pub(in crate::cli) script: PathBuf,
-    /// Language: python, node, typescript or shell [default: by the file's ending, else its first line]
+    /// Language: python, node, typescript or shell [default: from the file's extension, else its first line]
     #[arg(short, long, value_name = "NAME")]
     pub(super) language: Option<Language>,
     #[command(flatten)]
     pub(in crate::cli) limits: LimitFlags,
-    /// What makes the sandbox
+    /// Backend that makes the sandbox
     #[arg(long, value_name = "NAME")]
     pub(super) backend: Option<String>,
-    /// A host that the script may reach, as example.com, *.example.com, example.com:8443 or "GET example.com/path";
-    /// with any, only these, and not those of egress.allow
+    /// Host that the script may reach, such as example.com, *.example.com, example.com:8443 or "GET example.com/path";
+    /// if given, only these, and not those of egress.allow
     #[arg(long, value_name = "HOST")]
     pub(super) allow: Vec<String>,
-    /// Look at the script first: warn tells findings and refuses what the profile forbids, fix adds missing imports,
-    /// too, and strict refuses warnings
+    /// Check the script first: warn reports findings and refuses what the profile forbids, fix also adds missing
+    /// imports, and strict refuses warnings
     #[arg(long, value_name = "off|warn|fix|strict", default_value = "off")]
     pub(super) validate: Validate,
-    /// What Python may import, and by which rules it is read: unrestricted, basic, data_science, network, filesystem or
-    /// strict
+    /// Profile for Python, which sets its allowed imports and rules: unrestricted, basic, data_science, network,
+    /// filesystem or strict
     #[arg(long, value_name = "NAME")]
     pub(super) profile: Option<Profile>,
-    /// A module that Python may import besides those of the profile; under `unrestricted`, nothing but these
+    /// Module that Python may import besides those of the profile; with `unrestricted`, only these
     #[arg(long, value_name = "MODULE")]
     pub(super) allow_import: Vec<ModuleName>,
-    /// A package that the script imports, as `numpy` or `lodash@4`; installed once, and kept for the next run
+    /// Package that the script imports, such as `numpy` or `lodash@4`; installed once and kept for later runs
     #[arg(long, value_name = "NAME")]
     pub(super) package: Vec<String>,
-    /// The session of a running server to run in, instead of a sandbox of its own; standard input that is no terminal
-    /// is read to its end first
+    /// Session of a running server to run in, instead of a new sandbox; standard input that is not a terminal is first
+    /// read to its end
     #[arg(long, value_name = "ID", conflicts_with_all = ["allow", "language", "workspace", "artifacts", "memory", "cpus", "processes", "disk", "env", "secret", "backend", "package", "commit", "discard", "validate", "profile", "allow_import"])]
     pub(super) session: Option<SessionId>,
-    /// Directory of the host to work in, and how: read-only, read-write, or with changes kept out of it until they are
-    /// committed; `namespace`: the one that is kept for the namespace; or the name of one that the configuration lists
+    /// Directory of the host to work in: read-only, read-write, or with changes kept apart until they are committed; or
+    /// `namespace`, the namespace's own workspace; or a name of `workspaces` in the configuration
     #[arg(long, value_name = "DIR:ro|rw|overlay")]
     pub(super) workspace: Option<String>,
     /// Write what the script changed in DIR:overlay to the directory, if it succeeds, without asking
     #[arg(long, conflicts_with = "discard")]
     pub(super) commit: bool,
-    /// With --commit: also over what the host itself has changed in the directory meanwhile
+    /// With --commit: also overwrite what the host has changed in the directory meanwhile
     #[arg(long, requires = "commit")]
     pub(super) overwrite: bool,
-    /// Show what the script changed in DIR:overlay, and give it up without asking
+    /// Show what the script changed in DIR:overlay, and discard it without asking
     #[arg(long)]
     pub(super) discard: bool,
     /// Print one JSON document with everything about the run, instead of streaming its output
@@ -67,10 +67,10 @@ pub(in crate::cli) struct RunArguments {
     /// Copy the files that the script leaves into this directory
     #[arg(long, value_name = "DIR")]
     pub(super) artifacts: Option<PathBuf>,
-    /// A variable for the script, whose environment is otherwise built from nothing
+    /// Environment variable for the script; variables of the host are not inherited
     #[arg(long, value_name = "NAME=VALUE")]
     pub(super) env: Vec<String>,
-    /// A secret of the vault that the script gets as a variable of this name
+    /// Secret of the vault that the script gets as an environment variable of this name
     #[arg(long, value_name = "NAME")]
     pub(super) secret: Vec<String>,
     /// Pass control characters of the output through to a terminal
@@ -138,11 +138,8 @@ mod tests {
                 .into_iter()
                 .chain([self.0.to_str().unwrap()])
                 .chain(flags.iter().copied());
-            let understood = crate::cli::Cli::try_parse_from(words);
-            match understood
-                .map_err(|error| crate::cli::misunderstood(&error))?
-                .command
-            {
+            let parsed = crate::cli::Cli::try_parse_from(words);
+            match parsed.map_err(|error| crate::cli::usage_error(&error))?.command {
                 crate::cli::Command::Run(arguments) => arguments.request(),
                 _ => unreachable!("the words say run"),
             }
@@ -156,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_language_is_named_or_in_the_ending_or_in_the_first_line() {
+    fn language_comes_from_flag_then_extension_then_shebang() {
         let check = |name: &str, code: &str, flags: &[&str], expect: Option<Language>| {
             assert_eq!(
                 Script::new(name, code.as_bytes())
@@ -176,17 +173,17 @@ mod tests {
     }
 
     #[test]
-    fn hosts_at_the_command_line_are_the_operators_word() {
+    fn allow_flags_become_operator_domains() {
         let script = Script::new("c.py", b"1");
-        let asked = |flags: &[&str]| script.request(flags).unwrap().allowed_domains;
-        assert_eq!(asked(&[]), AllowedDomains::Granted);
+        let domains = |flags: &[&str]| script.request(flags).unwrap().allowed_domains;
+        assert_eq!(domains(&[]), AllowedDomains::Granted);
         let hosts = ["GET b.test/x".to_owned(), "a.test".to_owned()];
-        let named = asked(&["--allow", "a.test", "--allow", "GET b.test/x"]);
+        let named = domains(&["--allow", "a.test", "--allow", "GET b.test/x"]);
         assert_eq!(named, AllowedDomains::Operator(hosts.into()));
     }
 
     #[test]
-    fn limits_and_words_are_read() {
+    fn limits_env_and_arguments_are_parsed() {
         let flags = [
             "--memory",
             "1g",
@@ -218,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_values_are_refused() {
+    fn invalid_flag_values_are_rejected() {
         let script = Script::new("e.py", b"1");
         let check = |flags: &[&str]| {
             let error = script.request(flags).unwrap_err();
@@ -238,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_that_is_no_text_or_absent_is_refused() {
+    fn missing_or_non_utf8_script_is_rejected() {
         let script = Script::new("f.py", b"\xff");
         assert!(script.request(&[]).unwrap_err().message.contains("UTF-8"));
         fs::remove_file(&script.0).unwrap();

@@ -1,10 +1,10 @@
-//! `ringfence session create`: its id alone on standard output, so that a script can take it; what else there is to say
-//! on standard error.
+//! `ringfence session create`: creates a session. Only its id is printed on standard output, for scripts; everything
+//! else goes to standard error.
 
 use crate::{
     cli::{
         CommandResult, Context, interrupts,
-        live::{self, Ask},
+        live::{self, Options},
         request::{self, LimitFlags},
     },
     control::{self, Request, Response, SessionOptions},
@@ -26,53 +26,53 @@ pub(super) struct Create {
     namespace: Namespace,
     #[command(flatten)]
     limits: LimitFlags,
-    /// The session ends when it was not used for so many seconds [default: 900]
+    /// Seconds without use after which the session ends [default: 900]
     #[arg(long, value_name = "SECONDS", value_parser = request::seconds)]
     idle: Option<u64>,
-    /// A variable for the session, whose environment is otherwise built from nothing
+    /// Environment variable for the session; variables of the host are not inherited
     #[arg(long, value_name = "NAME=VALUE")]
     env: Vec<String>,
-    /// A secret of the vault that the session gets as a variable of this name
+    /// Secret of the vault that the session gets as an environment variable of this name
     #[arg(long, value_name = "NAME")]
     secret: Vec<String>,
-    /// Directory of the host to work in; or `private`, empty and gone with the session, which is the default; or
-    /// `namespace`, the one that is kept for the namespace; or a name of `workspaces` in the configuration
+    /// Directory of the host to work in; or `private`, empty and deleted with the session, which is the default; or
+    /// `namespace`, the namespace's own workspace; or a name of `workspaces` in the configuration
     #[arg(long, value_name = "DIR:ro|rw|overlay")]
     workspace: Option<String>,
-    /// A package that the session has from its beginning, as `numpy` or `lodash@4`; installed once, and kept for the
-    /// next
+    /// Package that the session starts with, such as `numpy` or `lodash@4`; installed once and kept for later sessions
     #[arg(long, value_name = "NAME")]
     package: Vec<String>,
-    /// A host that the session may reach, as example.com, *.example.com, example.com:8443 or "GET example.com/path";
-    /// with any, only these, and not those of egress.allow
+    /// Host that the session may reach, such as example.com, *.example.com, example.com:8443 or "GET example.com/path";
+    /// if given, only these, and not those of egress.allow
     #[arg(long, value_name = "HOST")]
     allow: Vec<String>,
     #[command(flatten)]
-    ask: Ask,
+    opts: Options,
 }
 
-/// Ctrl-C hangs up, upon which the server stops what it has begun.
+/// Creates a session. Ctrl-C closes the connection, and the server then stops what it has begun.
 pub(super) fn create(context: &Context, create: Create) -> CommandResult {
     let terminal = context.terminal;
-    let (server, json, workspace) = (create.ask.server, create.ask.json, create.workspace.clone());
+    let (server, json) = (create.opts.server, create.opts.json);
+    let workspace = create.workspace.clone();
     let request = request_of(create)?;
     let state_dir = context.state_dir()?;
-    let made = live::wait(async {
+    let created = live::wait(async {
         let mut interrupted = interrupts()?;
-        let tell = async |said: Response| {
-            if let Response::Output { bytes, .. } = said {
+        let show = async |response: Response| {
+            if let Response::Output { bytes, .. } = response {
                 terminal.notices(&bytes.0);
             }
             true
         };
-        let following = control::follow_one(&state_dir, server, &request, tell, std::future::pending());
+        let following = control::follow_one(&state_dir, server, &request, show, std::future::pending());
         tokio::select! {
-            made = following => made.map(Some),
+            answer = following => answer.map(Some),
             _ = interrupted.recv() => Ok(None),
         }
     });
-    let made = made.map_err(|error| request::explain_unlisted(error, workspace.as_deref()))?;
-    let Some((pid, Rendered { text, mut facts })) = made else {
+    let created = created.map_err(|error| request::explain_unlisted(error, workspace.as_deref()))?;
+    let Some((pid, Rendered { text, mut facts })) = created else {
         terminal.dim("interrupted; no session was made");
         return Ok(ExitCode::from(super::INTERRUPTED));
     };
@@ -81,7 +81,7 @@ pub(super) fn create(context: &Context, create: Create) -> CommandResult {
         terminal.print_json(&facts)
     } else {
         let id = facts["session_id"].as_str().unwrap_or_default();
-        // The first line of the text is the same.
+        // The first line of the text is the id as well.
         text.lines().skip(1).for_each(|line| terminal.dim(line));
         terminal.print(&format!("{}\n", neutral::line(id)))
     };

@@ -1,15 +1,14 @@
-//! `ringfence session exec` and `run --session`: one call, its output as it comes, its exit code.
+//! `ringfence session exec` and `run --session`: make one call, stream its output and exit with its exit code.
 
 use super::INTERRUPTED;
 use crate::{
     cli::{
         CommandResult, Context, FAILED, hints, interrupts,
-        live::{self, Ask},
+        live::{self, Options},
         outcome::{ProgramOutput, READER_LEFT, explain, some_of},
-        printed,
+        printed, report_error,
         request::{self, STDIN},
         run::RunArguments,
-        tell,
     },
     control::{self, Bytes, Request, Response, SessionCall},
     terminal::{Raw, Terminal, neutral},
@@ -29,16 +28,14 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-/// How long an interrupted call may take to end.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Signals that come closer together are one: timeout(1) sends two.
-const APART: Duration = Duration::from_millis(200);
-/// Printed bytes of a value.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+/// Signals that arrive within this time count as one: timeout(1) sends two.
+const SIGNAL_GAP: Duration = Duration::from_millis(200);
 const SHOWN_BYTES_MAX: usize = 32 << 10;
 
 #[derive(Debug, Args)]
 pub(super) struct Exec {
-    /// What `session create` printed
+    /// Session id, as printed by `session create`
     session: SessionId,
     /// Script to run, or `-` for standard input
     #[arg(required_unless_present = "code")]
@@ -46,7 +43,7 @@ pub(super) struct Exec {
     /// The code itself
     #[arg(short, long, value_name = "CODE", conflicts_with = "script")]
     code: Option<String>,
-    /// What the code can read as its standard input: a file, or `-` for our own, which is not read otherwise
+    /// Standard input of the code: a file, or `-` for our own, which is otherwise not read
     #[arg(long, value_name = "FILE")]
     stdin: Option<PathBuf>,
     /// Wall-clock limit in seconds
@@ -56,7 +53,7 @@ pub(super) struct Exec {
     #[arg(long)]
     raw: bool,
     #[command(flatten)]
-    ask: Ask,
+    opts: Options,
     /// The code's own arguments
     #[arg(last = true, value_name = "ARGS")]
     args: Vec<String>,
@@ -87,25 +84,25 @@ pub(super) fn exec(context: &Context, exec: Exec) -> CommandResult {
         stdin: Bytes(stdin.transpose()?.unwrap_or_default()),
         timeout_ms: exec.timeout,
     };
-    let shown = (!exec.ask.json).then_some(Raw::from(exec.raw));
-    perform(context, call, exec.ask.server, shown)
+    let stream = (!exec.opts.json).then_some(Raw::from(exec.raw));
+    perform(context, call, exec.opts.server, stream)
 }
 
-/// `run --session`: the same; standard input that is neither the script nor a terminal is the script's.
+/// `run --session`: like `session exec`; standard input is passed on, unless it is the script or a terminal.
 pub(in crate::cli) fn run_script(
     context: &Context,
     session: SessionId,
     arguments: RunArguments,
 ) -> CommandResult {
-    let is_taken = arguments.script == Path::new(STDIN) || stdin().is_terminal();
+    let keeps_stdin = arguments.script == Path::new(STDIN) || stdin().is_terminal();
     let call = Exec {
         session,
         script: Some(arguments.script),
         code: None,
-        stdin: (!is_taken).then(|| PathBuf::from(STDIN)),
+        stdin: (!keeps_stdin).then(|| PathBuf::from(STDIN)),
         timeout: arguments.limits.timeout,
         raw: arguments.raw,
-        ask: Ask {
+        opts: Options {
             server: None,
             json: arguments.json,
         },
@@ -114,25 +111,25 @@ pub(in crate::cli) fn run_script(
     exec(context, call)
 }
 
-/// `shown`: how its output is printed as it comes; none: one document is printed instead.
-fn perform(context: &Context, call: SessionCall, server: Option<u32>, shown: Option<Raw>) -> CommandResult {
+/// Makes the call. `stream` is the form of streamed output; without it one document is printed instead.
+fn perform(context: &Context, call: SessionCall, server: Option<u32>, stream: Option<Raw>) -> CommandResult {
     let terminal = context.terminal;
     let state_dir = context.state_dir()?;
-    let (is_interrupted, facts) = match live::wait(follow(terminal, &state_dir, call, server, shown))? {
+    let (is_interrupted, facts) = match live::wait(follow(terminal, &state_dir, call, server, stream))? {
         Followed::ReaderLeft => return Ok(ExitCode::from(READER_LEFT)),
         Followed::Abandoned => {
             terminal.dim("interrupted, without waiting for its end");
             return Ok(ExitCode::from(INTERRUPTED));
         }
-        // It was interrupted before it began.
+        // Interrupted before it began.
         Followed::Ended(true, Err(error)) => {
-            tell(terminal, shown.is_none(), &error);
+            report_error(terminal, stream.is_none(), &error);
             return Ok(ExitCode::from(INTERRUPTED));
         }
         Followed::Ended(is_interrupted, facts) => (is_interrupted, facts?),
     };
     let mut result: ExecutionResult = serde_json::from_value(facts).map_err(|_| live::not_understood())?;
-    match shown {
+    match stream {
         None => {
             hints::result_in_commands(&mut result);
             printed(terminal.print_json(&json!(result)))?;
@@ -162,7 +159,7 @@ fn perform(context: &Context, call: SessionCall, server: Option<u32>, shown: Opt
 }
 
 fn conclude(terminal: Terminal, result: &ExecutionResult) -> Result<(), RequestError> {
-    // The value of a shell's call is its status.
+    // The value of a shell's call is only its exit status.
     let value = result.result_repr.as_deref();
     if let Some(value) = value.filter(|_| result.language != Language::Shell) {
         let gap = if result.stdout.is_empty() || result.stdout.ends_with('\n') {
@@ -184,9 +181,9 @@ fn conclude(terminal: Terminal, result: &ExecutionResult) -> Result<(), RequestE
 }
 
 enum Followed {
-    /// Whether Ctrl-C has ended it, and what it gave.
+    /// True if Ctrl-C was pressed, and the facts of the result.
     Ended(bool, Result<Value, RequestError>),
-    /// Its end is not waited for. The server interrupts it when we hang up.
+    /// The end is no longer awaited. The server interrupts the call when we close the connection.
     Abandoned,
     ReaderLeft,
 }
@@ -196,35 +193,35 @@ async fn follow(
     state_dir: &Path,
     call: SessionCall,
     server: Option<u32>,
-    shown: Option<Raw>,
+    stream: Option<Raw>,
 ) -> Result<Followed, RequestError> {
     let request = Request::SessionExec { call: Box::new(call) };
     let pid = live::server_for(state_dir, server, &request).await?;
-    let (mut once, twice) = (interrupts()?, interrupts()?);
-    let mut output = ProgramOutput::new(terminal, shown.unwrap_or(Raw::Neutralised));
+    let (mut first, both) = (interrupts()?, interrupts()?);
+    let mut output = ProgramOutput::new(terminal, stream.unwrap_or(Raw::Neutralised));
     let is_interrupted = Cell::new(false);
-    let give = async |said: Response| shown.is_none() || output.take(said).await;
+    let on_response = async |response: Response| stream.is_none() || output.write_response(response).await;
     let interrupt = async {
-        once.recv().await;
+        first.recv().await;
         is_interrupted.set(true);
     };
     let followed = tokio::select! {
-        followed = control::follow_one(state_dir, Some(pid), &request, give, interrupt) => followed,
-        () = abandoned(twice) => return Ok(Followed::Abandoned),
+        followed = control::follow_one(state_dir, Some(pid), &request, on_response, interrupt) => followed,
+        () = abandoned(both) => return Ok(Followed::Abandoned),
     };
     if !output.end().await? {
         return Ok(Followed::ReaderLeft);
     }
-    let facts = followed.map(|(_, shown)| shown.facts);
+    let facts = followed.map(|(_, answer)| answer.facts);
     Ok(Followed::Ended(is_interrupted.get(), facts))
 }
 
-/// When Ctrl-C came a second time, or so long ago that nothing more is to be expected.
+/// Returns after a second Ctrl-C, or once `END_TIMEOUT` has passed since the first.
 async fn abandoned(mut interrupts: Signal) {
     interrupts.recv().await;
     let begun = Instant::now();
-    while timeout_at(begun + PATIENCE, interrupts.recv()).await.is_ok() {
-        if begun.elapsed() >= APART {
+    while timeout_at(begun + END_TIMEOUT, interrupts.recv()).await.is_ok() {
+        if begun.elapsed() >= SIGNAL_GAP {
             return;
         }
     }

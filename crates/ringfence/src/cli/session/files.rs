@@ -1,9 +1,9 @@
-//! `ringfence session cp` and `session ls`: the files of a session, without a program that runs in it.
+//! `ringfence session cp` and `session ls`: files of a session, without running a program in it.
 
 use crate::{
     cli::{
         CommandResult, Context,
-        live::{self, Ask},
+        live::{self, Options},
         printed,
         request::{self, STDIN},
     },
@@ -22,17 +22,16 @@ use std::{
 
 #[derive(Debug, Args)]
 pub(super) struct Copy {
-    /// File of the host, `-` for standard input, or ID:PATH for one of a session
+    /// Source: a file of the host, `-` for standard input, or ID:PATH for a file of a session
     from: String,
-    /// Where it goes: a file or directory of the host, `-` for standard output, or ID:PATH
+    /// Destination: a file or directory of the host, `-` for standard output, or ID:PATH
     to: String,
     #[command(flatten)]
-    ask: Ask,
+    opts: Options,
 }
 
 enum End {
     Host(PathBuf),
-    /// The path as it was typed, below the workspace.
     Session(SessionId, String),
 }
 
@@ -48,7 +47,7 @@ impl End {
     }
 }
 
-/// Inside, the workspace is `/workspace`, and may be called so.
+/// Removes `/workspace`, the name of the workspace inside the sandbox, from the beginning of a path.
 fn below_workspace(path: &str) -> &str {
     match path.strip_prefix("/workspace") {
         Some("") => "",
@@ -59,8 +58,8 @@ fn below_workspace(path: &str) -> &str {
 
 pub(super) fn copy(context: &Context, copy: Copy) -> CommandResult {
     match (End::of(&copy.from), End::of(&copy.to)) {
-        (End::Host(file), End::Session(session, path)) => put(context, &copy.ask, &file, session, &path),
-        (End::Session(session, path), End::Host(file)) => get(context, &copy.ask, session, &path, &file),
+        (End::Host(file), End::Session(session, path)) => put(context, &copy.opts, &file, session, &path),
+        (End::Session(session, path), End::Host(file)) => get(context, &copy.opts, session, &path, &file),
         _ => Err(RequestError::invalid(
             "one end of a copy is a file of a session, and the other is not.",
             "Write ID:PATH for the session's, as in `ringfence session cp data.csv ID:data.csv`.",
@@ -68,7 +67,7 @@ pub(super) fn copy(context: &Context, copy: Copy) -> CommandResult {
     }
 }
 
-fn put(context: &Context, ask: &Ask, file: &Path, session: SessionId, path: &str) -> CommandResult {
+fn put(context: &Context, opts: &Options, file: &Path, session: SessionId, path: &str) -> CommandResult {
     let bytes_max = usize::try_from(FILE_BYTES_MAX).unwrap_or(usize::MAX);
     let bytes = request::read_input(file, bytes_max, "the file")?;
     let path = workspace_path(into_directory(
@@ -77,16 +76,16 @@ fn put(context: &Context, ask: &Ask, file: &Path, session: SessionId, path: &str
     ))?;
     let bytes = Bytes(bytes);
     let action = SessionAction::Put { path, bytes };
-    live::one(context, ask, &Request::Session { session, action })
+    live::one(context, opts, &Request::Session { session, action })
 }
 
-fn get(context: &Context, ask: &Ask, session: SessionId, path: &str, file: &Path) -> CommandResult {
+fn get(context: &Context, opts: &Options, session: SessionId, path: &str, file: &Path) -> CommandResult {
     let path = workspace_path(path.to_owned())?;
     let state_dir = context.state_dir()?;
     let name = path.as_str().rsplit('/').next().unwrap_or_default().to_owned();
     let action = SessionAction::Get { path };
     let request = Request::Session { session, action };
-    let shown = live::wait(live::ask(&state_dir, ask.server, &request))?.answer?;
+    let shown = live::wait(live::ask(&state_dir, opts.server, &request))?.answer?;
     let bytes = shown.facts["base64"].as_str().map(|text| STANDARD.decode(text));
     let bytes = bytes.and_then(Result::ok).ok_or_else(live::not_understood)?;
     let is_stdout = file == Path::new(STDIN);
@@ -103,21 +102,20 @@ fn get(context: &Context, ask: &Ask, session: SessionId, path: &str, file: &Path
             "Name a file or a directory that can be written.",
         )
     })?;
-    if ask.json && !is_stdout {
+    if opts.json && !is_stdout {
         return printed(context.terminal.print_json(&shown.facts["file"]));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn list(context: &Context, session: SessionId, path: Option<&str>, ask: &Ask) -> CommandResult {
-    let below = path.map(below_workspace);
+pub(super) fn list(context: &Context, id: SessionId, dir: Option<&str>, opts: &Options) -> CommandResult {
+    let below = dir.map(below_workspace);
     let below = below.filter(|path| !matches!(*path, "" | "."));
     let path = below.map(|path| workspace_path(path.to_owned())).transpose()?;
-    let action = SessionAction::Files { path };
-    live::one(context, ask, &Request::Session { session, action })
+    let (session, action) = (id, SessionAction::Files { path });
+    live::one(context, opts, &Request::Session { session, action })
 }
 
-/// What is copied into a directory keeps its name.
 fn into_directory(path: &str, name: Option<&str>) -> String {
     match name {
         Some(name) if path.is_empty() || path.ends_with('/') => format!("{path}{name}"),
@@ -139,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_with_the_name_of_a_session_is_in_it_and_any_other_on_the_host() {
+    fn copy_end_with_a_session_id_is_in_the_session() {
         let id = "0190b8f0-5c1e-7000-8000-00000000abcd";
         let check = |text: &str, expect: Option<&str>| {
             let path = match End::of(text) {

@@ -1,13 +1,12 @@
-//! `ringfence session diff` and `session commit`: what a session has done to a directory that it sees through an
-//! overlay, and its way to the host. What is accepted is what was shown: the server commits by the token of what it has
-//! told us.
+//! `ringfence session diff` and `session commit`: changes of a session behind an overlay, shown and written to the
+//! host. Only shown changes are accepted: the server commits by the token of the difference that it sent.
 
 use crate::{
     cli::{
         CommandResult, Context, FAILED,
         commit::{Keyboard, is_accepted},
-        live::{self, Ask},
-        outcome::has_answers,
+        live::{self, Options},
+        outcome::is_interactive,
         printed,
     },
     control::{self, Request, ServerReply, SessionAction},
@@ -19,23 +18,23 @@ use ringfence_types::{RequestError, SessionId};
 use serde_json::Value;
 use std::process::ExitCode;
 
-pub(super) fn diff(context: &Context, session: SessionId, ask: &Ask) -> CommandResult {
+pub(super) fn diff(context: &Context, session: SessionId, opts: &Options) -> CommandResult {
     let state_dir = context.state_dir()?;
     let action = SessionAction::Diff;
     let request = Request::Session { session, action };
-    let shown = live::wait(live::ask(&state_dir, ask.server, &request))?.answer?;
-    printed(match ask.json {
+    let shown = live::wait(live::ask(&state_dir, opts.server, &request))?.answer?;
+    printed(match opts.json {
         true => context.terminal.print_json(&shown.facts),
         false => context.terminal.print_difference(&shown.text),
     })
 }
 
-/// `consent`: given on the command line; none: it is asked for.
+/// Shows the changes and commits them with the consent of the command line, or asks for consent.
 pub(super) fn commit(
     context: &Context,
     session: SessionId,
     consent: Option<Conflicts>,
-    ask: &Ask,
+    opts: &Options,
 ) -> CommandResult {
     let state_dir = context.state_dir()?;
     live::wait(async {
@@ -43,7 +42,7 @@ pub(super) fn commit(
             session: session.clone(),
             action: SessionAction::Diff,
         };
-        let ServerReply { pid, answer } = live::ask(&state_dir, ask.server, &request).await?;
+        let ServerReply { pid, answer } = live::ask(&state_dir, opts.server, &request).await?;
         let Rendered { text, mut facts } = answer?;
         let terminal = context.terminal;
         terminal.difference(&text);
@@ -52,7 +51,7 @@ pub(super) fn commit(
             .all(|group| facts[group].as_array().is_some_and(Vec::is_empty));
         facts["committed"] = Value::Null;
         if is_empty {
-            return printed(if ask.json {
+            return printed(if opts.json {
                 terminal.print_json(&facts)
             } else {
                 Ok(())
@@ -61,7 +60,7 @@ pub(super) fn commit(
         let (Some(token), Some(directory)) = (facts["token"].as_str(), facts["directory"].as_str()) else {
             return Err(live::not_understood());
         };
-        if consent.is_none() && !has_answers(terminal) {
+        if consent.is_none() && !is_interactive(terminal) {
             return Err(RequestError::invalid(
                 "there is no terminal to accept these changes on; nothing was written.",
                 "Accept them with --yes.",
@@ -75,14 +74,14 @@ pub(super) fn commit(
             token: token.to_owned(),
             conflicts: consent.unwrap_or(match conflicting {
                 0 => Conflicts::Refuse,
-                // The question has named them.
+                // The question has given their number.
                 _ => Conflicts::Overwrite,
             }),
         };
         let request = Request::Session { session, action };
         let committed = control::ask_one(&state_dir, Some(pid), &request).await?.answer?;
         facts["committed"] = committed.facts;
-        printed(if ask.json {
+        printed(if opts.json {
             terminal.print_json(&facts)
         } else {
             terminal.print(&neutral::text(&committed.text))

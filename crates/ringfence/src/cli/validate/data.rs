@@ -1,4 +1,4 @@
-//! JSON and tables on the command line: what is held against what.
+//! Checks of JSON and tables: the schema and the constraints that a file is checked against.
 
 use super::{CALLER, Report, ValidateArguments, request};
 use crate::mcp::delimiter;
@@ -8,10 +8,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::path::Path;
 
-/// The longest schema, or list of constraints, in bytes.
 const SCHEMA_BYTES_MAX: usize = 1 << 20;
 
-/// What any JSON is held against.
+/// Name of the schema in a report if none is given: any JSON is valid.
 const ANY: &str = "any";
 
 pub(super) async fn json(
@@ -22,7 +21,7 @@ pub(super) async fn json(
     let name = arguments.schema.as_deref();
     let schema = match name {
         None => SchemaChoice::Inline(Value::Bool(true)),
-        // A path means a file.
+        // A path names a file.
         Some(name) if is_path(name) => {
             let hint = "Give a file with a JSON Schema, or the name of a registered one, such as `config`.";
             SchemaChoice::Inline(read_json(Path::new(name), "the schema", hint)?)

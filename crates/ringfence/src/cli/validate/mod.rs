@@ -1,5 +1,5 @@
-//! `ringfence validate`: code, JSON and tables are looked at and not run. The parsers read a stranger's text and are
-//! therefore behind the same walls as a program; the answer is shown as a compiler would.
+//! `ringfence validate`: checks code, JSON and tables without running anything. The parsers read untrusted text and
+//! therefore run behind the same walls as a program; findings are shown as a compiler shows them.
 
 mod data;
 mod sarif;
@@ -24,42 +24,42 @@ use std::{
 
 #[derive(Debug, Args)]
 pub(super) struct ValidateArguments {
-    /// Files to look at, or `-` for standard input
+    /// Files to check, or `-` for standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Language: python, node, typescript or shell [default: by each file's ending, else its first line]
+    /// Language: python, node, typescript or shell [default: from each file's extension, else its first line]
     #[arg(short, long, value_name = "NAME")]
     language: Option<Language>,
-    /// What the files are [default: by each file's ending]
+    /// Kind of the files [default: from each file's extension]
     #[arg(long = "as", value_name = "KIND")]
     kind: Option<Kind>,
-    /// Only tell which imports are missing, instead of adding them (Python's; nothing is added in other languages)
+    /// Only report missing imports, instead of adding them (Python's; nothing is added in other languages)
     #[arg(long)]
     no_auto_fix: bool,
-    /// Write the files that were fixed, each at once or not at all
+    /// Write the files that were fixed, each atomically
     #[arg(long, conflicts_with = "no_auto_fix")]
     write: bool,
-    /// By which profile Python is read: unrestricted, basic, data_science, network, filesystem or strict
+    /// Profile for Python: unrestricted, basic, data_science, network, filesystem or strict
     #[arg(long, value_name = "NAME")]
     profile: Option<Profile>,
-    /// A module that Python may import besides those of the profile; under `unrestricted`, nothing but these
+    /// Module that Python may import besides those of the profile; with `unrestricted`, only these
     #[arg(long, value_name = "MODULE")]
     allow_import: Vec<ModuleName>,
-    /// Reject what has warnings, too
+    /// Also reject files with warnings
     #[arg(long)]
     strict: bool,
-    /// For JSON: the name of a registered schema (config, user, dataset or your own), or the file of one [default: any
+    /// For JSON: the name of a registered schema (config, user, dataset or your own), or a schema's file [default: any
     /// JSON]
     #[arg(long, value_name = "NAME|FILE")]
     schema: Option<String>,
-    /// For tables: a column that has to be there
+    /// For tables: a required column
     #[arg(long, value_name = "COLUMN")]
     require: Vec<String>,
-    /// For tables: a JSON file that says what each column is, as {"age": "integer", "id": {"type": "uuid", "unique":
-    /// true}}
+    /// For tables: a JSON file with constraints for columns, such as {"age": "integer", "id": {"type": "uuid",
+    /// "unique": true}}
     #[arg(long, value_name = "FILE")]
     constraints: Option<PathBuf>,
-    /// For tables: what is between two fields [default: found out]
+    /// For tables: the separator of fields [default: detected]
     #[arg(long, value_name = "CHARACTER")]
     delimiter: Option<String>,
     /// Print one JSON document for each file
@@ -70,7 +70,7 @@ pub(super) struct ValidateArguments {
     sarif: Option<PathBuf>,
 }
 
-/// What a file is.
+/// Kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Kind {
     /// A program
@@ -86,12 +86,12 @@ const CALLER: &str = "cli validate";
 pub(super) fn validate(context: &Context, arguments: &ValidateArguments) -> CommandResult {
     perform(context, arguments).or_else(|error| {
         let error = hints::in_commands(error);
-        super::tell(context.terminal, arguments.json, &error);
+        super::report_error(context.terminal, arguments.json, &error);
         Ok(ExitCode::from(code_of(&error)))
     })
 }
 
-/// A schema that is not there is one that the command line names.
+/// Exit code of an error. `not_found` means a schema that the command line names, thus an invalid command line.
 fn code_of(error: &RequestError) -> u8 {
     match error.code {
         ErrorCode::NotFound => MISUSED,
@@ -100,10 +100,9 @@ fn code_of(error: &RequestError) -> u8 {
 }
 
 struct Checked {
-    /// As it was typed.
+    /// The path as given, or `<stdin>`.
     name: String,
     report: Report,
-    /// The exit code that it asks for.
     code: u8,
     facts: Value,
 }
@@ -116,7 +115,7 @@ enum Report {
     },
     Json(JsonReport),
     Csv(CsvReport),
-    /// It could not be looked at; the others are nevertheless.
+    /// The file could not be checked. The other files are checked nevertheless.
     Unread(RequestError),
 }
 
@@ -151,99 +150,98 @@ impl Checked {
         }
     }
 
-    fn painting(&self) -> StyledText {
+    fn styled(&self) -> StyledText {
         let name = &self.name;
-        let (mut painting, summary) = match &self.report {
+        let (mut styled, summary) = match &self.report {
             Report::Code { code, found, .. } => {
-                let mut painting = diagnostics::of_code(name, code, found, Bounds::TERMINAL);
+                let mut styled = diagnostics::of_code(name, code, found, Bounds::TERMINAL);
                 if let Some(fixed) = &found.fixed_code {
-                    painting.append(diagnostics::difference(name, code, fixed));
+                    styled.append(diagnostics::difference(name, code, fixed));
                 }
-                (painting, diagnostics::summary(name, found))
+                (styled, diagnostics::summary(name, found))
             }
             Report::Json(report) => {
-                let painting = diagnostics::of_json(name, report, Bounds::TERMINAL);
-                (painting, diagnostics::json_summary(name, report))
+                let styled = diagnostics::of_json(name, report, Bounds::TERMINAL);
+                (styled, diagnostics::json_summary(name, report))
             }
             Report::Csv(report) => {
-                let painting = diagnostics::of_csv(name, report, Bounds::TERMINAL);
-                (painting, diagnostics::csv_summary(name, report))
+                let styled = diagnostics::of_csv(name, report, Bounds::TERMINAL);
+                (styled, diagnostics::csv_summary(name, report))
             }
             Report::Unread(_) => return StyledText::default(),
         };
-        painting.append(summary);
-        painting
+        styled.append(summary);
+        styled
     }
 }
 
 fn perform(context: &Context, arguments: &ValidateArguments) -> CommandResult {
-    check_words(arguments)?;
+    check_flags(arguments)?;
     let config = context.begin()?;
-    let looked = live::with_engine(config.engine, async |engine| {
-        let mut looked = Vec::new();
+    let checked = live::with_engine(config.engine, async |engine| {
+        let mut checked = Vec::new();
         for file in &arguments.files {
-            looked.push(Checked::of(engine, arguments, file).await);
+            checked.push(Checked::of(engine, arguments, file).await);
         }
-        Ok(looked)
+        Ok(checked)
     })?;
-    check_python(arguments, &looked)?;
-    conclude(context.terminal, arguments, &looked)
+    check_python(arguments, &checked)?;
+    conclude(context.terminal, arguments, &checked)
 }
 
-fn conclude(terminal: Terminal, arguments: &ValidateArguments, looked: &[Checked]) -> CommandResult {
+fn conclude(terminal: Terminal, arguments: &ValidateArguments, checked: &[Checked]) -> CommandResult {
     if let Some(to) = &arguments.sarif {
-        let document = sarif::of(looked);
+        let document = sarif::of(checked);
         if to == Path::new(request::STDIN) {
             printed(terminal.print_json(&document))?;
         } else {
             write::replace(to, format!("{document:#}\n").as_bytes(), None)?;
         }
     }
-    for one in looked {
+    for one in checked {
         if arguments.json {
             printed(terminal.print_json(&one.facts))?;
         } else if arguments.sarif.is_none() {
-            printed(terminal.print_painting(&one.painting()))?;
+            printed(terminal.print_styled(&one.styled()))?;
         }
         if let (Report::Unread(error), false) = (&one.report, arguments.json) {
             let message = match error.message.contains(&one.name) {
                 true => error.message.clone(),
                 false => format!("{}: {}", one.name, error.message),
             };
-            terminal.complain(&message, &error.hint);
+            terminal.error_with_hint(&message, &error.hint);
         }
     }
     if arguments.write {
-        for one in looked {
+        for one in checked {
             write_fixed(terminal, one)?;
         }
     }
-    // The gravest of them.
-    let code = looked.iter().map(|one| one.code).max();
+    let code = checked.iter().map(|one| one.code).max();
     Ok(ExitCode::from(code.unwrap_or_default()))
 }
 
-fn write_fixed(terminal: Terminal, looked: &Checked) -> Result<(), RequestError> {
-    let Report::Code { code, found, .. } = &looked.report else {
+fn write_fixed(terminal: Terminal, checked: &Checked) -> Result<(), RequestError> {
+    let Report::Code { code, found, .. } = &checked.report else {
         return Ok(());
     };
     if found.verdict == Verdict::Reject && found.fixed_code.is_some() {
-        terminal.dim(&format!("{} was not written: it is rejected", looked.name));
+        terminal.dim(&format!("{} was not written: it is rejected", checked.name));
         return Ok(());
     }
     if let Some(fixed) = &found.fixed_code {
-        write::replace(Path::new(&looked.name), fixed.as_bytes(), Some(code.as_bytes()))?;
+        write::replace(Path::new(&checked.name), fixed.as_bytes(), Some(code.as_bytes()))?;
         terminal.dim(&format!(
             "{} was written: {}",
-            looked.name,
+            checked.name,
             found.fixes_applied.join("; ")
         ));
     }
     Ok(())
 }
 
-/// Words that do not go together, or with what the files are.
-fn check_words(arguments: &ValidateArguments) -> Result<(), RequestError> {
+/// Refuses flags that contradict each other or concern none of the files.
+fn check_flags(arguments: &ValidateArguments) -> Result<(), RequestError> {
     let is_stdin = |file: &PathBuf| file == Path::new(request::STDIN);
     if arguments.write && arguments.files.iter().any(is_stdin) {
         return Err(RequestError::invalid(
@@ -251,7 +249,7 @@ fn check_words(arguments: &ValidateArguments) -> Result<(), RequestError> {
             "Name a file, or take `fixed_code` of --json.",
         ));
     }
-    let is_there = |kind| arguments.files.iter().any(|file| arguments.kind_of(file) == kind);
+    let has_kind = |kind| arguments.files.iter().any(|file| arguments.kind_of(file) == kind);
     for (flag, is_given, kind, what) in [
         ("--language", arguments.language.is_some(), Kind::Code, "code"),
         ("--strict", arguments.strict, Kind::Code, "code"),
@@ -265,18 +263,18 @@ fn check_words(arguments: &ValidateArguments) -> Result<(), RequestError> {
         ),
         ("--delimiter", arguments.delimiter.is_some(), Kind::Csv, "tables"),
     ] {
-        if is_given && !is_there(kind) {
-            return Err(of_nothing(flag, what));
+        if is_given && !has_kind(kind) {
+            return Err(flag_without_file(flag, what));
         }
     }
     Ok(())
 }
 
-fn check_python(arguments: &ValidateArguments, looked: &[Checked]) -> Result<(), RequestError> {
+fn check_python(arguments: &ValidateArguments, checked: &[Checked]) -> Result<(), RequestError> {
     let is_python = |one: &Checked| match &one.report {
         Report::Code { language, .. } => *language == Language::Python,
         Report::Json(_) | Report::Csv(_) => false,
-        // Unknown.
+        // Its language is unknown.
         Report::Unread(_) => true,
     };
     for (flag, is_given) in [
@@ -284,14 +282,14 @@ fn check_python(arguments: &ValidateArguments, looked: &[Checked]) -> Result<(),
         ("--allow-import", !arguments.allow_import.is_empty()),
         ("--write", arguments.write),
     ] {
-        if is_given && !looked.iter().any(is_python) {
-            return Err(of_nothing(flag, "Python"));
+        if is_given && !checked.iter().any(is_python) {
+            return Err(flag_without_file(flag, "Python"));
         }
     }
     Ok(())
 }
 
-fn of_nothing(flag: &str, what: &str) -> RequestError {
+fn flag_without_file(flag: &str, what: &str) -> RequestError {
     RequestError::invalid(
         format!("{flag} is about {what}, and none of the files is."),
         "Leave it out, or say with --as what the files are.",
@@ -321,7 +319,7 @@ async fn code(engine: &Engine, arguments: &ValidateArguments, file: &Path) -> Re
         Some(directory) if is_python && file != Path::new(request::STDIN) => python_files(directory),
         _ => Vec::new(),
     };
-    let wish = CodeRequest {
+    let request = CodeRequest {
         namespace: Namespace::default_name(),
         language,
         code: code.clone(),
@@ -333,8 +331,8 @@ async fn code(engine: &Engine, arguments: &ValidateArguments, file: &Path) -> Re
         allowed_imports: request::modules(&arguments.allow_import).filter(|_| is_python),
         beside,
     };
-    let found = engine.validate_code(&Caller::new(CALLER), wish).await?;
-    let found = hints::found_in_commands(found);
+    let found = engine.validate_code(&Caller::new(CALLER), request).await?;
+    let found = hints::validation_in_commands(found);
     Ok(Report::Code {
         language,
         code,
@@ -344,7 +342,6 @@ async fn code(engine: &Engine, arguments: &ValidateArguments, file: &Path) -> Re
 
 const BESIDE_MAX: usize = 10_000;
 
-/// Files and packages of a directory, as far as it can be read.
 fn python_files(directory: &Path) -> Vec<String> {
     let directory = match directory.as_os_str().is_empty() {
         true => Path::new("."),
@@ -365,7 +362,6 @@ fn python_files(directory: &Path) -> Vec<String> {
     names.collect()
 }
 
-/// Warnings reject, too.
 fn strictly(found: Validation) -> Validation {
     let mut severities = found.issues.iter().map(|issue| issue.severity);
     if severities.any(|severity| severity >= Severity::Warning) {
@@ -390,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_after_the_flag_for_sarif_is_looked_at_and_not_written() {
+    fn file_after_sarif_flag_is_checked_and_not_written() {
         let arguments = parse(&["--sarif", "main.py"]).unwrap();
         assert_eq!(arguments.sarif.unwrap(), Path::new("-"));
         assert_eq!(arguments.files, [Path::new("main.py")]);
@@ -399,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_read_and_contradictions_are_refused() {
+    fn flags_are_parsed_and_contradictions_are_rejected() {
         let arguments = parse(&[
             "a.py",
             "--profile",
@@ -427,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_is_stands_in_its_ending() {
+    fn file_kind_comes_from_extension() {
         let check = |name: &str, expect: Kind| assert_eq!(kind_of(Path::new(name)), expect, "{name}");
         check("a.JSON", Kind::Json);
         check("a.tsv", Kind::Csv);
@@ -437,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn strictly_a_warning_rejects_and_a_note_does_not() {
+    fn strict_mode_rejects_warnings_but_not_notes() {
         let of = |severity| strictly(validation(vec![issue((1, 1), (1, 2), severity)])).valid;
         assert!(of(Severity::Info) && !of(Severity::Warning));
     }

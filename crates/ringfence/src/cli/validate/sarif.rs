@@ -1,4 +1,4 @@
-//! The same as SARIF 2.1.0 (OASIS, Static Analysis Results Interchange Format): what code hosts and editors read.
+//! Findings as SARIF 2.1.0 (OASIS, Static Analysis Results Interchange Format), which code hosts and editors read.
 
 use super::{Checked, Report};
 use crate::sentence::sentence;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 const SCHEMA: &str =
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
 
-/// What stands in the path of a reference as it is.
+/// Characters that are escaped in the path of a URI reference.
 const PATH: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -18,9 +18,9 @@ const PATH: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~')
     .remove(b'/');
 
-pub(super) fn of(looked: &[Checked]) -> Value {
+pub(super) fn of(checked: &[Checked]) -> Value {
     let (mut artifacts, mut results, mut unread) = (Vec::new(), Vec::new(), Vec::new());
-    for (index, one) in looked.iter().enumerate() {
+    for (index, one) in checked.iter().enumerate() {
         let place = json!({"uri": uri(&one.name), "index": index});
         let mut artifact = json!({"location": {"uri": uri(&one.name)}});
         match &one.report {
@@ -62,8 +62,8 @@ pub(super) fn of(looked: &[Checked]) -> Value {
     })
 }
 
-/// Every rule of ours, and the others that were broken, each described by its first finding. Each result gets the place
-/// of its rule.
+/// Returns all rules of ours, and other rules with results, described by their first result. Sets the `ruleIndex` of
+/// each result.
 fn rules_of(results: &mut [Value]) -> Vec<Value> {
     let ours = check_rules().map(|rule| {
         json!({
@@ -106,7 +106,6 @@ fn level(severity: Severity) -> &'static str {
     }
 }
 
-/// A result somewhere in a file.
 fn result(rule: &str, severity: Severity, message: &str, place: &Value) -> Value {
     json!({
         "ruleId": rule, "level": level(severity), "message": {"text": message},
@@ -127,7 +126,7 @@ fn of_issue(place: &Value, issue: &Issue) -> Value {
     result
 }
 
-/// Imports that were added: findings that are mended have none of their own left.
+/// A result with the added imports as its fix: findings that were fixed are no longer listed themselves.
 fn of_fix(place: &Value, code: &str, found: &Validation) -> Option<Value> {
     let (region, inserted) = change(code, found.fixed_code.as_ref()?);
     let statements = found.fixes_applied.join("; ");
@@ -159,8 +158,7 @@ fn of_csv(place: &Value, report: &CsvReport) -> Vec<Value> {
     errors.collect()
 }
 
-/// What of one text has to be replaced to have the other, and with what: whole lines, and positions from 1 in
-/// characters.
+/// Returns the region of `old` to replace to get `new`, and the replacement: whole lines, characters counted from 1.
 fn change(old: &str, new: &str) -> (Value, String) {
     let (old, new): (Vec<&str>, Vec<&str>) = (
         old.split_inclusive('\n').collect(),
@@ -178,7 +176,6 @@ fn change(old: &str, new: &str) -> (Value, String) {
     (region, new[head..new.len() - tail].concat())
 }
 
-/// Where so many lines end.
 fn position(lines: &[&str], count: usize) -> (usize, usize) {
     match lines[..count].last() {
         Some(last) if !last.ends_with('\n') => (count, last.chars().count() + 1),
@@ -186,7 +183,7 @@ fn position(lines: &[&str], count: usize) -> (usize, usize) {
     }
 }
 
-/// A reference (RFC 3986) to a file by its path, as it was typed.
+/// URI reference (RFC 3986) to a file, by its path as given.
 fn uri(path: &str) -> String {
     if path == "<stdin>" {
         return "stdin".to_owned();
@@ -201,7 +198,7 @@ mod tests {
     use crate::render::diagnostics::tests::{issue, validation};
 
     #[test]
-    fn a_change_is_whole_lines_in_one_place() {
+    fn change_is_one_region_of_whole_lines() {
         let check = |old: &str, new: &str, start: (u32, u32), end: (u32, u32), inserted: &str| {
             let region = json!({
                 "startLine": start.0, "startColumn": start.1, "endLine": end.0, "endColumn": end.1,
@@ -215,16 +212,16 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_references() {
+    fn paths_are_encoded_as_uri_references() {
         assert_eq!(uri("a b/ü.py"), "a%20b/%C3%BC.py");
         assert_eq!(uri("/x/a.py"), "file:///x/a.py");
         assert_eq!(uri("a:b%.py"), "a%3Ab%25.py");
     }
 
     #[test]
-    fn a_finding_names_its_rule_by_its_place() {
+    fn result_refers_to_its_rule_by_index() {
         let found = validation(vec![issue((3, 5), (3, 6), Severity::Warning)]);
-        let looked = [Checked {
+        let checked = [Checked {
             name: "a.py".to_owned(),
             report: Report::Code {
                 language: Language::Python,
@@ -234,7 +231,7 @@ mod tests {
             code: 0,
             facts: Value::Null,
         }];
-        let document = of(&looked);
+        let document = of(&checked);
         let run = &document["runs"][0];
         let result = &run["results"][0];
         let index = usize::try_from(result["ruleIndex"].as_u64().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! A file is written at once or not at all: a reader sees the old one or the new one, also after a power cut.
+//! Atomic replacement of a file: a reader sees the old or the new content, also after a power cut.
 
 use ringfence_types::{ErrorCode, RequestError};
 use std::{
@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-/// Puts these bytes in the place of a file; where `known` is given, only while the file still says that.
+/// Replaces the content of a file; with `known`, only if the file still has this content.
 pub(super) fn replace(file: &Path, bytes: &[u8], known: Option<&[u8]>) -> Result<(), RequestError> {
     let refused = |error: io::Error| {
         RequestError::invalid(
@@ -15,7 +15,7 @@ pub(super) fn replace(file: &Path, bytes: &[u8], known: Option<&[u8]>) -> Result
             "Make the file and its directory writable.",
         )
     };
-    // What a link leads to is what was read.
+    // The target of a symlink is replaced, since its content was read.
     let place = file.canonicalize().or_else(|error| match (error.kind(), known) {
         (io::ErrorKind::NotFound, None) => std::path::absolute(file),
         _ => Err(error),
@@ -33,7 +33,7 @@ pub(super) fn replace(file: &Path, bytes: &[u8], known: Option<&[u8]>) -> Result
             "Look at it again.",
         ));
     }
-    // A name in the same directory, which is the same file system.
+    // In the same directory, thus on the same file system.
     let name = place.file_name().unwrap_or_default().to_string_lossy();
     let beside = place.with_file_name(format!(".{name}.ringfence-{}", std::process::id()));
     let written = write_beside(&place, &beside, bytes);
@@ -48,13 +48,13 @@ fn write_beside(place: &Path, beside: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)?;
     if let Ok(old) = fs::metadata(place) {
         if !old.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no plain file"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file"));
         }
         file.set_permissions(old.permissions())?;
     }
     file.sync_all()?;
     fs::rename(beside, place)?;
-    // The name is safe as well once its directory is.
+    // The rename is durable once the directory is synced.
     place
         .parent()
         .map_or(Ok(()), |directory| File::open(directory)?.sync_all())
@@ -66,7 +66,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     #[test]
-    fn a_file_keeps_its_permissions_its_links_and_what_others_wrote_meanwhile() {
+    fn replaced_file_keeps_permissions_links_and_concurrent_changes() {
         let directory = std::env::temp_dir().join(format!("ringfence-write-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let (file, link) = (directory.join("a.py"), directory.join("link.py"));

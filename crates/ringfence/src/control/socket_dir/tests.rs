@@ -1,9 +1,9 @@
-//! The directory of control sockets, and what may lie in it.
+//! Tests of the directory of control sockets.
 
 use super::*;
 use std::os::unix::fs::PermissionsExt;
 
-/// A state directory that goes away, deeper than an address can name.
+/// A temporary state directory with a path that is longer than a socket address.
 pub(in crate::control) struct State(pub(in crate::control) PathBuf);
 
 impl State {
@@ -23,7 +23,7 @@ impl Drop for State {
 }
 
 #[test]
-fn a_directory_that_others_may_enter_is_not_used() {
+fn directory_that_other_users_may_enter_is_refused() {
     let state = State::new("open");
     assert!(SocketDir::open(&state.0).unwrap().is_none());
     SocketDir::make(&state.0).unwrap();
@@ -33,7 +33,7 @@ fn a_directory_that_others_may_enter_is_not_used() {
 }
 
 #[test]
-fn a_link_is_not_followed() {
+fn symlink_to_the_control_directory_is_not_followed() {
     let state = State::new("link");
     let elsewhere = state.0.join("elsewhere");
     make_own_directory(&elsewhere).unwrap();
@@ -42,9 +42,9 @@ fn a_link_is_not_followed() {
 }
 
 #[test]
-fn only_names_of_ours_are_servers_and_what_a_dead_one_left_goes() {
+fn only_pid_sockets_are_servers_and_unfinished_ones_are_swept() {
     let state = State::new("names");
-    let place = SocketDir::make(&state.0).unwrap();
+    let socket_dir = SocketDir::make(&state.0).unwrap();
     let names = [
         "7.sock",
         "3.sock",
@@ -55,12 +55,12 @@ fn only_names_of_ours_are_servers_and_what_a_dead_one_left_goes() {
         "1.new",
     ];
     for name in names {
-        fs::write(place.path(name), "").unwrap();
+        fs::write(socket_dir.path(name), "").unwrap();
     }
-    assert_eq!(place.servers().unwrap(), [3, 7]);
-    place.sweep_unfinished().unwrap();
-    assert!(!place.path("4294967295.new").exists() && place.path("1.new").exists());
-    place.remove(7);
-    place.remove(7);
-    assert_eq!(place.servers().unwrap(), [3]);
+    assert_eq!(socket_dir.servers().unwrap(), [3, 7]);
+    socket_dir.sweep_unfinished().unwrap();
+    assert!(!socket_dir.path("4294967295.new").exists() && socket_dir.path("1.new").exists());
+    socket_dir.remove(7);
+    socket_dir.remove(7);
+    assert_eq!(socket_dir.servers().unwrap(), [3]);
 }

@@ -1,4 +1,4 @@
-//! What fixes have changed, as a unified difference.
+//! Changes by automatic fixes, as a unified difference.
 
 use super::{Style, StyledText};
 use crate::terminal::neutral;
@@ -8,13 +8,12 @@ use std::time::{Duration, Instant};
 const LINES_MAX: usize = 400;
 const LINE_CHARS_MAX: usize = 500;
 
-/// From one text to the other; nothing where they are the same.
 pub(crate) fn difference(name: &str, old: &str, new: &str) -> StyledText {
     let name = neutral::line(name);
     let fixed = format!("{name} (fixed)");
     let deadline = Instant::now() + Duration::from_secs(3);
     let (text, _) = unified_diff([&name, &fixed], [old, new], deadline, LINES_MAX * LINE_CHARS_MAX);
-    let mut painting = StyledText::default();
+    let mut styled = StyledText::default();
     for line in text.split_terminator('\n').take(LINES_MAX) {
         let style = match line.as_bytes().first() {
             Some(b'+') => Style::Added,
@@ -24,9 +23,9 @@ pub(crate) fn difference(name: &str, old: &str, new: &str) -> StyledText {
             _ => Style::Plain,
         };
         let line = line.strip_suffix('\r').unwrap_or(line);
-        painting.line(style, &neutral::text(&super::beginning(line, LINE_CHARS_MAX)));
+        styled.line(style, &neutral::text(&super::beginning(line, LINE_CHARS_MAX)));
     }
-    painting
+    styled
 }
 
 #[cfg(test)]
@@ -34,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_that_was_added_stands_between_those_around_it() {
+    fn added_line_is_shown_with_its_context() {
         let check = |old: &str, new: &str, expect: &str| {
             assert_eq!(difference("a.py", old, new).plain(), expect, "{old:?}");
         };

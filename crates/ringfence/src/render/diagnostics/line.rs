@@ -1,5 +1,5 @@
-//! One line of code as it is shown: tabs become spaces, what is not harmless is spelled out, a long line is cut around
-//! the place that matters, and the caret knows how wide each character is.
+//! One line of code as shown: tabs become spaces, harmful characters are spelled out, a long line is cut around the
+//! marked range, and the carets account for the width of each character.
 
 use crate::terminal::neutral;
 use ringfence_types::Issue;
@@ -7,12 +7,12 @@ use std::ops::Range;
 use unicode_width::UnicodeWidthStr;
 
 const CELLS_MAX: usize = 120;
-/// Of a long line: characters before the place that matters.
+/// Characters of a long line that are shown before the marked range.
 const CONTEXT: usize = 40;
 const TAB: &str = "    ";
 const CUT: char = '…';
 
-/// What of a finding lies in its first line: characters, from 0.
+/// Range of a finding within its first line, in characters from 0.
 pub(super) fn range_of(issue: &Issue) -> Range<usize> {
     let index = |column: u32| usize::try_from(column).unwrap_or(usize::MAX).saturating_sub(1);
     let end = match issue.end_line > issue.line {
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn carets_stand_below_wide_combined_and_spelled_out_characters() {
+    fn carets_align_with_wide_combining_and_escaped_characters() {
         let check = |line: &str, (from, to): (usize, usize), text: &str, before: usize, marked: usize| {
             let expect = ShownLine {
                 text: text.to_owned(),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_is_cut_on_both_sides_of_the_place() {
+    fn long_line_is_cut_on_both_sides_of_the_range() {
         let line = format!("{}HERE{}", "a".repeat(500), "b".repeat(500));
         let shown = shown(&line, &(500..504));
         assert_eq!((shown.before, shown.marked), (41, 4));

@@ -1,5 +1,5 @@
-//! What was found of code and data, as a person reads it: each finding with its place, the line it is in, and a caret
-//! below it. The code is a stranger's: nothing of it reaches a terminal, or a model, that is not harmless and bounded.
+//! Findings about code and data as text: each with its position, its line of code and carets below. The code is
+//! untrusted: all of it that reaches a terminal or a model is neutralised and bounded.
 
 mod difference;
 mod line;
@@ -17,28 +17,28 @@ pub(crate) enum Style {
     Warning,
     Info,
     Good,
-    /// What leads the eye: line numbers, arrows.
+    /// Line numbers, arrows and other guides.
     Guide,
     Added,
     Removed,
 }
 
-/// Harmless text, in pieces of different colours.
+/// Neutralised text, in pieces of different styles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StyledText(Vec<(Style, String)>);
 
 impl StyledText {
-    fn put(&mut self, ink: Style, text: impl Into<String>) {
-        self.0.push((ink, text.into()));
+    fn put(&mut self, style: Style, text: impl Into<String>) {
+        self.0.push((style, text.into()));
     }
 
-    pub(crate) fn line(&mut self, ink: Style, text: &str) {
-        self.put(ink, text);
+    pub(crate) fn line(&mut self, style: Style, text: &str) {
+        self.put(style, text);
         self.put(Style::Plain, "\n");
     }
 
     pub(crate) fn pieces(&self) -> impl Iterator<Item = (Style, &str)> {
-        self.0.iter().map(|(ink, text)| (*ink, text.as_str()))
+        self.0.iter().map(|(style, text)| (*style, text.as_str()))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -66,7 +66,7 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Of a tool's words; its facts have all.
+    /// For the text of a tool's answer; its facts have all findings.
     pub(crate) const ANSWER: Self = Self {
         findings: 20,
         bytes: 16 << 10,
@@ -77,7 +77,7 @@ impl Bounds {
         bytes: 4 << 20,
         least: Severity::Info,
     };
-    /// Of a terminal that shows what a program says.
+    /// For a terminal that also shows a program's output.
     pub(crate) const BESIDE: Self = Self {
         least: Severity::Warning,
         ..Self::TERMINAL
@@ -87,14 +87,13 @@ impl Bounds {
 const MESSAGE_CHARS_MAX: usize = 1000;
 const VALUE_CHARS_MAX: usize = 200;
 
-/// Of code: a frame for each finding, by position.
+/// A frame for each finding about code, by position; by severity if there are more than `bounds` allow.
 pub(crate) fn of_code(name: &str, code: &str, found: &Validation, bounds: Bounds) -> StyledText {
     let lines: Vec<&str> = code.split('\n').collect();
     let counts = |issue: &&Issue| issue.severity >= bounds.least;
     let mut chosen: Vec<&Issue> = found.issues.iter().filter(counts).collect();
-    let of_less = (found.issues.len() - chosen.len()) as u64;
+    let below_least = (found.issues.len() - chosen.len()) as u64;
     if chosen.len() > bounds.findings {
-        // Where not all have room, the gravest do.
         chosen.sort_by_key(|issue| Reverse(issue.severity));
     }
     let frames = chosen
@@ -103,29 +102,29 @@ pub(crate) fn of_code(name: &str, code: &str, found: &Validation, bounds: Bounds
         .map(|issue| frame(name, &lines, issue));
     bounded(
         frames,
-        u64::from(found.issues_total).saturating_sub(of_less),
+        u64::from(found.issues_total).saturating_sub(below_least),
         bounds,
     )
 }
 
-/// As many findings as have room, and how many more there are.
+/// Appends frames up to the limit of bytes, then the number of findings left out.
 fn bounded(frames: impl Iterator<Item = StyledText>, total: u64, bounds: Bounds) -> StyledText {
-    let mut painting = StyledText::default();
+    let mut styled = StyledText::default();
     let mut shown = 0;
     for frame in frames {
-        if painting.bytes() + frame.bytes() > bounds.bytes {
+        if styled.bytes() + frame.bytes() > bounds.bytes {
             break;
         }
-        painting.append(frame);
+        styled.append(frame);
         shown += 1;
     }
     if shown < total {
-        painting.line(Style::Guide, &format!("and {} more findings", total - shown));
+        styled.line(Style::Guide, &format!("and {} more findings", total - shown));
     }
-    painting
+    styled
 }
 
-fn ink(severity: Severity) -> Style {
+fn style_of(severity: Severity) -> Style {
     match severity {
         Severity::Error => Style::Error,
         Severity::Warning => Style::Warning,
@@ -134,11 +133,11 @@ fn ink(severity: Severity) -> Style {
 }
 
 fn frame(name: &str, lines: &[&str], issue: &Issue) -> StyledText {
-    let ink = ink(issue.severity);
-    let mut painting = StyledText::default();
+    let style = style_of(issue.severity);
+    let mut styled = StyledText::default();
     head(
-        &mut painting,
-        ink,
+        &mut styled,
+        style,
         &format!("{}[{}]", issue.severity.as_str(), issue.rule),
         &issue.message,
     );
@@ -148,35 +147,35 @@ fn frame(name: &str, lines: &[&str], issue: &Issue) -> StyledText {
     if issue.end_line > issue.line {
         place += &format!(" to {}:{}", issue.end_line, issue.end_column);
     }
-    painting.put(Style::Guide, format!("{margin}--> "));
-    painting.line(Style::Plain, &place);
+    styled.put(Style::Guide, format!("{margin}--> "));
+    styled.line(Style::Plain, &place);
     let at = usize::try_from(issue.line)
         .unwrap_or(usize::MAX)
         .saturating_sub(1);
     if let Some(text) = lines.get(at) {
         let shown = line::shown(text.strip_suffix('\r').unwrap_or(text), &line::range_of(issue));
-        painting.line(Style::Guide, &format!("{margin} |"));
-        painting.put(Style::Guide, format!("{number} | "));
-        painting.line(Style::Plain, shown.text.trim_end());
-        painting.put(Style::Guide, format!("{margin} | {}", " ".repeat(shown.before)));
-        painting.line(ink, &"^".repeat(shown.marked));
+        styled.line(Style::Guide, &format!("{margin} |"));
+        styled.put(Style::Guide, format!("{number} | "));
+        styled.line(Style::Plain, shown.text.trim_end());
+        styled.put(Style::Guide, format!("{margin} | {}", " ".repeat(shown.before)));
+        styled.line(style, &"^".repeat(shown.marked));
     }
-    note(&mut painting, &margin, "help", &issue.hint);
-    painting
+    note(&mut styled, &margin, "help", &issue.hint);
+    styled
 }
 
-fn head(painting: &mut StyledText, ink: Style, title: &str, message: &str) {
-    painting.put(ink, neutral::line(title));
+fn head(styled: &mut StyledText, style: Style, title: &str, message: &str) {
+    styled.put(style, neutral::line(title));
     let message = beginning(&neutral::line(message), MESSAGE_CHARS_MAX);
-    painting.line(Style::Plain, &format!(": {message}"));
+    styled.line(Style::Plain, &format!(": {message}"));
 }
 
-fn note(painting: &mut StyledText, margin: &str, word: &str, text: &str) {
+fn note(styled: &mut StyledText, margin: &str, word: &str, text: &str) {
     if !text.is_empty() {
         let text = beginning(&neutral::line(text), MESSAGE_CHARS_MAX);
-        painting.put(Style::Guide, format!("{margin} = "));
-        painting.put(Style::Info, format!("{word}: "));
-        painting.line(Style::Plain, &text);
+        styled.put(Style::Guide, format!("{margin} = "));
+        styled.put(Style::Info, format!("{word}: "));
+        styled.line(Style::Plain, &text);
     }
 }
 
@@ -187,38 +186,36 @@ pub(crate) fn beginning(text: &str, chars: usize) -> String {
     }
 }
 
-/// Of JSON: each error with its JSON Pointer.
 pub(crate) fn of_json(name: &str, report: &JsonReport, bounds: Bounds) -> StyledText {
     let frames = report.errors.iter().take(bounds.findings).map(|error| {
         let pointer = match error.path.as_str() {
             "" => "the whole document".to_owned(),
             path => short(path),
         };
-        let mut painting = data_frame(name, &format!("json.{}", error.keyword), &error.message, &pointer);
+        let mut styled = data_frame(name, &format!("json.{}", error.keyword), &error.message, &pointer);
         for (word, value) in [("expected", &error.expected), ("actual", &error.actual)] {
             if !value.is_null() {
-                note(&mut painting, " ", word, &short(&value.to_string()));
+                note(&mut styled, " ", word, &short(&value.to_string()));
             }
         }
-        painting
+        styled
     });
     bounded(frames, report.errors_total, bounds)
 }
 
 fn data_frame(name: &str, rule: &str, message: &str, place: &str) -> StyledText {
-    let mut painting = StyledText::default();
-    head(&mut painting, Style::Error, &format!("error[{rule}]"), message);
-    painting.put(Style::Guide, " --> ");
-    painting.line(Style::Plain, &format!("{}: {place}", neutral::line(name)));
-    painting
+    let mut styled = StyledText::default();
+    head(&mut styled, Style::Error, &format!("error[{rule}]"), message);
+    styled.put(Style::Guide, " --> ");
+    styled.line(Style::Plain, &format!("{}: {place}", neutral::line(name)));
+    styled
 }
 
-/// A stranger's word in a line.
+/// Untrusted text for one line, neutralised and shortened.
 fn short(text: &str) -> String {
     beginning(&neutral::line(text), VALUE_CHARS_MAX)
 }
 
-/// Of a table: each error with its row and its column.
 pub(crate) fn of_csv(name: &str, report: &CsvReport, bounds: Bounds) -> StyledText {
     let errors = report.errors.iter().take(bounds.findings).map(|error| {
         let (rule, mut place) = match error.row {
@@ -228,17 +225,16 @@ pub(crate) fn of_csv(name: &str, report: &CsvReport, bounds: Bounds) -> StyledTe
         if let Some(column) = &error.column {
             place += &format!(", column `{}`", short(column));
         }
-        let mut painting = data_frame(name, rule, &error.message, &place);
-        note(&mut painting, " ", "expected", &error.expected);
-        note(&mut painting, " ", "value", &short(&error.value));
-        painting
+        let mut styled = data_frame(name, rule, &error.message, &place);
+        note(&mut styled, " ", "expected", &error.expected);
+        note(&mut styled, " ", "value", &short(&error.value));
+        styled
     });
     bounded(errors, report.errors_total, bounds)
 }
 
-/// In one line: what became of code, and how much was found.
 pub(crate) fn summary(name: &str, found: &Validation) -> StyledText {
-    let (ink, word) = match found.verdict {
+    let (style, word) = match found.verdict {
         Verdict::Pass => (Style::Good, "passed"),
         Verdict::Fixed => (Style::Good, "fixed"),
         Verdict::Reject => (Style::Error, "rejected"),
@@ -266,8 +262,8 @@ pub(crate) fn summary(name: &str, found: &Validation) -> StyledText {
         .map(|(count, what, how)| counted(count, what) + how)
         .collect();
     match counts.is_empty() {
-        true => verdict(name, ink, word, "nothing was found"),
-        false => verdict(name, ink, word, &counts.join(", ")),
+        true => verdict(name, style, word, "nothing was found"),
+        false => verdict(name, style, word, &counts.join(", ")),
     }
 }
 
@@ -298,12 +294,12 @@ fn data_verdict(name: &str, is_valid: bool, what: &str) -> StyledText {
     }
 }
 
-fn verdict(name: &str, ink: Style, word: &str, what: &str) -> StyledText {
-    let mut painting = StyledText::default();
-    painting.put(Style::Plain, format!("{}: ", neutral::line(name)));
-    painting.put(ink, word);
-    painting.line(Style::Plain, &format!(": {what}"));
-    painting
+fn verdict(name: &str, style: Style, word: &str, what: &str) -> StyledText {
+    let mut styled = StyledText::default();
+    styled.put(Style::Plain, format!("{}: ", neutral::line(name)));
+    styled.put(style, word);
+    styled.line(Style::Plain, &format!(": {what}"));
+    styled
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Findings as a person reads them.
+//! Tests of findings as text.
 
 use super::*;
 use ringfence_types::{Analysis, CsvError, JsonError, Summary};
@@ -33,7 +33,7 @@ pub(crate) fn validation(issues: Vec<Issue>) -> Validation {
 }
 
 #[test]
-fn a_frame_shows_the_line_and_marks_the_place() {
+fn frame_shows_the_line_and_marks_the_range() {
     let code = "import os\n\tif x ==  os.system('漢') :\r\n";
     let found = validation(vec![issue((2, 11), (2, 25), Severity::Error)]);
     assert_eq!(
@@ -44,7 +44,7 @@ fn a_frame_shows_the_line_and_marks_the_place() {
 }
 
 #[test]
-fn a_place_past_the_end_has_one_caret_and_one_past_the_text_none() {
+fn position_past_line_end_has_one_caret_and_past_the_text_none() {
     let found = validation(vec![
         issue((1, 3), (1, 3), Severity::Warning),
         issue((9, 1), (9, 1), Severity::Info),
@@ -58,7 +58,7 @@ fn a_place_past_the_end_has_one_caret_and_one_past_the_text_none() {
 }
 
 #[test]
-fn what_is_hostile_is_shown_harmless_and_the_caret_still_stands_below_it() {
+fn hostile_text_is_neutralised_and_caret_stays_aligned() {
     let code = "\u{202e}\x1b[31m = evil\n";
     let mut hostile = issue((1, 10), (1, 14), Severity::Error);
     hostile.message = "a\x1b]0;owned\x07\nb".to_owned();
@@ -70,7 +70,7 @@ fn what_is_hostile_is_shown_harmless_and_the_caret_still_stands_below_it() {
 }
 
 #[test]
-fn a_range_of_several_lines_says_where_it_ends() {
+fn multi_line_range_shows_its_end() {
     let found = validation(vec![issue((1, 2), (3, 1), Severity::Error)]);
     let text = of_code("a", "abc\nd\ne", &found, Bounds::TERMINAL).plain();
     assert!(
@@ -80,7 +80,7 @@ fn a_range_of_several_lines_says_where_it_ends() {
 }
 
 #[test]
-fn an_answer_is_bounded_and_says_how_much_is_left_out() {
+fn answer_is_bounded_and_counts_omitted_findings() {
     let long = format!("{} bad {}", "x ".repeat(100_000), "y ".repeat(100_000));
     let issues = vec![issue((1, 200_002), (1, 200_005), Severity::Error); 100];
     let text = of_code("a", &long, &validation(issues), Bounds::ANSWER).plain();
@@ -92,7 +92,7 @@ fn an_answer_is_bounded_and_says_how_much_is_left_out() {
 }
 
 #[test]
-fn json_and_tables_name_their_places() {
+fn json_and_csv_findings_name_their_location() {
     let report = JsonReport {
         valid: false,
         schema: "user".to_owned(),
@@ -142,7 +142,7 @@ fn json_and_tables_name_their_places() {
 }
 
 #[test]
-fn the_summary_counts_by_severity() {
+fn summary_counts_by_severity() {
     let mut found = validation(vec![
         issue((1, 1), (1, 2), Severity::Error),
         issue((1, 1), (1, 2), Severity::Info),

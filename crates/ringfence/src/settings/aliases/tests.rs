@@ -1,8 +1,8 @@
-//! What each alias means, and what the reference says of it.
+//! Meaning of each alias, and its description in the reference.
 
 use super::*;
 
-/// Every alias and what it does, as the reference tells it.
+/// Every alias and its effect, as the reference describes it.
 pub(crate) fn described() -> impl Iterator<Item = (String, String)> {
     let vault = (
         format!("{SECRET_PREFIX}{{NAMESPACE}}_{{KEY}}"),
@@ -126,10 +126,10 @@ fn each_alias_takes_effect_or_is_refused() {
 }
 
 #[test]
-fn every_alias_of_the_table_concerns_us_and_strangers_do_not() {
-    assert!(ALIASES.iter().all(|(name, _)| concerns(name)));
-    assert!(concerns("SANDBOXMCP_SECRET_A_B"));
-    assert!(!concerns("SANDBOX_COLOUR") && !concerns("PATH"));
+fn known_aliases_are_recognised_and_other_variables_are_not() {
+    assert!(ALIASES.iter().all(|(name, _)| is_alias(name)));
+    assert!(is_alias("SANDBOXMCP_SECRET_A_B"));
+    assert!(!is_alias("SANDBOX_COLOUR") && !is_alias("PATH"));
     assert!(misspelt("SANDBOX_COLOUR").is_none() && misspelt("PATH").is_none());
     assert!(misspelt("SANDBOXMCP_SECRET_A_B").is_none() && misspelt("SANDBOX_TIMEOUT").is_none());
     assert_eq!(misspelt("SANDBOXMCP_XYZ").unwrap(), "");

@@ -1,6 +1,5 @@
-//! Where packages come from: what the operator has told pip and npm already, by their files and their variables. Only
-//! what says which index there is and how it is reached is taken over; anything else that their configuration can do is
-//! not.
+//! Package sources, from the configuration that pip and npm have already: their files and their variables. Only the
+//! index and how to reach it is taken over, nothing else that such a configuration can contain.
 
 use super::Environment;
 use percent_encoding::percent_decode_str;
@@ -38,14 +37,14 @@ const NPM_NAMES: [&str; 7] = [
     "strict-ssl",
     "fetch-timeout",
 ];
-/// After `//host/path:`.
+/// Credentials, after `//host/path:`.
 const NPM_CREDENTIALS: [&str; 4] = ["_authToken", "_auth", "username", "_password"];
 const PROXIES: [&str; 4] = ["http_proxy", "https_proxy", "all_proxy", "no_proxy"];
 const CERTIFICATES: [&str; 3] = ["REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"];
 
 type Lines = BTreeMap<String, Zeroizing<String>>;
 
-/// The variables that pip, npm and the way to an index are told by. They may hold credentials.
+/// Variables that configure pip, npm, proxies and certificates. They may hold credentials.
 #[derive(Clone, Default)]
 pub(super) struct Variables(Lines);
 
@@ -56,7 +55,7 @@ impl fmt::Debug for Variables {
 }
 
 impl Variables {
-    pub(super) fn concern(name: &str) -> bool {
+    pub(super) fn includes(name: &str) -> bool {
         let lower = name.to_ascii_lowercase();
         name.starts_with("PIP_")
             || lower.starts_with("npm_")
@@ -74,7 +73,6 @@ impl Variables {
     }
 }
 
-/// All of it, later sources over earlier ones.
 pub(super) fn collect(environment: &Environment, variables: &Variables) -> PackageSources {
     let (mut pip, mut npm) = (Lines::new(), Lines::new());
     for text in pip_files(environment, variables).iter().filter_map(read) {
@@ -94,7 +92,7 @@ pub(super) fn collect(environment: &Environment, variables: &Variables) -> Packa
         let usual = usual.iter().find_map(|name| variables.get(name));
         read(named.as_ref().map(|path| path.as_str()).or(usual)?)
     };
-    // What is no secret needs no wiping, and is long.
+    // Certificates are not secret and need no wiping, which would take time: they are long.
     let public = |mut pem: Zeroizing<Vec<u8>>| Arc::new(std::mem::take(&mut *pem));
     let proxies = variables.0.iter();
     let proxies: Vec<(String, Zeroizing<String>)> = proxies
@@ -131,7 +129,7 @@ fn is_line(value: &str) -> bool {
     !value.is_empty() && value.len() <= VALUE_BYTES_MAX && !value.contains(|c: char| c.is_control())
 }
 
-/// As pip looks for them: the system's, the user's, and what a variable names.
+/// Returns pip's files in its order: the system's, the user's, and the one that a variable names.
 fn pip_files(environment: &Environment, variables: &Variables) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = ["/etc/xdg/pip/pip.conf", "/etc/pip.conf"]
         .map(PathBuf::from)
@@ -148,7 +146,7 @@ fn pip_files(environment: &Environment, variables: &Variables) -> Vec<PathBuf> {
     }
 }
 
-/// `[global]` and `[install]`, of which the latter wins; a value goes on in lines that are indented.
+/// Reads `[global]` and `[install]`, which overrides it; a value continues on indented lines.
 fn pip_lines(text: &[u8], lines: &mut Lines) {
     let text = String::from_utf8_lossy(text);
     for wanted in ["global", "install"] {
@@ -191,7 +189,7 @@ fn set_pip(lines: &mut Lines, name: &str, value: &str) {
     }
 }
 
-/// Directories of wheels are shown to the installer; of other places only those on the web make sense there.
+/// Returns the directories of wheels, which are mounted for the installer. Other places stay only if http(s) URLs.
 fn wheels(pip: &mut Lines) -> Vec<PathBuf> {
     let places = pip.remove("find-links").unwrap_or_default();
     let (mut directories, mut kept) = (Vec::new(), Vec::new());
@@ -210,7 +208,6 @@ fn wheels(pip: &mut Lines) -> Vec<PathBuf> {
     directories
 }
 
-/// Every file that is read here, whether or not it exists.
 pub(super) fn files(environment: &Environment, variables: &Variables) -> Vec<PathBuf> {
     let mut files = pip_files(environment, variables);
     files.extend(npm_files(environment, variables));
@@ -245,7 +242,7 @@ fn npm_lines(text: &[u8], variables: &Variables, lines: &mut Lines) {
     }
 }
 
-/// `${NPM_TOKEN}` is the variable's value. A line with one that we do not read says nothing.
+/// Replaces `${NPM_TOKEN}` by the variable's value. None: a variable is not known here, and its line is ignored.
 fn expanded(value: &str, variables: &Variables) -> Option<Zeroizing<String>> {
     let mut done = Zeroizing::new(String::new());
     let mut rest = value;
@@ -259,7 +256,7 @@ fn expanded(value: &str, variables: &Variables) -> Option<Zeroizing<String>> {
     Some(done)
 }
 
-/// What a variable sets, as npm reads its name (`@npmcli/config`): that of a host's credential as it stands.
+/// Returns the key that a variable sets, as npm reads its name (`@npmcli/config`); a host's credential is unchanged.
 fn npm_key(variable: &str) -> Option<String> {
     const BEGINNING: &str = "npm_config_";
     let (beginning, key) = variable.split_at_checked(BEGINNING.len())?;
@@ -287,7 +284,7 @@ fn set_npm(lines: &mut Lines, name: &str, value: &str) {
     }
 }
 
-/// The secrets in a line: npm's credentials, and the user in a URL.
+/// Returns the secrets in a value: npm's credentials, and the user information in URLs.
 fn secrets_of(name: &str, value: &str) -> Vec<Zeroizing<String>> {
     if name.starts_with("//") && !name.ends_with(":username") {
         return vec![Zeroizing::new(value.to_owned())];
@@ -321,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn of_pips_file_only_what_says_where_the_index_is_is_taken() {
+    fn pip_conf_yields_only_index_settings() {
         let mut found = Lines::new();
         let text = b"[global]\nindex-url = https://u:p@one.test/simple\ntarget = /etc\nextra_index_url =\n    https://a.test\n    https://b.test\nrequire-virtualenv = true\n[install]\nindex-url: https://two.test/simple\nno-binary = :all:\n[list]\ntimeout = 3\n";
         pip_lines(text, &mut found);
@@ -333,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn of_npms_file_only_registries_and_who_we_are_there() {
+    fn npmrc_yields_only_registries_and_credentials() {
         let mut variables = Variables::default();
         variables.insert("NPM_TOKEN".to_owned(), "s3cr3t-token".to_owned());
         let mut found = Lines::new();
@@ -349,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_names_what_it_sets_as_npm_reads_it() {
+    fn npm_variable_names_are_read_as_npm_reads_them() {
         let check = |variable: &str, expect: Option<&str>| {
             assert_eq!(npm_key(variable).as_deref(), expect, "{variable}");
         };
@@ -367,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_two_lines_cannot_be_two_settings() {
+    fn value_with_a_line_break_is_ignored() {
         let mut found = Lines::new();
         set_pip(&mut found, "index_url", "https://a.test\ntarget = /etc");
         set_npm(&mut found, "registry", "https://a.test\nscript-shell=/x");
@@ -376,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_known_for_what_they_are() {
+    fn credentials_in_values_are_found() {
         let check = |name: &str, value: &str, expect: &[&str]| {
             let found = secrets_of(name, value);
             let found: Vec<&str> = found.iter().map(|secret| secret.as_str()).collect();

@@ -1,7 +1,7 @@
-//! Every way of writing an address that is not public, by every way in: none reaches the machine that the test runs on,
-//! and every way reaches a public host, which is the control.
+//! Every spelling of a non-public address through every route: none reaches the machine that the test runs on, and
+//! every route reaches a public host, which is the control.
 
-use super::{answer, article, fetch, leads_to, serve};
+use super::{answer, article, fetch, redirect_to, serve};
 use crate::{client::*, egress::World};
 use std::{
     net::{SocketAddr, TcpListener, TcpStream},
@@ -12,7 +12,7 @@ use std::{
     },
 };
 
-/// As they stand after `http://`, to the end of the authority.
+/// The text after `http://`, up to the end of the authority.
 const SPELLINGS: [&str; 62] = [
     "127.0.0.1",
     "127.1",
@@ -78,19 +78,19 @@ const SPELLINGS: [&str; 62] = [
     "255.255.255.255",
 ];
 
-/// Listeners on the loopback addresses of the machine, which nothing may reach.
+/// Listeners on loopback and private addresses of the machine, which nothing may reach.
 struct Canary(Arc<AtomicUsize>);
 
 impl Canary {
     fn plant() -> Self {
-        // Addresses that spellings name and nobody has, so that a connection would be heard.
+        // Two listed addresses that no interface has are added to `lo`, so that a connection to them would be counted.
         for address in ["192.168.0.1", "100.100.100.200"] {
             let done = Command::new("ip")
                 .args(["address", "replace", &format!("{address}/32"), "dev", "lo"])
                 .status();
             assert!(done.unwrap().success());
         }
-        let heard = Arc::new(AtomicUsize::new(0));
+        let contacts = Arc::new(AtomicUsize::new(0));
         let addresses = [
             "127.0.0.1",
             "127.0.0.2",
@@ -104,7 +104,7 @@ impl Canary {
             .flat_map(|address| [(address, 80), (address, 443)])
         {
             let listener = TcpListener::bind(SocketAddr::new(address.parse().unwrap(), port)).unwrap();
-            let counter = heard.clone();
+            let counter = contacts.clone();
             std::thread::spawn(move || {
                 for stream in listener.incoming() {
                     counter.fetch_add(1, Ordering::SeqCst);
@@ -112,8 +112,8 @@ impl Canary {
                 }
             });
         }
-        let canary = Self(heard);
-        // The control of the canary: it hears whoever reaches it.
+        let canary = Self(contacts);
+        // The control of the canary: it counts connections that reach it.
         for address in ["127.0.0.1:80", "[::1]:443", "192.168.0.1:80"] {
             drop(TcpStream::connect(address).unwrap());
         }
@@ -122,42 +122,43 @@ impl Canary {
         canary
     }
 
-    /// That nobody came: neither to these nor to the private addresses of the test's internet.
-    fn is_unheard(&self, world: &World, way: &str) -> Vec<String> {
-        let heard = world.heard();
-        let private = heard
+    /// Asserts that there was no connection to these listeners or to the private addresses of the test internet.
+    /// Returns all contacts since the last call.
+    fn assert_no_contact(&self, world: &World, route: &str) -> Vec<String> {
+        let contacts = world.contacts();
+        let private = contacts
             .iter()
-            .filter(|heard| heard.starts_with("tcp 10.") || heard.starts_with("tcp 169.254."));
+            .filter(|contact| contact.starts_with("tcp 10.") || contact.starts_with("tcp 169.254."));
         let private: Vec<&String> = private.collect();
-        assert!(private.is_empty(), "{way}: {private:?}");
-        assert_eq!(self.0.load(Ordering::SeqCst), 0, "{way}");
-        heard
+        assert!(private.is_empty(), "{route}: {private:?}");
+        assert_eq!(self.0.load(Ordering::SeqCst), 0, "{route}");
+        contacts
     }
 }
 
-/// Each URL is refused, or led nowhere.
-fn all_fail(server: &mut Server, urls: impl IntoIterator<Item = String>) {
+/// Asserts that fetching each URL fails.
+fn assert_all_fail(server: &mut Server, urls: impl IntoIterator<Item = String>) {
     for url in urls {
         let said = fetch(server, &url);
         assert_eq!(said["isError"], true, "{url}: {said}");
     }
 }
 
-fn reached(heard: &[String], host: &str) -> bool {
-    heard
+fn reached(contacts: &[String], host: &str) -> bool {
+    contacts
         .iter()
-        .any(|heard| heard.starts_with("GET ") && heard.ends_with(host))
+        .any(|contact| contact.starts_with("GET ") && contact.ends_with(host))
 }
 
 /// claim: [WEB-1]
 #[test]
-fn no_spelling_of_an_inner_address_is_reached_by_a_fetch() {
-    let Some(world) = World::apart() else { return };
+fn no_spelling_of_a_non_public_address_is_reached_by_a_fetch() {
+    let Some(world) = World::enter() else { return };
     let canary = Canary::plant();
     let mut server = serve(&world);
     let direct = SPELLINGS.iter().map(|spelling| format!("http://{spelling}/"));
-    all_fail(&mut server, direct.clone());
-    all_fail(
+    assert_all_fail(&mut server, direct.clone());
+    assert_all_fail(
         &mut server,
         SPELLINGS
             .iter()
@@ -165,24 +166,24 @@ fn no_spelling_of_an_inner_address_is_reached_by_a_fetch() {
             .map(|spelling| format!("https://{spelling}/")),
     );
     fetch(&mut server, "http://pages.test/control");
-    assert!(reached(&canary.is_unheard(&world, "direct"), "pages.test"));
+    assert!(reached(&canary.assert_no_contact(&world, "direct"), "pages.test"));
 
     for (number, url) in direct.clone().enumerate() {
-        world.page(&format!("r{number}.pages.test/go"), leads_to(&url));
+        world.page(&format!("r{number}.pages.test/go"), redirect_to(&url));
     }
-    world.page("r.pages.test/go", leads_to("http://pages.test/control"));
-    all_fail(
+    world.page("r.pages.test/go", redirect_to("http://pages.test/control"));
+    assert_all_fail(
         &mut server,
         (0..SPELLINGS.len()).map(|number| format!("http://r{number}.pages.test/go")),
     );
     fetch(&mut server, "http://r.pages.test/go");
-    let heard = canary.is_unheard(&world, "redirect");
+    let contacts = canary.assert_no_contact(&world, "redirect");
     assert!(
-        reached(&heard, " pages.test") && reached(&heard, "r7.pages.test"),
-        "{heard:?}"
+        reached(&contacts, " pages.test") && reached(&contacts, "r7.pages.test"),
+        "{contacts:?}"
     );
 
-    // A PDF and a page of results whose links lead there: reading them dials nothing, and following them is refused.
+    // A PDF whose links lead there: reading it dials nothing, and following the links is refused.
     let links: Vec<String> = direct.clone().collect();
     let words = links
         .iter()
@@ -199,8 +200,8 @@ fn no_spelling_of_an_inner_address_is_reached_by_a_fetch() {
         .map(str::to_owned)
         .collect();
     assert!(found.len() >= 45, "{found:?}");
-    all_fail(&mut server, found);
-    assert!(reached(&canary.is_unheard(&world, "PDF"), " pages.test"));
+    assert_all_fail(&mut server, found);
+    assert!(reached(&canary.assert_no_contact(&world, "PDF"), " pages.test"));
     println!(
         "| {} spellings | direct, redirect, PDF | 0 reached | controls reached |",
         SPELLINGS.len()
@@ -209,8 +210,8 @@ fn no_spelling_of_an_inner_address_is_reached_by_a_fetch() {
 
 /// claim: [WEB-1]
 #[test]
-fn robots_and_results_that_lead_inside_reach_nothing() {
-    let Some(world) = World::apart() else { return };
+fn robots_redirects_and_search_results_reach_no_non_public_address() {
+    let Some(world) = World::enter() else { return };
     let canary = Canary::plant();
     let results: Vec<Value> = SPELLINGS
         .iter()
@@ -246,29 +247,29 @@ fn robots_and_results_that_lead_inside_reach_nothing() {
     }
     assert!(followed >= 25, "{followed}");
     assert!(reached(
-        &canary.is_unheard(&world, "search result"),
+        &canary.assert_no_contact(&world, "search result"),
         " pages.test"
     ));
 
     for (number, spelling) in SPELLINGS.iter().enumerate() {
         world.page(
             &format!("b{number}.pages.test/robots.txt"),
-            leads_to(&format!("http://{spelling}/robots.txt")),
+            redirect_to(&format!("http://{spelling}/robots.txt")),
         );
     }
     world.page(
         "b.pages.test/robots.txt",
-        leads_to("http://pages.test/robots.txt"),
+        redirect_to("http://pages.test/robots.txt"),
     );
     let mut server = world.serve([]);
     for number in 0..SPELLINGS.len() {
         fetch(&mut server, &format!("http://b{number}.pages.test/"));
     }
     fetch(&mut server, "http://b.pages.test/");
-    let heard = canary.is_unheard(&world, "robots");
+    let contacts = canary.assert_no_contact(&world, "robots");
     assert!(
-        reached(&heard, " pages.test") && reached(&heard, "b7.pages.test"),
-        "{heard:?}"
+        reached(&contacts, " pages.test") && reached(&contacts, "b7.pages.test"),
+        "{contacts:?}"
     );
     println!(
         "| {} spellings | search result, robots.txt | 0 reached | controls reached |",
@@ -278,10 +279,10 @@ fn robots_and_results_that_lead_inside_reach_nothing() {
 
 /// claim: [WEB-1] [WEB-6]
 #[test]
-#[expect(clippy::too_many_lines, reason = "one page with every way in")]
-fn a_page_in_the_browser_reaches_nothing_inside() {
-    let Some(world) = World::apart() else { return };
-    if !super::browser::is_there() {
+#[expect(clippy::too_many_lines, reason = "one page with every route")]
+fn a_page_in_the_browser_reaches_no_non_public_address() {
+    let Some(world) = World::enter() else { return };
+    if !super::browser::is_available() {
         return;
     }
     let canary = Canary::plant();
@@ -291,10 +292,10 @@ fn a_page_in_the_browser_reaches_nothing_inside() {
         .map(|spelling| format!("http://{spelling}/"))
         .collect();
     let control = "http://control.pages.test/";
-    let pages = |way: &str, body: &str| {
+    let pages = |route: &str, body: &str| {
         world.page(
-            &format!("{way}.pages.test/index"),
-            answer("text/html; charset=utf-8", article(way, body)),
+            &format!("{route}.pages.test/index"),
+            answer("text/html; charset=utf-8", article(route, body)),
         );
     };
     let all: Vec<&str> = urls.iter().map(String::as_str).chain([control]).collect();
@@ -323,24 +324,24 @@ fn a_page_in_the_browser_reaches_nothing_inside() {
         );
         frames += &format!("<iframe src=http://frame.pages.test/{number}></iframe>");
     }
-    // The last frame is the control: it is loaded once, and again when it has been led on.
+    // The last frame is the control: it loads once, and again after the refresh.
     frames += "<script>let loads = 0; const all = document.querySelectorAll('iframe'); all[all.length - 1].onload = () => {\
                if (++loads == 2) document.body.append(Object.assign(document.createElement('p'), {id: 'tried'})) }</script>";
     pages("refresh", &frames);
-    for way in ["image", "socket", "refresh"] {
-        let mut wanted = json!({"url": format!("http://{way}.pages.test/"), "timeout_ms": 20000});
-        if way != "image" {
-            // Chromium puts sockets off when many have failed, and frames take their time; the control is the last.
+    for route in ["image", "socket", "refresh"] {
+        let mut wanted = json!({"url": format!("http://{route}.pages.test/"), "timeout_ms": 20000});
+        if route != "image" {
+            // Chromium delays sockets after many failures, and frames load slowly; the control is the last.
             wanted["wait_for_selector"] = json!("#tried");
         }
         let said = server.call("browser_fetch", wanted);
-        assert_ne!(said["isError"], true, "{way}: {said}");
+        assert_ne!(said["isError"], true, "{route}: {said}");
         assert!(
             text_of(&said["structuredContent"]["text"]).contains("The harbour"),
-            "{way}: {said}"
+            "{route}: {said}"
         );
-        let heard = canary.is_unheard(&world, way);
-        assert!(reached(&heard, "control.pages.test"), "{way}: {heard:?}");
+        let contacts = canary.assert_no_contact(&world, route);
+        assert!(reached(&contacts, "control.pages.test"), "{route}: {contacts:?}");
     }
     for url in [
         "http://127.0.0.1/",
@@ -350,17 +351,17 @@ fn a_page_in_the_browser_reaches_nothing_inside() {
         "http://nowhere.invalid/",
     ] {
         let said = server.call("browser_fetch", json!({"url": url, "timeout_ms": 10000}));
-        // Egress answers HTTP with the refusal, which is not the page.
+        // Egress answers HTTP with its own denial, which is not the page.
         assert_eq!(said["isError"], true, "{url}: {said}");
     }
-    canary.is_unheard(&world, "browser");
+    canary.assert_no_contact(&world, "browser");
     println!(
         "| {} spellings | subresource, WebSocket, meta refresh | 0 reached | controls reached |",
         SPELLINGS.len()
     );
 }
 
-/// A PDF with a line for each text.
+/// Returns a PDF with one line per text.
 fn pdf(lines: &[String]) -> String {
     let shown: String = lines
         .iter()

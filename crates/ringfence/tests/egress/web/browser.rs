@@ -1,4 +1,4 @@
-//! The browser: real Chromium in a sandbox, whose pages are made by scripts.
+//! The browser: real Chromium in a sandbox, with pages that scripts build.
 
 use super::{TlsHost, answer, serve};
 use crate::{client::*, egress::World};
@@ -6,9 +6,9 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 const PROGRAMS: [&str; 2] = ["chromium-headless-shell", "chromium"];
 
-/// Whether this host has a browser; where `RINGFENCE_REQUIRE` names `chromium`, it has to.
-pub(super) fn is_there() -> bool {
-    has("chromium", || {
+/// True if this host has a browser; it must have one if `RINGFENCE_REQUIRE` names `chromium`.
+pub(super) fn is_available() -> bool {
+    has_capability("chromium", || {
         let path = std::env::var("PATH").unwrap_or_default();
         path.split(':').any(|dir| {
             PROGRAMS
@@ -20,10 +20,10 @@ pub(super) fn is_there() -> bool {
 
 /// claim: [WEB-6]
 #[test]
-#[expect(clippy::too_many_lines, reason = "one story")]
-fn a_page_that_a_script_makes_is_read_and_drawn_and_the_browser_is_gone() {
-    let Some(world) = World::apart() else { return };
-    if !is_there() {
+#[expect(clippy::too_many_lines, reason = "one sequence of requests")]
+fn a_scripted_page_is_read_and_drawn_and_the_browser_ends() {
+    let Some(world) = World::enter() else { return };
+    if !is_available() {
         return;
     }
     let script = "<html lang=en><head><title>Made</title></head><body><main id=app></main><p style='position:absolute;left:-9999px'>\
@@ -55,7 +55,7 @@ fn a_page_that_a_script_makes_is_read_and_drawn_and_the_browser_is_gone() {
     let text = text_of(&facts["text"]);
     assert_contains(text, ["written by a program", "- heading \"Made by a script\""]);
     assert_lacks(text, ["HIDDEN BY CLASS", "TINY", "ORDER"]);
-    facts.shows(json!({"status": 200, "title": "Made by a script", "timed_out": false}));
+    facts.assert_fields(json!({"status": 200, "title": "Made by a script", "timed_out": false}));
     assert_contains(
         facts["console_errors"].to_string(),
         ["an error of the page", "thrown"],
@@ -70,14 +70,15 @@ fn a_page_that_a_script_makes_is_read_and_drawn_and_the_browser_is_gone() {
         picture.len()
     );
     assert!(descendants_with(server.child.id(), "chromium").is_empty());
-    // What never comes to rest ends at its time, with what is there. Meanwhile the browser is seen: the control.
+    // A page that never becomes idle ends at its timeout with its current text. While it loads, the browser runs: the
+    // control.
     let id = server.send_call(
         "browser_fetch",
         json!({"url": "http://good.test/never", "timeout_ms": 4000}),
     );
     let pid = server.child.id();
     eventually(|| !descendants_with(pid, "chromium").is_empty());
-    server.await_answer(id);
+    server.await_response(id);
     assert!(descendants_with(pid, "chromium").is_empty());
     let never = server.facts(
         "browser_fetch",
@@ -86,7 +87,7 @@ fn a_page_that_a_script_makes_is_read_and_drawn_and_the_browser_is_gone() {
     assert_eq!(never["timed_out"], true, "{never}");
     assert_contains(text_of(&never["text"]), ["waiting words"]);
     assert!(descendants_with(server.child.id(), "chromium").is_empty());
-    server.refuses(
+    server.call_error(
         "browser_fetch",
         json!({"url": "http://good.test/app", "wait_for_selector": "###"}),
         "invalid_argument",
@@ -97,15 +98,15 @@ fn a_page_that_a_script_makes_is_read_and_drawn_and_the_browser_is_gone() {
         "view-source:http://good.test/",
         "data:text/html,x",
     ] {
-        server.refuses("browser_fetch", json!({"url": url}), "invalid_argument");
+        server.call_error("browser_fetch", json!({"url": url}), "invalid_argument");
     }
 }
 
 /// claim: [WEB-6]
 #[test]
-fn a_page_in_the_browser_sees_nothing_of_the_host() {
-    let Some(world) = World::apart() else { return };
-    if !is_there() {
+fn a_page_in_the_browser_reads_no_file_of_the_host() {
+    let Some(world) = World::enter() else { return };
+    if !is_available() {
         return;
     }
     world.page("good.test/file", answer("text/html", "<p>start</p><iframe src='file:///etc/passwd'></iframe><script>location = 'file:///etc/passwd'</script>"));
@@ -122,19 +123,19 @@ fn a_page_in_the_browser_sees_nothing_of_the_host() {
     assert!(descendants_with(server.child.id(), "chromium").is_empty());
 }
 
-/// Chromium has authorities of its own, and hides in every handshake whether it hides a name.
+/// Chromium has its own list of authorities, and sends ECH GREASE in every handshake.
 /// claim: [WEB-9]
 #[test]
-fn a_page_over_tls_is_opened_as_far_as_its_certificate_is_believed() {
-    let Some(world) = World::apart() else { return };
-    if !is_there() {
+fn a_tls_page_is_opened_only_with_a_trusted_certificate() {
+    let Some(world) = World::enter() else { return };
+    if !is_available() {
         return;
     }
     let host = TlsHost::start(&world);
     let wanted = |url: &str| json!({"url": url, "timeout_ms": 20000});
     let mut server: Server = serve(&world);
-    let said = server.refuses("browser_fetch", wanted("https://api.test/"), "page_unavailable");
-    // The handshake has come to the certificate: it passed the wall of egress, which lets through what names its host.
+    let said = server.call_error("browser_fetch", wanted("https://api.test/"), "page_unavailable");
+    // The handshake reached the certificate: egress let it pass, because the ClientHello names the host.
     assert_contains(
         said.to_string(),
         [
@@ -146,17 +147,18 @@ fn a_page_over_tls_is_opened_as_far_as_its_certificate_is_believed() {
     assert!(!said.to_string().contains("egress.ech"), "{said}");
     let mut server = trusting(&world, &host, "*");
     let facts = server.facts("browser_fetch", wanted("https://api.test/"));
-    facts.shows(json!({"status": 200, "url": "https://api.test/"}));
+    facts.assert_fields(json!({"status": 200, "url": "https://api.test/"}));
     assert_contains(text_of(&facts["text"]), ["s_server -quiet -www"]);
-    // Another's certificate, and one that no authority has signed: egress looks at them, and Chromium no more.
+    // A certificate of another host and one that no authority has signed: egress checks them, and Chromium no longer
+    // does.
     for (url, why) in [
         ("https://read.test/", "not valid for name"),
         ("https://good.test/", "it is the certificate of an authority"),
     ] {
-        let refused = server.refuses("browser_fetch", wanted(url), "page_unavailable");
+        let refused = server.call_error("browser_fetch", wanted(url), "page_unavailable");
         assert_contains(refused.to_string(), ["egress.certificate", why]);
     }
-    // What is read can be judged by its path.
+    // Path rules apply to the decrypted requests.
     let mut server = trusting(&world, &host, "api.test/open");
     let open = server.facts("browser_fetch", wanted("https://api.test/open/a"));
     assert_contains(text_of(&open["text"]), ["s_server -quiet -www"]);
@@ -165,7 +167,7 @@ fn a_page_over_tls_is_opened_as_far_as_its_certificate_is_believed() {
     assert!(!closed.to_string().contains("s_server -quiet -www"), "{closed}");
 }
 
-/// A server that trusts the authority of `host` beside those of this machine.
+/// A server that trusts the authority of `host` in addition to those of this machine.
 fn trusting(world: &World, host: &TlsHost, allow: &str) -> Server {
     world.serve([
         ("RINGFENCE_EGRESS_CA_FILE", &host.authority),

@@ -1,13 +1,13 @@
-//! A secret of the vault that a page, a result or an error repeats: the model sees a mark in its place. The same page in
-//! a namespace without the secret is the control.
+//! A vault secret repeated by a page, a search result or an error is replaced with a mark. The same page in a namespace
+//! without the secret is the control.
 
-use super::{answer, browser::is_there, leads_to};
+use super::{answer, browser::is_available, redirect_to};
 use crate::{client::*, egress::World};
 
-/// Markdown escapes three of its characters.
+/// A secret with three characters that Markdown escapes.
 const SECRET: &str = "K3y_of*the-st0ry[1]";
 const BEGINNING: &str = "K3y";
-/// Of several lines.
+/// A secret of several lines.
 const PEM: &str = "-----BEGIN KEY-----\nK3yIIEvQIBADANBgk\nK3yiG9w0BAQEFAASC\n-----END KEY-----";
 const MARK: &str = "***REDACTED***";
 
@@ -22,7 +22,8 @@ fn serve(world: &World) -> Server {
     ])
 }
 
-/// The answer in the namespace of the secret, after the same call in another one has shown that the secret is there.
+/// Returns the answer in the namespace of the secret, after the same call in another namespace has shown that the page
+/// contains the secret.
 #[track_caller]
 fn redacted(server: &mut Server, tool: &str, wanted: Value) -> Value {
     let mut elsewhere = wanted.clone();
@@ -37,15 +38,15 @@ fn redacted(server: &mut Server, tool: &str, wanted: Value) -> Value {
 
 /// claim: [WEB-10]
 #[test]
-fn a_secret_that_a_page_or_a_result_repeats_is_redacted() {
-    let Some(world) = World::apart() else { return };
+fn a_secret_repeated_by_a_page_or_a_search_result_is_redacted() {
+    let Some(world) = World::enter() else { return };
     let words = "The harbour was quiet in the morning, and the boats lay side by side. ".repeat(5);
     let page = format!(
         "<html><head><title>Boats</title><meta name=author content='{SECRET}'></head><body><article><h1>Of {SECRET}</h1>\
          <p>{words} it is <span>K3y_of*</span>the-st0ry[1], or {SECRET}</p><p>Boats need harbours, as <a href='/x?q={SECRET}'>another page says</a>, and harbours need walls against the sea.</p>\
          </article></body></html>"
     );
-    // A title is cut at 300 characters, here within the secret.
+    // A title is cut at 300 characters, here inside the secret.
     let cut = format!(
         "<title>{}{SECRET}</title><p>{SECRET} {words}</p>",
         "T".repeat(294)
@@ -66,10 +67,10 @@ fn a_secret_that_a_page_or_a_result_repeats_is_redacted() {
             "data",
             answer("application/json", json!({"key": SECRET}).to_string()),
         ),
-        ("led", leads_to(&format!("/text?token={SECRET}")).into_bytes()),
+        ("led", redirect_to(&format!("/text?token={SECRET}")).into_bytes()),
         (
             "away",
-            leads_to(&format!("http://10.7.7.7/{SECRET}")).into_bytes(),
+            redirect_to(&format!("http://10.7.7.7/{SECRET}")).into_bytes(),
         ),
     ] {
         world.page(&format!("good.test/{path}"), body);
@@ -97,20 +98,22 @@ fn a_secret_that_a_page_or_a_result_repeats_is_redacted() {
     assert_eq!(refused["isError"], true, "{refused}");
     assert!(!refused.to_string().contains(BEGINNING), "{refused}");
     let facts = redacted(&mut server, "web_search", json!({"query": "boats"}));
-    facts.shows(json!({"results.0.title": format!("About {MARK}"), "results.0.snippet": "s".repeat(494)}));
+    facts.assert_fields(
+        json!({"results.0.title": format!("About {MARK}"), "results.0.snippet": "s".repeat(494)}),
+    );
     let record = server.call("audit_execution", json!({"limit": 40, "detail": true}));
     assert!(!record.to_string().contains(BEGINNING), "{record}");
 }
 
 /// claim: [WEB-10]
 #[test]
-fn a_secret_that_a_page_in_the_browser_repeats_is_redacted() {
-    let Some(world) = World::apart() else { return };
-    if !is_there() {
+fn a_secret_repeated_by_a_page_in_the_browser_is_redacted() {
+    let Some(world) = World::enter() else { return };
+    if !is_available() {
         return;
     }
     let lines = PEM.replace('\n', "<br>");
-    // Errors are cut at 300 characters and names of the tree at 120, here within the secret.
+    // Errors are cut at 300 characters and names in the accessibility tree at 120, here inside the secret.
     let page = format!(
         "<html><head><title>start</title></head><body><main id=app></main><script>const secret = '{SECRET}';\
          document.title = 'Of ' + secret; document.getElementById('app').innerHTML = '<p>It is ' + secret + ' there.</p><p>{lines}</p>' +\

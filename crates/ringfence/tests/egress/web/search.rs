@@ -1,4 +1,4 @@
-//! Searches: recorded answers of the providers, a key that stays with its host, and a real SearXNG.
+//! Searches: recorded provider responses, a key that is sent only to its provider, and a real SearXNG.
 
 use super::{answer, with_head};
 use crate::{client::*, egress::World};
@@ -19,9 +19,9 @@ fn serve(world: &World, providers: &str) -> Server {
     ])
 }
 
-/// What is said where no provider has answered.
-fn refused(server: &mut Server) -> String {
-    let error = server.refuses("web_search", json!({"query": "x"}), "page_unavailable");
+/// Returns the error message of a search that no provider answered.
+fn search_error(server: &mut Server) -> String {
+    let error = server.call_error("web_search", json!({"query": "x"}), "page_unavailable");
     text_of(&error["message"]).to_owned()
 }
 
@@ -34,8 +34,8 @@ fn outcomes(found: &Value) -> Vec<String> {
 
 /// claim: [WEB-7]
 #[test]
-fn providers_are_asked_in_their_order_and_each_says_what_came_of_it() {
-    let Some(world) = World::apart() else { return };
+fn search_providers_are_tried_in_order_and_each_outcome_is_reported() {
+    let Some(world) = World::enter() else { return };
     let blocked = "HTTP/1.1 202 Accepted\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
     world.page("duck.pages.test/html", blocked);
     let silent = json!({"results": [], "unresponsive_engines": [["google", "CAPTCHA"]]});
@@ -75,16 +75,16 @@ fn providers_are_asked_in_their_order_and_each_says_what_came_of_it() {
         said.to_string(),
         ["The first", "2025-01-02", text_of(&facts["mark"])],
     );
-    // The provider has repeated the key; nobody hears of it.
+    // The provider repeats the key, and the result does not contain it.
     assert!(!said.to_string().contains(KEY), "{said}");
-    let heard = world.heard();
+    let contacts = world.contacts();
     assert!(
-        heard
+        contacts
             .iter()
-            .any(|heard| heard.contains("/res/v1/web/search?q=a+harbour&count=10&freshness=pw")),
-        "{heard:?}"
+            .any(|contact| contact.contains("/res/v1/web/search?q=a+harbour&count=10&freshness=pw")),
+        "{contacts:?}"
     );
-    // Who refused is left alone for a while, and what was found is kept.
+    // A provider that refused is skipped for a while, and results are cached.
     let again = server.facts("web_search", json!({"query": "another harbour"}));
     assert_eq!(
         outcomes(&again),
@@ -102,35 +102,37 @@ fn providers_are_asked_in_their_order_and_each_says_what_came_of_it() {
 
 /// claim: [WEB-7]
 #[test]
-fn a_key_goes_to_its_provider_and_no_further() {
-    let Some(world) = World::apart() else { return };
-    // A provider that sends its askers, and their keys, elsewhere.
+fn a_search_key_is_sent_only_to_its_provider() {
+    let Some(world) = World::enter() else { return };
+    // A provider that redirects requests, and with them the key, to another host.
     world.page(
         "brave.pages.test/res/v1/web/search",
-        super::leads_to("http://other.test/echo"),
+        super::redirect_to("http://other.test/echo"),
     );
     let mut server = serve(
         &world,
         "brave=http://brave.pages.test/ key BRAVE;tavily=http://brave.pages.test/ key ABSENT",
     );
     assert_contains(
-        refused(&mut server),
+        search_error(&mut server),
         [
             "no search provider has answered",
             "brave: provider_changed",
             "tavily: key_missing",
         ],
     );
-    let heard = world.heard();
+    let contacts = world.contacts();
     assert!(
-        heard.iter().any(|heard| heard.contains("brave.pages.test")),
-        "{heard:?}"
+        contacts
+            .iter()
+            .any(|contact| contact.contains("brave.pages.test")),
+        "{contacts:?}"
     );
     assert!(
-        !heard
+        !contacts
             .iter()
-            .any(|heard| heard.contains("other.test") || heard.contains("93.184.216.35")),
-        "{heard:?}"
+            .any(|contact| contact.contains("other.test") || contact.contains("93.184.216.35")),
+        "{contacts:?}"
     );
     for (head, outcome) in [
         ("HTTP/1.1 429 Too Many Requests", "quota"),
@@ -140,9 +142,9 @@ fn a_key_goes_to_its_provider_and_no_further() {
         let answer = format!("{head}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
         world.page("brave.pages.test/res/v1/web/search", answer);
         let mut server = serve(&world, "brave=http://brave.pages.test/ key BRAVE");
-        assert_contains(refused(&mut server), [&format!("brave: {outcome}")]);
+        assert_contains(search_error(&mut server), [&format!("brave: {outcome}")]);
     }
-    // The key is sent to the host that it is for: the control.
+    // The control: the provider answers a search that carries the key.
     world.page(
         "brave.pages.test/res/v1/web/search",
         with_head("Content-Type: application/json", r#"{"query":{}}"#),
@@ -153,9 +155,9 @@ fn a_key_goes_to_its_provider_and_no_further() {
 }
 
 #[test]
-fn a_real_searxng_is_asked() {
-    let Some(world) = World::apart() else { return };
-    if !has("searx", || {
+fn a_real_searxng_instance_answers_a_search() {
+    let Some(world) = World::enter() else { return };
+    if !has_capability("searx", || {
         Path::new("/usr/lib/python3/dist-packages/searx/webapp.py").is_file()
     }) {
         return;
@@ -168,7 +170,7 @@ fn a_real_searxng_is_asked() {
     );
     let file = world.directory.join("searx.yml");
     std::fs::write(&file, include_str!("searx.yml")).unwrap();
-    // Its names are asked for where those of the test are.
+    // serve_searx.py resolves the host name of the engine to its address in the test internet.
     let mut searx = Command::new("/usr/bin/python3")
         .args(["-c", include_str!("serve_searx.py")])
         .env("SEARX_SETTINGS_PATH", &file)

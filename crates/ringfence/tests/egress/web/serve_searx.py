@@ -1,4 +1,4 @@
-"""SearXNG as Debian has it, whose engine is a host of the test's internet: that name is looked up here."""
+"""Debian's SearXNG with a host of the test internet as its engine; the name of that host is resolved here."""
 import socket
 
 real = socket.getaddrinfo

@@ -1,8 +1,8 @@
-//! Group C: what can be seen and written of the host's files.
+//! Group C: visibility of the host's files and writes to them.
 
 use super::{Attack, attack, fact, with};
 
-/// A home may not be shared to be written: it is where pip and npm are configured.
+/// A subdirectory, because a home directory cannot be mounted writable: the settings of pip and npm are there.
 const RW: &[&str] = &["--workspace", "{home}/shared:rw"];
 const RO: &[&str] = &["--workspace", "{home}:ro"];
 const OVERLAY: &[&str] = &["--workspace", "{home}:overlay"];
@@ -26,7 +26,7 @@ got = []
 for path in ('/etc/shadow', '/etc/hostid', '/etc/fstab', '/etc/ssh', '/etc/sudoers', '/etc/machine-id', '/etc/crontab', '/var/log', '/var/lib', '/var/run', '/boot', '/mnt', '/srv', '/media', '/run/systemd', '/run/lock', '/lost+found'):
     if os.path.lexists(path): got.append(path)
 reached(got) if got else blocked('absent')"),
-    fact("C01", "FS-1", "the root holds nothing but what was put there", "
+    fact("C01", "FS-1", "the root contains only the planned entries", "
 known = {'bin','code','dev','etc','home','lib','lib32','lib64','libx32','node_modules','output','packages','proc','root','run','sbin','tmp','usr','var','workspace','opt','nix'}
 bad = [name for name in os.listdir('/') if name not in known]
 bad += [n for n in os.listdir('/etc') if n not in {'alternatives','ca-certificates','fonts','gitconfig','group','hostname','hosts','ld.so.cache','localtime','mtab','nsswitch.conf','os-release','passwd','pki','protocols','resolv.conf','services','ssl'}]
@@ -35,13 +35,13 @@ bad += [name for _, _, files in os.walk('/packages') for name in files]
 if os.path.isdir('/root'): bad += [n for n in os.listdir('/root') if n != '.pyenv']
 if os.path.isdir('/etc/ssl'): bad += [n for n in os.listdir('/etc/ssl') if n not in {'certs','openssl.cnf','cert.pem'}]
 reached(bad) if bad else blocked('as planned')"),
-    attack("C03", "FS-3", "a link out of the workspace leads nowhere", "
+    attack("C03", "FS-3", "a symlink out of the workspace reaches no file of the host", "
 os.symlink(HOME + '/.netrc', 'link') if os.getcwd() == '/workspace' else None
 attempt(lambda: open('link' if os.path.lexists('link') else HOME + '/.netrc').read())"),
-    with(fact("C03", "FS-3", "a link of the host's workspace leads nowhere", "
+    with(fact("C03", "FS-3", "a path through the host's workspace reaches no file beside it", "
 attempt(lambda: open('/workspace/../' + HOME + '/.netrc').read().replace('canary', 'REACHED') if not os.path.exists(HOME) else 'visible')"), RO),
     fact("C05", "FS-3", "a hard link to a file of the runtime cannot be made", "attempt(lambda: os.link('/usr/bin/env', '/workspace/env') or 'linked')"),
-    fact("C07", "FS-1", "no spelling of a path leads out", "
+    fact("C07", "FS-1", "no spelling of a path reaches a file of the host", "
 got = []
 for path in ('../' * 20 + HOME.lstrip('/') + '/.netrc', '/proc/self/root' + HOME + '/.netrc', '/proc/1/root' + HOME + '/.netrc', '/proc/self/cwd/../../..' + HOME + '/.netrc', '/dev/fd/0/..' + HOME + '/.netrc', HOME + '//.//.netrc', os.fsencode(HOME) + b'/.netrc'):
     try: got.append(open(path).read())

@@ -75,9 +75,9 @@ try:
     reached(out) if out != '1000' else blocked('runs as ' + out)
 except OSError as error: blocked(errno.errorcode[error.errno])
 except AttributeError: blocked('no memfd')"),
-    attack("A19", "KERN-6", "the new mount API is shut", "
+    attack("A19", "KERN-6", "the new mount API is blocked", "
 door(430, args=(ctypes.c_char_p(b'tmpfs'), 0))"),
-    attack("A19", "KERN-6", "no call of the mount family answers", "door(165, 166, 155, 161, 428, 429, 431, 432, 433, 442)"),
+    attack("A19", "KERN-6", "no system call of the mount family is allowed", "door(165, 166, 155, 161, 428, 429, 431, 432, 433, 442)"),
     attack("A21", "KERN-7", "no seccomp listener can be stacked", "
 program = (ctypes.c_uint64 * 1)(0x7fff000000000006)
 class fprog(ctypes.Structure): _fields_ = [('len', ctypes.c_ushort), ('filter', ctypes.c_void_p)]
@@ -98,9 +98,9 @@ if pid == 0:
     results = [call(16, follower, request, ctypes.c_char_p(b'x')) for request in (0x5412, 0x100005412)]
     os._exit(0 if any(result == 0 or error not in SHUT for result, error in results) else 1)
 reached() if os.waitpid(pid, 0)[1] == 0 else blocked('EPERM')"),
-    attack("A24", "KERN-2", "bpf, perf, userfaultfd and keys are shut", "door(321, 298, 323, 248, 249, 250)"),
-    attack("A24", "KERN-2", "modules, kexec, reboot and the clock are shut", "door(175, 176, 313, 246, 320, 164, 227, 305, 159, 163, 103)"),
-    attack("A24", "KERN-2", "handles, quotas, swap and fanotify are shut", "door(303, 304, 179, 167, 168, 300, 443)"),
+    attack("A24", "KERN-2", "bpf, perf, userfaultfd and keys are blocked", "door(321, 298, 323, 248, 249, 250)"),
+    attack("A24", "KERN-2", "modules, kexec, reboot and the clock are blocked", "door(175, 176, 313, 246, 320, 164, 227, 305, 159, 163, 103)"),
+    attack("A24", "KERN-2", "handles, quotas, swap and fanotify are blocked", "door(303, 304, 179, 167, 168, 300, 443)"),
     attack("A25", "KERN-2", "processes of others cannot be compared, advised or moved", "door(312, 440, 256, 279)"),
     attack("A26", "KERN-2", "address randomisation cannot be switched off", "
 result, error = call(135, 0x0040000)

@@ -1,4 +1,4 @@
-//! Group N: the language is not the wall, so breaking it gains nothing.
+//! Group N: the language is not the wall, so breaking out of it gains nothing.
 
 use super::{Attack, attack, fact, with};
 
@@ -18,7 +18,7 @@ for way in (by_subclasses, by_ctypes, by_code):
     try: got.append(way())
     except OSError: pass
 reached(got) if any(got) else blocked('nothing')"),
-    fact("N03", "FS-1", "Node's own doors lead nowhere", "
+    fact("N03", "FS-1", "Node's bindings and modules reach no file of the host", "
 import shutil
 if not shutil.which('node'): blocked('no node'); sys.exit()
 script = '''const home = process.env.CANARY_HOME; const got = [];

@@ -4,7 +4,7 @@ use super::{Attack, attack, fact};
 
 #[rustfmt::skip]
 pub const ATTACKS: &[Attack] = &[
-    fact("B01", "PROC-1", "no capability is left, and none can come", "
+    fact("B01", "PROC-1", "no capability is held, and none can be gained", "
 status = dict(line.split(':\\t', 1) for line in open('/proc/self/status').read().splitlines() if ':\\t' in line)
 bad = [k for k in ('CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb') if int(status[k], 16)]
 if status['NoNewPrivs'] != '1': bad.append('NoNewPrivs')
@@ -101,7 +101,7 @@ reached(got) if got else blocked('all')"),
     attack("B13", "PROC-3", "/sys and the debug file systems are absent", "
 got = [path for path in ('/sys/kernel', '/sys/fs', '/sys/class', '/sys/devices', '/sys/kernel/debug') if os.path.exists(path)]
 reached(got) if got else blocked('absent')"),
-    attack("B13", "PROC-3", "the host's counts of files are not told", "
+    attack("B13", "PROC-3", "the host's file counts are not visible", "
 got = []
 for name in ('file-nr', 'inode-nr', 'inode-state', 'dentry-state', 'aio-nr'):
     try: got.append(open('/proc/sys/fs/' + name).read())
@@ -152,7 +152,7 @@ except OSError: pass
 try: s = socket.socket(socket.AF_INET, socket.SOCK_RAW, 1); got.append('raw')
 except OSError: pass
 reached(got) if got else blocked(names)"),
-    fact("D08", "PROC-4", "killing everything kills the own sandbox only", "
+    fact("D08", "PROC-4", "killing every process kills only the own sandbox", "
 pid = os.fork()
 if pid == 0:
     for target in list(range(2, 400)):

@@ -1,4 +1,4 @@
-//! Group E: exhaustion. Bombs are never tried outside; what holds is that the sandbox ends, in the words of its limit.
+//! Group E: resource exhaustion. Bombs never run outside; inside, the probe reports that it was stopped, or is killed.
 
 use super::{Attack, attack, fact, killed, with};
 
@@ -65,7 +65,7 @@ def work():
     reached('1000 MiB')
 threading.Thread(target=work).start()
 libc.syscall(60, 0)"), &["--memory", "128m"])),
-    killed(with(fact("E02", "RES-3", "descriptors of a thread of its own do not hide what they hold", "
+    killed(with(fact("E02", "RES-3", "memory behind a thread's own descriptor table is counted", "
 import threading
 held = []
 def work():
@@ -81,7 +81,7 @@ threads = [threading.Thread(target=work) for _ in range(6)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
 reached(len(held)) if held else blocked('no descriptors of its own')"), &["--memory", "128m"])),
-    killed(with(fact("E02", "RES-3", "a list of mappings that is too long to read hides nothing", "
+    killed(with(fact("E02", "RES-3", "memory is counted even if the list of mappings is too long to read", "
 path = '/tmp/' + '/'.join(['d' * 250] * 15)
 os.makedirs(path, exist_ok=True)
 with open(path + '/f', 'wb') as file: file.write(b'x' * 8192)
@@ -93,7 +93,7 @@ try:
         for i in range(0, len(block), 4096): block[i] = 1
     reached('1000 MiB')
 except OSError as error: blocked(errno.errorcode[error.errno])"), &["--memory", "128m"])),
-    killed(with(fact("E02", "RES-3", "huge pages lent to pipes do not hide", "
+    killed(with(fact("E02", "RES-3", "huge pages spliced into pipes are counted", "
 held = []
 libc.mmap.restype = ctypes.c_void_p
 libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
@@ -116,12 +116,12 @@ try:
         for _ in range(10): os.write(fd, b'x' * 2**20)
     reached('1000 MiB')
 except OSError as error: blocked(errno.errorcode[error.errno])"), &["--memory", "128m"])),
-    killed(with(fact("E02", "RES-4", "the private disk has its size", "
+    killed(with(fact("E02", "RES-4", "the private disk has a size limit", "
 try:
     for number in range(100): open('/tmp/%d' % number, 'wb').write(b'x' * 10 * 2**20)
     reached('1000 MiB')
 except OSError as error: blocked(errno.errorcode[error.errno])"), &["--disk", "64m"])),
-    killed(with(fact("E02", "RES-4", "/dev/shm and the workspace are the same disk", "
+    killed(with(fact("E02", "RES-4", "/dev/shm and the workspace share one disk limit", "
 try:
     for number in range(20):
         for place in ('/dev/shm', '/workspace', '/output', '/home/sandbox', '/tmp'): open('%s/%d' % (place, number), 'wb').write(b'x' * 2**20)
@@ -146,7 +146,7 @@ try:
             time.sleep(5); os._exit(0)
     time.sleep(6); reached('all filled')
 except OSError as error: blocked(errno.errorcode[error.errno])"), &["--memory", "64m"])),
-    killed(with(fact("E02", "RES-3", "queues of netlink sockets count, which no cgroup does", "
+    killed(with(fact("E02", "RES-3", "queues of netlink sockets are counted, although no cgroup counts them", "
 kept, question = [], struct.pack('=IHHIIBxxx', 20, 18, 0x301, 1, 0, 0)
 try:
     for _ in range(30):
@@ -173,7 +173,7 @@ try:
             time.sleep(20); os._exit(0)
     time.sleep(10); reached('all filled')
 except OSError as error: blocked(errno.errorcode[error.errno])"), &["--memory", "64m", "--timeout", "30"])),
-    killed(with(fact("E02", "RES-3", "what waits to be accepted counts, though its senders are closed", "
+    killed(with(fact("E02", "RES-3", "data on unaccepted connections with closed senders is counted", "
 listeners = []
 for _ in range(40):
     l = socket.socket(); l.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1 << 30)
@@ -189,7 +189,7 @@ for _ in range(40):
 pages = [int(line.split()[-1]) for line in open('/proc/net/sockstat') if line.startswith('TCP:')][0]
 time.sleep(1)
 reached('%d MiB' % (pages >> 8)) if pages >> 8 > 16 else blocked(pages)"), &["--memory", "64m"])),
-    killed(with(fact("E02", "RES-3", "what waits in an error queue counts", "
+    killed(with(fact("E02", "RES-3", "data in an error queue is counted", "
 kept, l = [], socket.socket()
 l.bind(('127.0.0.1', 0)); l.listen(10)
 for _ in range(450):
@@ -203,7 +203,7 @@ for _ in range(450):
             while a.recv(1 << 20): pass
         except OSError: pass
 time.sleep(1); reached(len(kept))"), &["--memory", "64m"])),
-    attack("E02", "RES-3", "options of a socket are small, and none is of a table that all of the host share", "
+    attack("E02", "RES-3", "socket options cannot be large or fill a table that the whole host shares", "
 try: socket.socket().close()
 except OSError: blocked('there are no sockets'); sys.exit()
 tried = []
@@ -212,7 +212,7 @@ for level, option, value in ((41, 6, struct.pack('QII', 8192, 9999, 1) + b'x' * 
     try: s.setsockopt(level, option, value); tried.append('done')
     except OSError as error: tried.append(errno.errorcode[error.errno])
 blocked(tried) if all(word == 'EPERM' for word in tried) else reached(tried)"),
-    attack("E02", "RES-3", "a queue of a socket cannot be made larger", "
+    attack("E02", "RES-3", "the queue of a socket cannot be enlarged", "
 try: socket.socket().close()
 except OSError: blocked('there are no sockets'); sys.exit()
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -220,7 +220,7 @@ before = s.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
 s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096); s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)
 after = s.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
 reached(after) if after != before else blocked(before)"),
-    attack("E02", "RES-3", "a socket has no keys of routers, and joins no groups without number", "
+    attack("E02", "RES-3", "a socket sets no TCP MD5 keys and joins no multicast group", "
 try: socket.socket().close()
 except OSError: blocked('there are no sockets'); sys.exit()
 s, six = socket.socket(), socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
@@ -261,14 +261,14 @@ if os.fork() == 0:
     blocked(limit) if limit == (1, 1) else reached(limit)
     os._exit(0)
 os.wait()"),
-    attack("E10", "RES-3", "a program installs no filter of its own, whose code is of a size that all of the host share", "
+    attack("E10", "RES-3", "a program installs no seccomp filter, whose code counts toward a host-wide limit", "
 program = (ctypes.c_uint64 * 1)(0x7fff000000000006)
 class fprog(ctypes.Structure): _fields_ = [('len', ctypes.c_ushort), ('filter', ctypes.c_void_p)]
 one = ctypes.byref(fprog(1, ctypes.addressof(program)))
 libc.prctl(38, 1, 0, 0, 0)
 tried = [call(317, 1, 0, one), call(157, 22, 2, one), call(317, 1, 1, one)]
 reached(tried) if any(result == 0 for result, _ in tried) else blocked(tried)"),
-    attack("E10", "RES-3", "a socket has no filter, whose code is of a size that all of the host share", "
+    attack("E10", "RES-3", "a socket attaches no BPF filter, whose code counts toward a host-wide limit", "
 try: socket.socket().close()
 except OSError: blocked('there are no sockets'); sys.exit()
 program = (ctypes.c_uint64 * 1)(0x0000ffff00000006)

@@ -1,4 +1,4 @@
-//! Sessions through the tools: what stays between calls, how calls take turns, how a session ends, what it cannot do.
+//! Sessions through the tools: state between calls, order of calls, ends of a session, and attacks.
 
 mod attacks;
 mod commands;
@@ -12,14 +12,14 @@ use crate::client::*;
 use std::time::{Duration, Instant};
 
 impl Server {
-    /// [`Caller::eval`] with more arguments.
+    /// [`McpClient::eval`] with more arguments.
     fn eval_with(&mut self, id: &str, code: &str, more: Value) -> Value {
         self.run(arguments(id, code, more))
     }
 
-    /// A call that says that it has begun and does not end: in the shortest time, of some, in which this machine begins
-    /// it. It is answered soon after that time.
-    fn runs_out_of_time(&mut self, id: &str, code: &str) -> Value {
+    /// Runs code that prints `begun` and does not end, until its timeout: the shortest of several within which this
+    /// machine starts the code. Asserts that the answer follows soon after the timeout.
+    fn run_until_timeout(&mut self, id: &str, code: &str) -> Value {
         for seconds in [0.4, 2.0, 10.0] {
             let begun = Instant::now();
             let late = self.eval_with(id, code, json!({"timeout_seconds": seconds}));
@@ -31,31 +31,33 @@ impl Server {
         panic!("{code} does not begin");
     }
 
-    /// The same without waiting; the request's id.
-    fn begin(&mut self, id: &str, code: &str, more: Value) -> u64 {
+    /// [`Server::eval_with`] without waiting; returns the request's id.
+    fn send_eval(&mut self, id: &str, code: &str, more: Value) -> u64 {
         let arguments = arguments(id, code, more);
         let params = json!({"name": "execute_code", "arguments": arguments, "_meta": {"progressToken": id}});
         self.send("tools/call", params)
     }
 
-    /// The same, until it has said `begun`.
-    fn begun(&mut self, id: &str, code: &str) -> u64 {
-        let request = self.begin(id, code, json!({"timeout_seconds": 100}));
+    /// Sends a call, and waits until its program has printed `begun`; returns the request's id.
+    fn send_eval_until_begun(&mut self, id: &str, code: &str) -> u64 {
+        let request = self.send_eval(id, code, json!({"timeout_seconds": 100}));
         loop {
             let message = self.receive();
             assert_ne!(message["id"], json!(request), "it has not begun: {message}");
-            let told = message["params"]["message"].as_str();
-            if message["params"]["progressToken"] == id && told.is_some_and(|told| told.contains("begun")) {
+            let output = message["params"]["message"].as_str();
+            if message["params"]["progressToken"] == id
+                && output.is_some_and(|output| output.contains("begun"))
+            {
                 return request;
             }
         }
     }
 
-    fn end(&mut self, id: &str) -> Value {
+    fn terminate(&mut self, id: &str) -> Value {
         self.facts("terminate_session", json!({"session_id": id}))
     }
 
-    /// What `list_sessions` says of it; null: it is not there.
+    /// The session's entry in `list_sessions`; null if it is not listed.
     fn listed(&mut self, id: &str) -> Value {
         let listed = self.facts("list_sessions", json!({}));
         let sessions = list_of(&listed["sessions"]);
@@ -63,9 +65,9 @@ impl Server {
         found.cloned().unwrap_or(Value::Null)
     }
 
-    /// Waits until the file is in the session's workspace, by which what runs between calls tells how far it has come.
+    /// Waits for a file in the session's workspace, by which a program between calls reports its progress.
     fn await_file(&mut self, id: &str, path: &str) {
-        let has = |server: &mut Self| {
+        let is_listed = |server: &mut Self| {
             let listed = server.facts("list_files", json!({"session_id": id}));
             listed["files"]
                 .as_array()
@@ -73,7 +75,10 @@ impl Server {
                 .flatten()
                 .any(|file| file["path"] == path)
         };
-        assert!(within(PATIENCE, || has(self)), "{path} does not come");
+        assert!(
+            becomes_true_within(PATIENCE, || is_listed(self)),
+            "{path} does not appear"
+        );
     }
 }
 
@@ -84,23 +89,23 @@ fn arguments(id: &str, code: &str, more: Value) -> Value {
     arguments
 }
 
-/// What was answered to this request.
-fn of(answers: &[(u64, Value)], request: u64) -> &Value {
+/// The answer to this request.
+fn answer_to(answers: &[(u64, Value)], request: u64) -> &Value {
     let found = answers.iter().find(|(id, _)| *id == request);
     &found.unwrap().1
 }
 
-/// A value that a call has given.
+/// Asserts that a call succeeded with this value.
 #[track_caller]
-fn gives(said: &Value, value: &Value) {
-    said.shows(json!({"success": true, "result": value}));
+fn assert_result(answer: &Value, value: &Value) {
+    answer.assert_fields(json!({"success": true, "result": value}));
 }
 
-/// Every kind of server that sessions are the same on: as whoever tests and, where that is root, as an ordinary user; with
-/// sandboxes that stand ready and without.
+/// Runs the story on every kind of server, with and without warm sandboxes: as the test's user and, if that is root,
+/// also as an ordinary user.
 fn on_each_kind(mut story: impl FnMut(&mut Server, &str)) {
     for config in ["", "warm: {ready: 0}\n"] {
-        story(&mut Server::with(config), config);
+        story(&mut Server::with_config(config), config);
         if let Some(nobody) = Nobody::new(config) {
             story(&mut nobody.serve(), &format!("nobody {config}"));
         }

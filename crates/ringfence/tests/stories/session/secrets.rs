@@ -1,6 +1,6 @@
-//! The secrets of a session: known to every one of its calls, and seen by nobody.
+//! The secrets of a session: available to each of its calls, and redacted in all output.
 
-use super::gives;
+use super::assert_result;
 use crate::client::*;
 
 const SECRET: &str = "hunter2-of-a-session-and-nobody-else";
@@ -8,13 +8,13 @@ const SECRET: &str = "hunter2-of-a-session-and-nobody-else";
 fn server() -> Server {
     let mut command = serve_with("vault: {store: env}\n");
     command.env("RINGFENCE_SECRET_DEFAULT_KEY", SECRET);
-    Server::of(command)
+    Server::from_command(command)
 }
 
-/// Nothing of what a tool has said holds the secret, in any form of it that is looked for.
+/// Asserts that a tool's answer does not contain the secret: as text, in hexadecimal or in base64.
 #[track_caller]
-fn clean(said: &Value) {
-    let text = said.to_string();
+fn assert_no_secret(answer: &Value) {
+    let text = answer.to_string();
     let hex: String = SECRET.bytes().map(|byte| format!("{byte:02x}")).collect();
     for form in [SECRET.to_owned(), hex, "aHVudGVyMi1vZi1hLXNlc3Npb24".to_owned()] {
         assert!(!text.contains(&form), "{text}");
@@ -23,12 +23,12 @@ fn clean(said: &Value) {
 
 /// claim: [SES-7]
 #[test]
-fn no_way_out_of_a_session_shows_its_secrets() {
+fn no_output_channel_of_a_session_shows_its_secrets() {
     let mut server = server();
-    let wish = json!({"secrets": ["OTHER"]});
-    server.refuses("create_session", wish, "secret_unavailable");
+    let arguments = json!({"secrets": ["OTHER"]});
+    server.call_error("create_session", arguments, "secret_unavailable");
     for language in ["python", "node", "shell"] {
-        let id = server.create(json!({"language": language, "secrets": ["KEY"]}));
+        let id = server.create_session(json!({"language": language, "secrets": ["KEY"]}));
         let (length, print, fail, keep) = match language {
             "python" => (
                 "import os, sys, base64; key = os.environ['KEY']; print(len(key))",
@@ -59,63 +59,63 @@ fn no_way_out_of_a_session_shows_its_secrets() {
             "the control, {language}: {known}"
         );
         for code in [print, fail, keep] {
-            let said = server.eval(&id, code);
-            clean(&said);
+            let answer = server.eval(&id, code);
+            assert_no_secret(&answer);
             assert!(
-                code == keep || said.to_string().contains("***REDACTED***"),
-                "{code}: {said}"
+                code == keep || answer.to_string().contains("***REDACTED***"),
+                "{code}: {answer}"
             );
             if code == keep {
-                let name = json!({"request_id": said["execution_id"]});
-                clean(&server.facts("get_artifacts", name));
-                let uri = &said["artifacts"][0]["uri"];
-                let read = server.read(uri);
-                clean(&read);
+                let name = json!({"request_id": answer["execution_id"]});
+                assert_no_secret(&server.facts("get_artifacts", name));
+                let uri = &answer["artifacts"][0]["uri"];
+                let read = server.read_resource(uri);
+                assert_no_secret(&read);
                 assert!(read.to_string().contains("the key is"), "{language}: {read}");
             }
         }
         let got = server.facts("get_file", json!({"session_id": id, "path": "out.txt"}));
-        clean(&got);
-        got.says("text", ["the key is"]);
-        // A secret that is said between two calls, or in a file's name, is the session's all the same.
+        assert_no_secret(&got);
+        got.assert_text("text", ["the key is"]);
+        // A secret that is printed between two calls, or is a file's name, is redacted, too.
         if language == "shell" {
             server.eval(&id, "(until [ -e go ]; do :; done; echo $KEY; : > said) &");
             server.facts("put_file", json!({"session_id": id, "path": "go", "text": ""}));
             server.await_file(&id, "said");
-            let said = server.eval(&id, "true");
-            clean(&said);
-            assert_eq!(said["stdout"], "***REDACTED***\n", "{said}");
-            clean(&server.eval(&id, ": > $KEY"));
-            clean(&server.facts("list_files", json!({"session_id": id})));
+            let answer = server.eval(&id, "true");
+            assert_no_secret(&answer);
+            assert_eq!(answer["stdout"], "***REDACTED***\n", "{answer}");
+            assert_no_secret(&server.eval(&id, ": > $KEY"));
+            assert_no_secret(&server.facts("list_files", json!({"session_id": id})));
         }
-        clean(&server.facts("list_sessions", json!({})));
-        clean(&server.facts("audit_execution", json!({"detail": true, "limit": 50})));
+        assert_no_secret(&server.facts("list_sessions", json!({})));
+        assert_no_secret(&server.facts("audit_execution", json!({"detail": true, "limit": 50})));
     }
 }
 
 /// claim: [SES-7]
 #[test]
-fn a_bridge_carries_values_and_leaves_the_secrets_of_their_session_behind() {
+fn bridge_carries_values_without_the_secrets_of_their_session() {
     let mut server = server();
-    let from = server.create(json!({"secrets": ["KEY"]}));
-    let to = server.create(json!({"language": "node"}));
+    let from = server.create_session(json!({"secrets": ["KEY"]}));
+    let to = server.create_session(json!({"language": "node"}));
     server.eval(
         &from,
         "import os; key = {'of': 'KEY', 'is': os.environ['KEY']}; bad = {os.environ['KEY']: object()}",
     );
     let moved = json!({"from_session": from, "to_session": to, "name": "key"});
-    let said = server.call("bridge_data", moved);
-    clean(&said);
-    assert_eq!(said["structuredContent"]["success"], true, "{said}");
-    // This session knows of no secret, and would print it.
-    gives(&server.eval(&to, "key.of"), &json!("KEY"));
+    let result = server.call("bridge_data", moved);
+    assert_no_secret(&result);
+    assert_eq!(result["structuredContent"]["success"], true, "{result}");
+    // This session has no secrets to redact, and would print the value.
+    assert_result(&server.eval(&to, "key.of"), &json!("KEY"));
     let code = format!(
         "key.is.includes([...'{}'].reverse().join(''))",
         SECRET.chars().rev().collect::<String>()
     );
-    gives(&server.eval(&to, &code), &json!(false));
-    let asked = json!({"from_session": from, "to_session": to, "name": "bad"});
-    let refused = server.call("bridge_data", asked);
+    assert_result(&server.eval(&to, &code), &json!(false));
+    let arguments = json!({"from_session": from, "to_session": to, "name": "bad"});
+    let refused = server.call("bridge_data", arguments);
     assert_eq!(refused["isError"], true, "{refused}");
-    clean(&refused);
+    assert_no_secret(&refused);
 }

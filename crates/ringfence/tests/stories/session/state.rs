@@ -1,14 +1,14 @@
-//! What stays between the calls of a session, and what belongs to one call alone.
+//! State that a session keeps between its calls, and state of one call.
 
-use super::{gives, of, on_each_kind};
+use super::{answer_to, assert_result, on_each_kind};
 use crate::client::*;
 use std::{io::Read, os::unix::process::CommandExt, process::Stdio};
 
 /// claim: [SES-1]
 #[test]
-fn python_goes_on_where_it_was() {
+fn python_session_keeps_its_state() {
     on_each_kind(|server, kind| {
-        let id = server.create(json!({"env": {"OF_SESSION": "kept"}}));
+        let id = server.create_session(json!({"env": {"OF_SESSION": "kept"}}));
         let begun = server.eval(
             &id,
             "import asyncio, os, subprocess, threading\nx = 5\ndef double(n): return 2 * n\n\
@@ -19,36 +19,36 @@ fn python_goes_on_where_it_was() {
              task = asyncio.ensure_future(beat())\nawait asyncio.sleep(0)\n\
              child = subprocess.Popen(['cat'], stdin=-1, stdout=-1)\ndouble(x)",
         );
-        gives(&begun, &json!(10));
+        assert_result(&begun, &json!(10));
         assert_eq!(begun["session_id"], json!(id), "{kind}: {begun}");
         assert_eq!(begun["isolation"]["tier"], "full", "{kind}");
         let failed = server.eval(&id, "x += 1\n1 / 0");
         let expect = json!({"error.type": "ZeroDivisionError", "error.line": 2, "exit_code": 1});
-        assert_facts_of(kind, &failed, expect);
+        assert_fields_of(kind, &failed, expect);
         let kept = "log.write('two'); log.seek(0)\nchild.stdin.write(b'said'); child.stdin.close()\n\
             [double(x), os.path.basename(os.getcwd()), os.environ['MINE'], os.environ['OF_SESSION'], log.read(), child.stdout.read().decode()]";
-        gives(
+        assert_result(
             &server.eval(&id, kept),
             &json!([12, "d", "set", "kept", "one two", "said"]),
         );
-        // Threads and tasks go on while nobody asks for anything.
+        // Threads and tasks continue between calls.
         let mut counts = || server.eval(&id, "[ticks, beats]")["result"].clone();
         let (first, mut later) = (counts(), Value::Null);
         assert!(
-            within(PATIENCE, || {
+            becomes_true_within(PATIENCE, || {
                 later = counts();
                 (0..2).all(|at| later[at].as_u64() > first[at].as_u64())
             }),
             "{kind}: {first} {later}"
         );
-        assert_eq!(server.end(&id)["killed"], true, "{kind}");
+        assert_eq!(server.terminate(&id)["killed"], true, "{kind}");
         assert_eq!(server.eval(&id, "x")["code"], "session_ended", "{kind}");
     });
 }
 
 #[test]
-fn the_landlock_tier_keeps_sessions_too() {
-    let mut server = Server::with("floor: landlock\n");
+fn landlock_tier_session_keeps_its_state() {
+    let mut server = Server::with_config("floor: landlock\n");
     for (language, set, get, value) in [
         (
             "python",
@@ -58,22 +58,22 @@ fn the_landlock_tier_keeps_sessions_too() {
         ),
         ("node", "let x = 5", "x", json!(5)),
     ] {
-        let id = server.create(json!({"language": language}));
+        let id = server.create_session(json!({"language": language}));
         let first = server.eval(&id, set);
         assert_eq!(first["isolation"]["tier"], "landlock", "{first}");
-        gives(&server.eval(&id, get), &value);
+        assert_result(&server.eval(&id, get), &value);
         let late = server.eval_with(&id, endless(language), json!({"timeout_seconds": 0.3}));
         assert_eq!(late["exit"]["kind"], "timeout", "{late}");
-        gives(&server.eval(&id, get), &value);
+        assert_result(&server.eval(&id, get), &value);
     }
-    let id = server.create(json!({"language": "shell"}));
+    let id = server.create_session(json!({"language": "shell"}));
     server.eval(&id, "x=5; cd /tmp; (setsid sleep 131.6227 &)");
     assert_eq!(server.eval(&id, "echo $x")["stdout"], "5\n");
-    server.end(&id);
+    server.terminate(&id);
     let gone = || processes_with("131.6227").is_empty();
     assert!(
-        within(PATIENCE, gone),
-        "a child in a group of its own goes with its session"
+        becomes_true_within(PATIENCE, gone),
+        "a child in its own process group ends with its session"
     );
 }
 
@@ -86,10 +86,10 @@ fn endless(language: &str) -> &'static str {
 }
 
 #[test]
-fn node_typescript_and_a_shell_go_on_where_they_were() {
+fn node_typescript_and_shell_sessions_keep_their_state() {
     let mut server = Server::start();
-    let id = server.create(json!({"language": "node"}));
-    gives(
+    let id = server.create_session(json!({"language": "node"}));
+    assert_result(
         &server.eval(
             &id,
             "const fs = require('fs'); let n = 1; class A { v = 7 }\nfunction double(x) { return 2 * x }\n\
@@ -100,34 +100,34 @@ fn node_typescript_and_a_shell_go_on_where_they_were() {
     let failed = server.eval(&id, "n = 8;\nnull.x");
     assert_eq!(failed["error"]["type"], "TypeError", "{failed}");
     let kept = "let m = await Promise.resolve(n); [double(m), new A().v, process.cwd(), process.env.MINE]";
-    gives(&server.eval(&id, kept), &json!([16, 7, "/tmp", "set"]));
+    assert_result(&server.eval(&id, kept), &json!([16, 7, "/tmp", "set"]));
     eventually(|| {
         server.eval(&id, "ticks")["result"]
             .as_u64()
             .is_some_and(|ticks| ticks > 20)
     });
-    let id = server.create(json!({"language": "typescript"}));
-    gives(
+    let id = server.create_session(json!({"language": "typescript"}));
+    assert_result(
         &server.eval(&id, "let n: number = 20; interface A { v: number }"),
         &Value::Null,
     );
-    gives(
+    assert_result(
         &server.eval(&id, "import fs from 'fs'; import type { Stats } from 'fs'"),
         &Value::Null,
     );
     let kept = "const a: A = { v: n + 1 }; enum E { X = 2 }\n[a.v * E.X, typeof fs.statSync, (await import('node:os')).EOL]";
-    gives(&server.eval(&id, kept), &json!([42, "function", "\n"]));
-    let id = server.create(json!({"language": "shell"}));
+    assert_result(&server.eval(&id, kept), &json!([42, "function", "\n"]));
+    let id = server.create_session(json!({"language": "shell"}));
     let begun = "x=5; list=(a b); f() { echo \"f $1\"; }; mkdir d; cd d; export MINE=set; exec 7<> log; echo one >&7\n\
         (while :; do echo; done) > /dev/null & false";
     let first = server.eval(&id, begun);
-    first.shows(json!({"exit_code": 1, "success": false}));
+    first.assert_fields(json!({"exit_code": 1, "success": false}));
     let kept = "echo $x ${list[1]} $(f y) ${PWD##*/} $(printenv MINE) $(cat log); jobs -p | wc -l; kill %1";
     assert_eq!(server.eval(&id, kept)["stdout"], "5 b f y d set one\n1\n");
 }
 
 #[test]
-fn words_input_files_and_environment_come_with_a_call() {
+fn arguments_stdin_files_and_env_belong_to_one_call() {
     let mut server = Server::start();
     for (language, code, expect) in [
         (
@@ -147,18 +147,14 @@ fn words_input_files_and_environment_come_with_a_call() {
             "x y hello file typed\n",
         ),
     ] {
-        let id = server.create(json!({"language": language}));
+        let id = server.create_session(json!({"language": language}));
         let more = json!({
             "args": ["x y"], "env": {"GREETING": "hello"}, "stdin": "typed", "files": [{"path": "in/a.txt", "text": "file"}],
         });
-        let said = server.eval_with(&id, code, more);
-        assert_eq!(said["stdout"], expect, "{language}: {said}");
+        let answer = server.eval_with(&id, code, more);
+        assert_eq!(answer["stdout"], expect, "{language}: {answer}");
         let expect = json!({"artifacts": []});
-        assert_facts_of(
-            "what was put there is nothing that the call has made",
-            &said,
-            expect,
-        );
+        assert_fields_of("input files are not artifacts", &answer, expect);
         let bare = match language {
             "python" => "print(sys.argv[1:], os.environ['GREETING'], repr(sys.stdin.read()))",
             "node" => {
@@ -166,19 +162,19 @@ fn words_input_files_and_environment_come_with_a_call() {
             }
             _ => "echo $# $GREETING $(cat)",
         };
-        let said = server.eval(&id, bare);
+        let answer = server.eval(&id, bare);
         let expect = match language {
             "python" => "[] hello ''\n",
             "node" => "2 hello \n",
             _ => "0 hello\n",
         };
-        assert_eq!(said["stdout"], expect, "{language}: {said}");
+        assert_eq!(answer["stdout"], expect, "{language}: {answer}");
     }
-    // Each file that a call makes is told once, and again when it changes.
-    let id = server.create(json!({"language": "shell"}));
+    // Each file that a call creates is reported once, and again when it changes.
+    let id = server.create_session(json!({"language": "shell"}));
     let mut names = |code: &str| -> Vec<String> {
-        let said = server.eval(&id, code);
-        let artifacts = list_of(&said["artifacts"]);
+        let answer = server.eval(&id, code);
+        let artifacts = list_of(&answer["artifacts"]);
         artifacts.iter().map(|a| text_of(&a["name"]).to_owned()).collect()
     };
     assert_eq!(names("echo one > a; mkdir d; echo two > d/b"), ["a", "d/b"]);
@@ -188,9 +184,9 @@ fn words_input_files_and_environment_come_with_a_call() {
 }
 
 #[test]
-fn what_is_said_between_calls_comes_with_the_next() {
+fn output_between_calls_is_returned_by_the_next_call() {
     let mut server = Server::start();
-    let id = server.create(json!({"language": "shell"}));
+    let id = server.create_session(json!({"language": "shell"}));
     server.eval(
         &id,
         "(until [ -e go ]; do :; done; echo late; echo wrong >&2; : > said) & echo begun",
@@ -198,7 +194,7 @@ fn what_is_said_between_calls_comes_with_the_next() {
     server.facts("put_file", json!({"session_id": id, "path": "go", "text": ""}));
     server.await_file(&id, "said");
     let next = server.eval(&id, "echo now");
-    next.shows(json!({"stdout": "late\nnow\n", "stderr": "wrong\n"}));
+    next.assert_fields(json!({"stdout": "late\nnow\n", "stderr": "wrong\n"}));
     // A megabyte between two calls is counted, and its beginning is kept.
     server.eval(
         &id,
@@ -217,8 +213,8 @@ fn what_is_said_between_calls_comes_with_the_next() {
 }
 
 #[test]
-fn a_megabyte_of_output_comes_whole_and_in_order() {
-    let mut server = Server::telling_all();
+fn megabyte_of_output_is_complete_and_in_order() {
+    let mut server = Server::with_full_output();
     for (language, code) in [
         ("python", "import sys; sys.stdout.write('0123456789' * 100_000)"),
         ("node", "process.stdout.write('0123456789'.repeat(100_000))"),
@@ -227,21 +223,21 @@ fn a_megabyte_of_output_comes_whole_and_in_order() {
             "for ((n = 0; n < 1000; n++)); do printf '%01000d' 0; done",
         ),
     ] {
-        let id = server.create(json!({"language": language}));
+        let id = server.create_session(json!({"language": language}));
         for _ in 0..2 {
-            let said = server.eval(&id, code);
-            let told = text_of(&said["stdout"]);
+            let answer = server.eval(&id, code);
+            let stdout = text_of(&answer["stdout"]);
             assert_eq!(
-                (told.len(), &said["truncated"]),
+                (stdout.len(), &answer["truncated"]),
                 (1_000_000, &Value::Null),
                 "{language}"
             );
-            assert!(language == "shell" || told.as_bytes().chunks(10).all(|part| part == b"0123456789"));
+            assert!(language == "shell" || stdout.as_bytes().chunks(10).all(|part| part == b"0123456789"));
         }
         let more = json!({"resource_limits": {"max_output_bytes": 1000}});
-        let said = server.eval_with(&id, code, more);
+        let answer = server.eval_with(&id, code, more);
         assert_eq!(
-            (text_of(&said["stdout"]).len(), &said["stdout_bytes"]),
+            (text_of(&answer["stdout"]).len(), &answer["stdout_bytes"]),
             (1000, &json!(1_000_000)),
             "{language}"
         );
@@ -250,33 +246,33 @@ fn a_megabyte_of_output_comes_whole_and_in_order() {
 
 /// claim: [SES-2]
 #[test]
-fn a_call_that_is_out_of_time_is_interrupted_and_the_state_stays() {
+fn timed_out_call_is_interrupted_and_the_state_is_kept() {
     on_each_kind(|server, kind| {
         for (language, set, get) in [
             ("python", "x = 5", "x"),
             ("node", "let x = 5", "x"),
             ("shell", "x=5", "[ $x = 5 ] && echo 5"),
         ] {
-            let id = server.create(json!({"language": language, "timeout_seconds": 20}));
+            let id = server.create_session(json!({"language": language, "timeout_seconds": 20}));
             server.eval(&id, set);
             let code = match language {
                 "python" => "print('begun', flush=True)\nwhile True: pass",
                 "node" => "console.log('begun'); for (;;) {}",
                 _ => "echo begun; sleep 1000",
             };
-            let late = server.runs_out_of_time(&id, code);
+            let late = server.run_until_timeout(&id, code);
             let expect = json!({"exit.kind": "timeout", "stdout": "begun\n", "session_ended": null});
-            assert_facts_of(format_args!("{kind} {language}"), &late, expect);
-            let said = server.eval(&id, get);
+            assert_fields_of(format_args!("{kind} {language}"), &late, expect);
+            let answer = server.eval(&id, get);
             assert!(
-                said["result"] == 5 || said["stdout"] == "5\n",
-                "{kind} {language}: {said}"
+                answer["result"] == 5 || answer["stdout"] == "5\n",
+                "{kind} {language}: {answer}"
             );
         }
     });
 }
 
-/// A language, a call that does not end by itself, and what tells that its state is there.
+/// A language, a call that does not end by itself, and a call that prints its state.
 #[rustfmt::skip]
 const ENDLESS: [(&str, &str, &str); 11] = [
     ("python", "x = 5\nprint('begun', flush=True)\nwhile True: pass", "print(x)"),
@@ -294,39 +290,39 @@ const ENDLESS: [(&str, &str, &str); 11] = [
 
 /// claim: [SES-2]
 #[test]
-fn a_call_is_interrupted_from_outside_and_the_state_stays() {
+fn interrupted_call_ends_and_the_state_is_kept() {
     let mut server = Server::start();
     for (language, code, kept) in ENDLESS {
-        let id = server.create(json!({"language": language}));
+        let id = server.create_session(json!({"language": language}));
         assert_eq!(server.interrupt(&id)["interrupted"], false);
-        let request = server.begun(&id, code);
+        let request = server.send_eval_until_begun(&id, code);
         assert_eq!(server.listed(&id)["state"], "busy");
-        let told = server.send_call("interrupt_session", json!({"session_id": id}));
-        let answers = server.await_all(&[request, told]);
-        assert_eq!(of(&answers, told)["interrupted"], true, "{code}");
-        let said = of(&answers, request);
-        assert_facts_of(
+        let interrupt = server.send_call("interrupt_session", json!({"session_id": id}));
+        let answers = server.await_responses(&[request, interrupt]);
+        assert_eq!(answer_to(&answers, interrupt)["interrupted"], true, "{code}");
+        let answer = answer_to(&answers, request);
+        assert_fields_of(
             code,
-            said,
+            answer,
             json!({"success": false, "exit.kind": "code", "session_ended": null, "stdout": "begun\n"}),
         );
-        // More than once: an interrupt may hit what the interpreter itself needs. Node.js may tell of one twice, to the next
-        // call too, so that it has its round above alone.
+        // Repeated, as an interrupt may hit the interpreter's own code. Node.js may report one interrupt twice, also to
+        // the next call, and has only the round above.
         let rounds = if kept.starts_with("console") { 0 } else { 5 };
         for _ in 0..rounds {
-            let request = server.begun(&id, code);
+            let request = server.send_eval_until_begun(&id, code);
             server.send_call("interrupt_session", json!({"session_id": id}));
-            let said = server.result(request);
-            assert_facts_of(code, &said, json!({"exit.kind": "code", "session_ended": null}));
+            let answer = server.result(request);
+            assert_fields_of(code, &answer, json!({"exit.kind": "code", "session_ended": null}));
         }
         assert_eq!(server.eval(&id, kept)["stdout"], "5\n", "{code}");
         assert_eq!(server.listed(&id)["state"], "idle");
     }
 }
 
-/// Without a user namespace of its own the kernel counts all that the user runs against the limit of processes.
+/// Without a user namespace the kernel counts all processes of the user against the process limit.
 #[test]
-fn without_a_root_of_its_own_a_session_has_its_processes_whatever_its_user_runs_elsewhere() {
+fn landlock_tier_process_limit_ignores_other_processes_of_its_user() {
     let Some(nobody) = Nobody::new("floor: landlock\n") else {
         return;
     };
@@ -342,21 +338,21 @@ fn without_a_root_of_its_own_a_session_has_its_processes_whatever_its_user_runs_
     let mut up = [0; 3];
     elsewhere.stdout.as_mut().unwrap().read_exact(&mut up).unwrap();
     let mut server = nobody.serve();
-    let id = server.create(json!({"language": "shell"}));
-    let said = server.eval(
+    let id = server.create_session(json!({"language": "shell"}));
+    let answer = server.eval(
         &id,
         "for i in $(seq 40); do sleep 1000 & done; jobs -r | wc -l; kill $(jobs -p)",
     );
-    assert_eq!(said["stdout"], "40\n", "{said}");
-    let request = server.begin(
+    assert_eq!(answer["stdout"], "40\n", "{answer}");
+    let request = server.send_eval(
         &id,
         "for i in $(seq 200); do sleep 1000 & done; echo never",
         json!({"timeout_seconds": 2}),
     );
-    let answers = server.await_all(&[request]);
-    let said = of(&answers, request);
-    said.says("stderr", ["fork"]);
-    assert_eq!(said["stdout"], "", "{said}");
+    let answers = server.await_responses(&[request]);
+    let answer = answer_to(&answers, request);
+    answer.assert_text("stderr", ["fork"]);
+    assert_eq!(answer["stdout"], "", "{answer}");
     drop(elsewhere.stdin.take());
     elsewhere.wait().unwrap();
 }

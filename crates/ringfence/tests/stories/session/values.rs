@@ -1,10 +1,9 @@
-//! Values that come out of sessions and move between them: what they are when they arrive, and what is said of those that
-//! do not.
+//! Values from sessions and between them: how they arrive, and the errors of those that cannot be moved.
 
-use super::gives;
+use super::assert_result;
 use crate::client::*;
 
-/// Ordinary numbers, of every size, the same each time (xorshift).
+/// Finite numbers of every magnitude, the same in each run (xorshift).
 fn doubles() -> Vec<f64> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = || {
@@ -28,7 +27,7 @@ fn bits(value: &Value) -> Vec<u64> {
         .collect()
 }
 
-/// Gives it a variable.
+/// Sets a variable in a session.
 fn give(server: &mut Server, to: &str, data: Value) -> Value {
     server.facts(
         "bridge_data",
@@ -42,17 +41,17 @@ fn pass(server: &mut Server, from: &str, to: &str, name: &str) -> Value {
 }
 
 #[test]
-fn a_thousand_doubles_stay_what_they_are_on_every_way() {
+fn doubles_survive_every_bridge_bit_for_bit() {
     let mut command = serve_with("vault: {store: env}\n");
     command.env("RINGFENCE_SECRET_DEFAULT_KEY", "hunter2-of-numbers");
     command.env("RINGFENCE_TEXT_MAX", "1048576");
-    let mut server = Server::of(command);
+    let mut server = Server::from_command(command);
     let numbers = doubles();
     let expect: Vec<u64> = numbers.iter().map(|number| number.to_bits()).collect();
-    let python = server.create(json!({"secrets": ["KEY"]}));
-    let node = server.create(json!({"language": "node"}));
-    let shell = server.create(json!({"language": "shell"}));
-    // As bits, so that nobody reads digits on the way in.
+    let python = server.create_session(json!({"secrets": ["KEY"]}));
+    let node = server.create_session(json!({"language": "node"}));
+    let shell = server.create_session(json!({"language": "shell"}));
+    // As bits, so that no decimal text is parsed on the way in.
     let code =
         format!("import struct\nv = [struct.unpack('d', n.to_bytes(8, 'little'))[0] for n in {expect:?}]\nv");
     assert_eq!(bits(&server.eval(&python, &code)["result"]), expect, "a result");
@@ -63,34 +62,34 @@ fn a_thousand_doubles_stay_what_they_are_on_every_way() {
     assert_eq!(give(&mut server, &node, json!(numbers))["success"], true);
     assert_eq!(bits(&server.eval(&node, "v")["result"]), expect, "of the caller");
     assert_eq!(pass(&mut server, &python, &shell, "v")["success"], true);
-    let said = server.eval(&shell, "printf '%s\\n' \"${v[@]}\"");
-    let lines = text_of(&said["stdout"]).lines();
-    let told: Vec<u64> = lines.map(|line| line.parse::<f64>().unwrap().to_bits()).collect();
-    assert_eq!(told, expect, "in a shell");
+    let answer = server.eval(&shell, "printf '%s\\n' \"${v[@]}\"");
+    let lines = text_of(&answer["stdout"]).lines();
+    let in_shell: Vec<u64> = lines.map(|line| line.parse::<f64>().unwrap().to_bits()).collect();
+    assert_eq!(in_shell, expect, "in a shell");
 }
 
 /// claim: [SES-9]
 #[test]
-fn data_does_not_become_what_a_shell_runs() {
-    let mut server = Server::with("");
+fn bridged_data_is_not_executed_by_a_shell() {
+    let mut server = Server::with_config("");
     let (python, shell) = (
-        server.create(json!({})),
-        server.create(json!({"language": "shell"})),
+        server.create_session(json!({})),
+        server.create_session(json!({"language": "shell"})),
     );
     server.eval(&python, "PS0 = '$(echo ran >> ran)'");
     let refused = pass(&mut server, &python, &shell, "PS0");
     assert_eq!(refused["code"], "invalid_argument", "{refused}");
     let moved = json!({"from_session": python, "to_session": shell, "name": "PS0", "as": "text"});
     assert_eq!(server.facts("bridge_data", moved)["success"], true, "the control");
-    let said = server.eval(&shell, "echo \"$text\"; ls");
-    assert_eq!(said["stdout"], "$(echo ran >> ran)\n");
+    let answer = server.eval(&shell, "echo \"$text\"; ls");
+    assert_eq!(answer["stdout"], "$(echo ran >> ran)\n");
 }
 
 #[test]
-fn what_a_caller_gives_is_typed() {
-    let mut server = Server::with("");
-    let python = server.create(json!({}));
-    let node = server.create(json!({"language": "node"}));
+fn data_given_by_a_caller_keeps_its_type() {
+    let mut server = Server::with_config("");
+    let python = server.create_session(json!({}));
+    let node = server.create_session(json!({"language": "node"}));
     for (data, in_python, in_node) in [
         (
             json!(9_007_199_254_740_993_u64),
@@ -115,25 +114,25 @@ fn what_a_caller_gives_is_typed() {
         ),
     ] {
         for (to, code) in [(&python, in_python), (&node, in_node)] {
-            let said = give(&mut server, to, data.clone());
-            assert_eq!(said["success"], true, "{data}: {said}");
-            gives(&server.eval(to, code), &json!(true));
+            let answer = give(&mut server, to, data.clone());
+            assert_eq!(answer["success"], true, "{data}: {answer}");
+            assert_result(&server.eval(to, code), &json!(true));
         }
     }
-    // Beside another source null is what a client leaves out.
+    // With another source, null data counts as absent.
     let moved = json!({"from_session": python, "to_session": node, "name": "v", "data": null});
-    server.succeeds("bridge_data", moved);
+    server.call_ok("bridge_data", moved);
     let deep = (0..101).fold(json!(1), |inner, _| json!([inner]));
     let refused = give(&mut server, &python, deep);
     assert_eq!(refused["code"], "invalid_argument", "{refused}");
 }
 
 #[test]
-fn a_bridge_that_fails_says_what_to_do_and_ends_nothing() {
-    let mut server = Server::with("");
-    let python = server.create(json!({"timeout_seconds": 1}));
-    let node = server.create(json!({"language": "node"}));
-    let shell = server.create(json!({"language": "shell"}));
+fn failed_bridge_has_a_hint_and_ends_no_session() {
+    let mut server = Server::with_config("");
+    let python = server.create_session(json!({"timeout_seconds": 1}));
+    let node = server.create_session(json!({"language": "node"}));
+    let shell = server.create_session(json!({"language": "shell"}));
     server.eval(
         &python,
         "class L(list):\n    def __iter__(self):\n        while True: pass\nslow = L(); bad = {'a': [1, object()]}\n\
@@ -164,21 +163,21 @@ fn a_bridge_that_fails_says_what_to_do_and_ends_nothing() {
     ] {
         let refused = pass(&mut server, from, to, name);
         assert_eq!(refused["code"], "invalid_argument", "{name}: {refused}");
-        let told = |part: &str| refused[part].as_str().unwrap().to_owned();
+        let field = |name: &str| refused[name].as_str().unwrap().to_owned();
         assert!(
-            told("message").contains(message) && told("hint").contains(hint),
+            field("message").contains(message) && field("hint").contains(hint),
             "{refused}"
         );
-        // Nothing of it is heard in the next call.
+        // The failure leaves no trace in the next call.
         for id in [&python, &node, &shell] {
-            let said = server.eval(id, "0");
-            assert_eq!(said["session_ended"], Value::Null, "{name}: {said}");
-            assert!(*id == shell || said["stderr"] == "", "{name}: {said}");
+            let answer = server.eval(id, "0");
+            assert_eq!(answer["session_ended"], Value::Null, "{name}: {answer}");
+            assert!(*id == shell || answer["stderr"] == "", "{name}: {answer}");
         }
     }
     let refused = server.eval_with(&shell, "echo ran", json!({"env": {"UID": "5"}}));
-    refused.shows(json!({"success": false, "stdout": ""}));
-    refused.says("stderr", ["UID"]);
-    server.end(&node);
+    refused.assert_fields(json!({"success": false, "stdout": ""}));
+    refused.assert_text("stderr", ["UID"]);
+    server.terminate(&node);
     assert_eq!(pass(&mut server, &python, &node, "UID")["code"], "session_ended");
 }
