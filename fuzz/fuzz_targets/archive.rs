@@ -1,5 +1,5 @@
-//! An archive that a stranger sends, plain or in gzip. What is refused leaves nothing behind; what is taken lies in the
-//! directory within the bounds, without links, special files and set-id bits.
+//! An untrusted archive, plain or in gzip. A refused archive leaves nothing behind; an accepted one is unpacked below
+//! the directory and within the bounds, without links, special files and set-id bits.
 
 use ringfence_store::tree::{
     Bounds, EntryKind, MODES,
@@ -20,8 +20,8 @@ const LIMITS: Limits = Limits {
 pub fn run(bytes: &[u8]) {
     let base = std::env::temp_dir().join(format!("ringfence-fuzz-archive-{}", std::process::id()));
     let inside = base.join("inside");
-    fs::create_dir_all(&inside).expect("a place to unpack");
-    let root = File::open(&inside).expect("the place");
+    fs::create_dir_all(&inside).expect("a directory to unpack into");
+    let root = File::open(&inside).expect("the directory");
     let unpacked = unpack(root.as_fd(), None, bytes, LIMITS);
     let bounds = Bounds {
         entries: LIMITS.entries,
@@ -43,5 +43,5 @@ pub fn run(bytes: &[u8]) {
     }
     let beside = fs::read_dir(&base).expect("the base").count();
     assert_eq!(beside, 1, "nothing is beside the directory");
-    fs::remove_dir_all(&base).expect("the place goes");
+    fs::remove_dir_all(&base).expect("the directory can be removed");
 }

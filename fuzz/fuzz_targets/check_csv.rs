@@ -1,12 +1,12 @@
-//! A table that a stranger sends, with constraints in its first line: the answer comes in time and agrees with itself.
+//! An untrusted table, with constraints in its first line: the answer is in time and consistent.
 
 use ringfence_check::{Answer, CsvQuestion, Question, answer};
 use ringfence_types::ISSUES_MAX;
 use std::time::{Duration, Instant};
 
-/// An input of so many bytes is answered within [`MOST`].
+/// Inputs up to this size are answered within [`TIME_MAX`].
 const BYTES_MAX: usize = 64 << 10;
-const MOST: Duration = Duration::from_secs(2);
+const TIME_MAX: Duration = Duration::from_secs(2);
 
 /// One input.
 pub fn run(bytes: &[u8]) {
@@ -14,17 +14,17 @@ pub fn run(bytes: &[u8]) {
         Some(end) => (&bytes[..end], &bytes[end + 1..]),
         None => (&b""[..], bytes),
     };
-    // A line that is no question: whatever can be asked of columns by their names.
-    let asked = serde_json::from_slice(line).unwrap_or_else(|_| CsvQuestion {
+    // If the line is not a question, ask one about a column by its name.
+    let question = serde_json::from_slice(line).unwrap_or_else(|_| CsvQuestion {
         required_headers: vec!["a".to_owned()],
         delimiter: line.first().map(|byte| char::from(*byte)),
         ..CsvQuestion::default()
     });
     let begun = Instant::now();
-    let answer = answer(&Question::Csv(asked.clone()), body);
+    let answer = answer(&Question::Csv(question.clone()), body);
     let took = begun.elapsed();
     assert!(
-        bytes.len() > BYTES_MAX || took < MOST,
+        bytes.len() > BYTES_MAX || took < TIME_MAX,
         "{took:?} for {} bytes",
         bytes.len()
     );

@@ -1,9 +1,9 @@
-//! JavaScript that a stranger sends: its answer comes in time.
+//! Untrusted JavaScript: the answer is in time.
 
 use super::code;
 use ringfence_types::Language;
 
 /// One input.
 pub fn run(bytes: &[u8]) {
-    code::ask(Language::Node, bytes);
+    code::check(Language::Node, bytes);
 }

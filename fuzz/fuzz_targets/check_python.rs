@@ -1,9 +1,9 @@
-//! Python that a stranger sends: its answer comes in time, and a fix makes nothing worse.
+//! Untrusted Python: the answer is in time, and a fix does not make the code worse.
 
 use super::code;
 use ringfence_types::Language;
 
 /// One input.
 pub fn run(bytes: &[u8]) {
-    code::ask(Language::Python, bytes);
+    code::check(Language::Python, bytes);
 }

@@ -1,9 +1,9 @@
-//! A shell script that a stranger sends: its answer comes in time.
+//! An untrusted shell script: the answer is in time.
 
 use super::code;
 use ringfence_types::Language;
 
 /// One input.
 pub fn run(bytes: &[u8]) {
-    code::ask(Language::Shell, bytes);
+    code::check(Language::Shell, bytes);
 }

@@ -1,9 +1,9 @@
-//! TypeScript that a stranger sends: its answer comes in time.
+//! Untrusted TypeScript: the answer is in time.
 
 use super::code;
 use ringfence_types::Language;
 
 /// One input.
 pub fn run(bytes: &[u8]) {
-    code::ask(Language::Typescript, bytes);
+    code::check(Language::Typescript, bytes);
 }

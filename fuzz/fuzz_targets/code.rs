@@ -1,4 +1,4 @@
-//! What every target for code asks, and what holds of every answer.
+//! The question of all targets for code, and the assertions about every answer.
 
 use ringfence_check::{Answer, CodeAnswer, CodeQuestion, Question, answer, profile};
 use ringfence_types::{ISSUES_MAX, Language, Profile, Rules, Verdict};
@@ -7,17 +7,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// An input of so many bytes is answered within [`MOST`].
+/// Inputs up to this size are answered within [`TIME_MAX`].
 const BYTES_MAX: usize = 64 << 10;
-const MOST: Duration = Duration::from_secs(2);
+const TIME_MAX: Duration = Duration::from_secs(2);
 
-/// The first byte chooses the profile and whether imports are added; the rest is the code.
-pub fn ask(language: Language, bytes: &[u8]) {
+/// Checks one input. Its first byte selects the profile and automatic fixes; the rest is the code.
+pub fn check(language: Language, bytes: &[u8]) {
     let Some((choice, code)) = bytes.split_first() else {
         return;
     };
     let profile = Profile::ALL[usize::from(choice >> 1) % Profile::ALL.len()];
-    let asked = CodeQuestion {
+    let request = CodeQuestion {
         language,
         rules: Rules {
             profile,
@@ -30,8 +30,8 @@ pub fn ask(language: Language, bytes: &[u8]) {
         known_imports: BTreeMap::from([("np".to_owned(), "import numpy as np".to_owned())]),
         local_modules: BTreeSet::from(["helpers".to_owned()]),
     };
-    let question = Question::Code(asked);
-    let Some(first) = told(&question, code) else {
+    let question = Question::Code(request);
+    let Some(first) = checked_answer(&question, code) else {
         return;
     };
     let Some(fixed) = &first.validation.fixed_code else {
@@ -39,21 +39,21 @@ pub fn ask(language: Language, bytes: &[u8]) {
         return;
     };
     assert!(!first.patches.is_empty() && choice & 1 == 1);
-    let second = told(&question, fixed.as_bytes()).expect("the fixed code is text");
+    let second = checked_answer(&question, fixed.as_bytes()).expect("the fixed code is text");
     assert!(second.validation.fixed_code.is_none(), "{fixed:?} is fixed again");
     assert!(
         second.validation.valid || !first.validation.valid,
-        "a fix has made it worse: {fixed:?}"
+        "a fix has made the code worse: {fixed:?}"
     );
 }
 
-/// An answer, in time, that agrees with itself; none: it is not text.
-fn told(question: &Question, code: &[u8]) -> Option<CodeAnswer> {
+/// Returns the answer, after checking that it is in time and consistent; `None` if the code is not text.
+fn checked_answer(question: &Question, code: &[u8]) -> Option<CodeAnswer> {
     let begun = Instant::now();
     let answer = answer(question, code);
     let took = begun.elapsed();
     assert!(
-        code.len() > BYTES_MAX || took < MOST,
+        code.len() > BYTES_MAX || took < TIME_MAX,
         "{took:?} for {} bytes",
         code.len()
     );
@@ -64,7 +64,7 @@ fn told(question: &Question, code: &[u8]) -> Option<CodeAnswer> {
     };
     let validation = &answer.validation;
     assert_eq!(validation.valid, validation.verdict != Verdict::Reject);
-    // Of many that are alike some are only counted.
+    // Of many similar issues, some are only counted.
     let total = validation.issues_total as usize;
     assert!(validation.issues.len() <= ISSUES_MAX.min(total) && validation.issues.is_empty() == (total == 0));
     assert_eq!(validation.fixes_applied.len(), answer.patches.len());

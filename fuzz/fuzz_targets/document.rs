@@ -1,13 +1,13 @@
-//! A body that a server sends, after a line with the question about it: whatever it is, the worker's answer can be read
-//! and agrees with itself, and nothing invisible is in its text.
+//! An arbitrary body from a server, after a line with the question about it: the worker's answer can be read and is
+//! consistent, and its text contains nothing invisible.
 
 use ringfence_web::{DocumentKind, Question, Reads, clean, parse_answer, question, read_document};
 use std::panic::{catch_unwind, set_hook, take_hook};
 
 /// One input.
 pub fn run(bytes: &[u8]) {
-    answered(bytes);
-    // Most of what is made from a seed breaks its question; its body is then read as a page.
+    check_answer(bytes);
+    // Most inputs made from a seed have a broken question; their body is then read as a page.
     let body = match bytes.iter().position(|byte| *byte == b'\n') {
         Some(end) if serde_json::from_slice::<Question>(&bytes[..end]).is_err() => &bytes[end + 1..],
         _ => return,
@@ -19,13 +19,13 @@ pub fn run(bytes: &[u8]) {
         is_cut: false,
         reads: Reads::Document,
     };
-    let asked = question(&head, body).expect("a question");
+    let input = question(&head, body).expect("a question");
     let nonsense = parse_answer(b"").expect_err("no answer");
-    assert_ne!(answered(&asked), Some(nonsense.why));
+    assert_ne!(check_answer(&input), Some(nonsense.why));
 }
 
-/// Checks the answer to this input; why it was refused.
-fn answered(input: &[u8]) -> Option<String> {
+/// Checks the answer to this input. Returns the reason if the input was refused.
+fn check_answer(input: &[u8]) -> Option<String> {
     let (document, picture) = match parse_answer(&read(input)) {
         Ok(answer) => answer,
         Err(refusal) => {
@@ -40,7 +40,8 @@ fn answered(input: &[u8]) -> Option<String> {
     None
 }
 
-/// The parser of PDFs panics and is caught. libFuzzer's hook would end the program first, so another is in its place.
+/// Reads a document. The PDF parser may panic, and the reader catches that. libFuzzer's panic hook would end the
+/// program first, so the default hook replaces it meanwhile.
 fn read(input: &[u8]) -> Vec<u8> {
     let hook = take_hook();
     let answer = catch_unwind(|| read_document(input));

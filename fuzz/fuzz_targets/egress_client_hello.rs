@@ -1,5 +1,5 @@
-//! The first bytes of a connection, from a program that wants to be taken for somebody else. The verdict must not depend
-//! on what comes after it, nor on how the records were cut.
+//! The first bytes of a connection, from a program that tries to disguise its destination. The verdict must not depend
+//! on later bytes, nor on the boundaries of records.
 
 use ringfence_egress::{ClientHello, HELLO_BYTES_MAX, HELLO_RECORDS_MAX, Progress};
 
@@ -19,7 +19,11 @@ pub fn run(bytes: &[u8]) {
     match verdict {
         Progress::More => {
             let most = HELLO_BYTES_MAX + HELLO_RECORDS_MAX * RECORD_HEADER_BYTES;
-            assert!(bytes.len() <= most, "{} bytes are waited for", bytes.len());
+            assert!(
+                bytes.len() <= most,
+                "still incomplete after {} bytes",
+                bytes.len()
+            );
         }
         Progress::Hello(hello) => {
             assert_eq!(longer, Progress::Hello(hello.clone()));
@@ -29,7 +33,7 @@ pub fn run(bytes: &[u8]) {
                 hello.identity().is_ok()
                     == matches!((&hello.server_name, hello.has_ech), (Some(Ok(_)), false))
             );
-            match ClientHello::read(&in_one_record_each_way(taken)) {
+            match ClientHello::read(&split_after_first_byte(taken)) {
                 Progress::Hello(again) => {
                     assert_eq!(again.identity(), hello.identity());
                     assert_eq!(again.alpn, hello.alpn);
@@ -41,8 +45,8 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// The same message with its records cut elsewhere: one byte, and the rest.
-fn in_one_record_each_way(mut stream: &[u8]) -> Vec<u8> {
+/// Splits the same message into other records: one with the first byte, and one with the rest.
+fn split_after_first_byte(mut stream: &[u8]) -> Vec<u8> {
     let mut message = Vec::new();
     while let Some((header, rest)) = stream.split_first_chunk::<RECORD_HEADER_BYTES>() {
         let (data, rest) = rest.split_at(usize::from(u16::from_be_bytes([header[3], header[4]])));

@@ -1,36 +1,37 @@
-//! Queries of a program that has no other way to say anything outside: whatever it asks, the answer is an answer to
-//! that, is no longer than it may be, and denies no name that it gives an address to: connections to those are refused by name.
+//! DNS queries of a program, its only way to send anything outside: the answer belongs to the query, is within the
+//! limit of size, and no name that gets an address is reported as denied: connections to it are refused by name
+//! instead.
 
 use ringfence_egress::{
     Names, Rules, Unlisted,
-    dns::{Known, Transport, answer},
+    dns::{QueryContext, Transport, answer},
 };
 
 const RULES: [&str; 3] = ["a.example", "*.b.example", "GET c.example/v1"];
-/// The most that a query by datagram can ask for.
+/// Maximum size that a query over UDP can request.
 const BYTES_MAX: usize = 1232;
 
 /// One input.
 pub fn run(bytes: &[u8]) {
-    let rules = Rules::parse(RULES).expect("they are rules");
+    let rules = Rules::parse(RULES).expect("the rules are valid");
     let mut names = Names::default();
     let ways = [Transport::Udp, Transport::Tcp];
     let ways =
         [Unlisted::Refused, Unlisted::Asked].map(|unlisted| ways.map(|transport| (unlisted, transport)));
     for (unlisted, transport) in ways.into_iter().flatten() {
-        let mut asked = Vec::new();
-        let known = Known {
+        let mut lookups = Vec::new();
+        let known = QueryContext {
             names: &mut names,
             rules: &rules,
             unlisted: &|_| unlisted,
         };
-        let answered = answer(bytes, transport, known, &mut |one| asked.push(one));
-        assert!(asked.len() <= 1);
-        for one in &asked {
-            assert!(one.name.chars().count() <= 254, "{one:?}");
+        let answered = answer(bytes, transport, known, &mut |lookup| lookups.push(lookup));
+        assert!(lookups.len() <= 1);
+        for lookup in &lookups {
+            assert!(lookup.name.chars().count() <= 254, "{lookup:?}");
             assert!(
-                one.name.chars().all(|c| c.is_ascii_graphic() || c == '…'),
-                "{one:?}"
+                lookup.name.chars().all(|c| c.is_ascii_graphic() || c == '…'),
+                "{lookup:?}"
             );
         }
         match answered {
@@ -41,10 +42,10 @@ pub fn run(bytes: &[u8]) {
                 assert!(answer[2] & 0x80 != 0);
                 let has_record = answer[6..8] != [0, 0];
                 assert!(
-                    !has_record || asked.iter().all(|one| one.denied.is_none()),
-                    "{asked:?}"
+                    !has_record || lookups.iter().all(|lookup| lookup.denied.is_none()),
+                    "{lookups:?}"
                 );
-                // The question comes back letter by letter.
+                // The question is repeated byte for byte.
                 if answer[5] == 1 {
                     let end = 12
                         + answer[12..]

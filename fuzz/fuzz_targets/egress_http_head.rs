@@ -1,5 +1,5 @@
-//! Requests from a program that wants two readers to disagree: the verdict must not depend on how the stream is cut, what
-//! passes must be plain to the simplest of readers, and a destination is read as what it prints.
+//! Requests from a program that wants two parsers to disagree: the verdict must not depend on how the stream is split,
+//! accepted heads must be unambiguous to the simplest parser, and a destination that is printed parses as the same one.
 
 use ringfence_egress::{Destination, FramingError, HEAD_BYTES_MAX, HttpFraming};
 
@@ -8,11 +8,11 @@ pub fn run(input: &[u8]) {
     let (cut, bytes) = input
         .split_first()
         .map_or((1, input), |(cut, rest)| (usize::from(*cut).max(1), rest));
-    let mut shape = HttpFraming::default();
-    let whole = shape.read(bytes);
+    let mut framing = HttpFraming::default();
+    let whole = framing.read(bytes);
     assert_eq!(in_pieces(bytes, cut), whole);
     assert_eq!(in_pieces(bytes, 1), whole);
-    // Empty lines before a request are put up with.
+    // Empty lines before a request are ignored.
     let begin = bytes
         .iter()
         .take_while(|byte| matches!(byte, b'\r' | b'\n'))
@@ -20,7 +20,7 @@ pub fn run(input: &[u8]) {
     let end = bytes[begin..].windows(4).position(|four| four == b"\r\n\r\n");
     let end = end.map(|end| begin + end);
     if let Some(end) = end.filter(|end| whole.is_ok() || whole.is_err_and(|(at, _)| at > end + 3)) {
-        a_head_that_passes_is_plain(&bytes[begin..end]);
+        assert_plain_head(&bytes[begin..end]);
     }
     if let Ok(text) = std::str::from_utf8(bytes)
         && let Ok(to) = Destination::read(text, Some(80))
@@ -30,17 +30,17 @@ pub fn run(input: &[u8]) {
 }
 
 fn in_pieces(bytes: &[u8], size: usize) -> Result<(), (usize, FramingError)> {
-    let mut shape = HttpFraming::default();
+    let mut framing = HttpFraming::default();
     for (number, piece) in bytes.chunks(size).enumerate() {
-        shape
+        framing
             .read(piece)
             .map_err(|(at, wrong)| (number * size + at, wrong))?;
     }
     Ok(())
 }
 
-/// As somebody reads it who knows nothing but lines and colons.
-fn a_head_that_passes_is_plain(head: &[u8]) {
+/// Checks an accepted head with a parser that knows only lines and colons.
+fn assert_plain_head(head: &[u8]) {
     assert!(head.len() <= HEAD_BYTES_MAX);
     let text = String::from_utf8_lossy(head);
     let mut lines = text.split("\r\n");

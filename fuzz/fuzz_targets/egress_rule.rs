@@ -1,5 +1,5 @@
-//! A rule that a stranger writes, and a question to it: what is printed is the same rule, a rule is within itself, and
-//! nothing is allowed that it does not name. The lines are the rule, a wider one, a name, and a request's target.
+//! An untrusted rule, and a request: a printed rule parses as the same rule, a rule is within itself, and it allows
+//! only the hosts it names. The lines are the rule, a wider one, a name, and a request's target.
 
 use ringfence_egress::{HostName, Pattern, Rule, Rules, Verdict};
 

@@ -1,6 +1,6 @@
-//! Every parser that a stranger's bytes reach, each with what holds of its answers. One program, so that it is linked
-//! once: `RINGFENCE_FUZZ` names the target, and without it the names are printed. `cargo xtask fuzz` starts it, with the
-//! feature `libfuzzer` where coverage guides it.
+//! Fuzz targets for every parser of untrusted bytes, each with assertions about its answers. They are one program, so
+//! that it is linked once: `RINGFENCE_FUZZ` names the target; without it, the names are printed. `cargo xtask fuzz`
+//! starts it, with the feature `libfuzzer` if coverage guides it.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 mod archive;
@@ -26,7 +26,7 @@ mod wire_frame;
 
 use std::sync::LazyLock;
 
-/// What takes an input.
+/// A function that takes one input.
 type Target = fn(&[u8]);
 
 const TARGETS: [(&str, Target); 17] = [
@@ -60,8 +60,8 @@ fn print_names() {
     TARGETS.iter().for_each(|(name, _)| println!("{name}"));
 }
 
-/// `fuzz INPUTS FILE [DIRECTORY]`: tries so many inputs that are made from the directory's seeds. The one that is tried
-/// is in the file, where it stays when it ends the program.
+/// `fuzz INPUTS FILE [DIRECTORY]`: tries this many inputs: the directory's seeds, and others made from them. The file
+/// holds the current input, and keeps it if that ends the program.
 #[cfg(not(feature = "libfuzzer"))]
 fn main() -> std::io::Result<()> {
     use std::{env, fs, io};

@@ -1,10 +1,10 @@
-//! Inputs made from seeds, always the same ones: what no coverage guides must not depend on luck either.
+//! Inputs made from seeds. They are always the same: without coverage to guide them, results must not depend on luck.
 
-/// Bytes that parsers treat apart.
+/// Bytes that are special to parsers.
 const MARKS: &[u8] = b"\0\n\r \"'\\(){}[]<>,;:=/%#-0\x7f\x80\xff";
-/// The longest run of bytes that one change inserts, removes or copies.
+/// Maximum number of bytes that one change inserts, removes or copies.
 const RUN_MAX: usize = 64;
-/// Changes that are made to one seed.
+/// Maximum number of changes to one seed.
 const CHANGES_MAX: usize = 4;
 
 /// Makes inputs.
@@ -14,14 +14,14 @@ pub struct Mutation {
 }
 
 impl Mutation {
-    /// From these; the empty input is always one of them.
+    /// Takes the seeds, and adds the empty input.
     pub fn new(mut seeds: Vec<Vec<u8>>) -> Self {
         seeds.sort();
         seeds.push(Vec::new());
         Self { seeds, state: 1 }
     }
 
-    /// The input of this number: the seeds as they are, then what is made from them.
+    /// Returns the input of this number: first the unchanged seeds, then inputs made from them.
     pub fn input(&mut self, number: usize) -> Vec<u8> {
         if let Some(seed) = self.seeds.get(number) {
             return seed.clone();
@@ -64,7 +64,7 @@ impl Mutation {
         self.seeds[chosen].clone()
     }
 
-    /// A number below `end` (xorshift64*).
+    /// Returns a pseudorandom number below `end` (xorshift64*).
     fn below(&mut self, end: usize) -> usize {
         self.state ^= self.state >> 12;
         self.state ^= self.state << 25;

@@ -1,4 +1,4 @@
-//! A picture that a program left: whatever it is, the answer is framed and within its bounds.
+//! An arbitrary picture of a program: the answer is framed and within its bounds.
 
 use ringfence_check::{PICTURE_SIDE_MAX, picture};
 

@@ -1,9 +1,9 @@
 //! The report that a program's driver sends on descriptor 3, and that the program itself can forge: reading it never
-//! fails, and never keeps more than was sent.
+//! fails, and keeps at most what was sent.
 
 use ringfence_engine::read_report;
 
-/// A byte that is not UTF-8 becomes U+FFFD, which has three.
+/// A byte that is not UTF-8 becomes U+FFFD, which has three bytes.
 const LOSSY_GROWTH: usize = 3;
 
 /// One input.

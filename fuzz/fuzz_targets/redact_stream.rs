@@ -1,8 +1,8 @@
-//! What a program prints, in pieces: however it is cut, the output is the same, and no secret is in it.
+//! Output of a program in pieces: the redacted output does not depend on how it is split, and contains no secret.
 
 use ringfence_redact::{Forms, Personal, Redactor};
 
-/// Secrets of several shapes: plain, with quotes and a line break, one that contains another.
+/// Secrets of several forms: plain, with quotes and a line break, one that contains another.
 const SECRETS: [&str; 4] = [
     "hunter2-hunter2",
     "pass\"word\\\nline two",

@@ -1,5 +1,5 @@
-//! Every message of the jail's wire, from bytes that no encoder of ours made. What is accepted must survive the way
-//! back: encoded and decoded again it is the same message.
+//! Every message of the jail's wire protocol, from arbitrary bytes. An accepted message is the same after encoding and
+//! decoding it again.
 
 use ringfence_jail::{
     Plan,
@@ -9,23 +9,23 @@ use serde::{Serialize, de::DeserializeOwned};
 
 /// One input.
 pub fn run(bytes: &[u8]) {
-    there_and_back::<Start>(bytes);
-    there_and_back::<Order>(bytes);
-    there_and_back::<Event>(bytes);
-    there_and_back::<InitOrder>(bytes);
-    there_and_back::<InitEvent>(bytes);
-    there_and_back::<Plan>(bytes);
+    round_trip::<Start>(bytes);
+    round_trip::<Order>(bytes);
+    round_trip::<Event>(bytes);
+    round_trip::<InitOrder>(bytes);
+    round_trip::<InitEvent>(bytes);
+    round_trip::<Plan>(bytes);
 }
 
-fn there_and_back<T: DeserializeOwned + Serialize>(bytes: &[u8]) {
+fn round_trip<T: DeserializeOwned + Serialize>(bytes: &[u8]) {
     let Ok(message) = wire::decode::<T>(bytes) else {
         return;
     };
     let first = serde_json::to_vec(&message).expect("a message can always be written");
     if first.len() > wire::MESSAGE_BYTES_MAX {
-        return; // escapes may make it longer; `send` refuses it
+        return; // escapes may make the message longer; `send` refuses it
     }
-    let again = wire::decode::<T>(&first).expect("what we wrote can be read");
+    let again = wire::decode::<T>(&first).expect("an encoded message can be decoded");
     let second = serde_json::to_vec(&again).expect("a message can always be written");
     assert_eq!(first, second);
 }

@@ -1,7 +1,7 @@
-"""What one client of Python makes of the server: `frameworks.py CLIENT -- SERVER WORDS...`, or over HTTP
+"""Tests one Python client against the server: `frameworks.py CLIENT -- SERVER WORDS...`, or over HTTP
 `frameworks.py CLIENT -- URL TOKEN`, prints a JSON line per cell.
 
-No model is asked: converters convert, and tools are called as a model's answer would call them.
+There is no model: the converters of the client run, and tools are called as a model would call them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 CLIENT, SERVER = sys.argv[1], sys.argv[3:]
 CALLS = json.loads(Path(os.environ.get("RINGFENCE_CALLS", Path(__file__).with_name("calls.json"))).read_text())
-#: When the clients give up that have no such time of their own.
+#: Timeout in seconds for clients without a timeout of their own.
 PATIENCE = 60
 HOME = tempfile.TemporaryDirectory(prefix="ringfence-client-")
 ENVIRONMENT = {"HOME": HOME.name, "PATH": os.environ["PATH"], "RINGFENCE_STATE_DIR": f"{HOME.name}/state"}
@@ -32,13 +32,13 @@ TOOL = "execute_code"
 IS_HTTP = SERVER[0].startswith("http")
 HEADERS = {"Authorization": f"Bearer {SERVER[1]}"} if IS_HTTP else {}
 
-#: Lists the tools as the client gives them to a model; calls one and gives what the model is given.
+#: Returns the tools as the client passes them to a model; calls a tool and returns the result for the model.
 List = Callable[[], Awaitable[Any]]
 Call = Callable[[dict[str, Any]], Awaitable[Any]]
 
 
 def plain(value: Any) -> Any:
-    """As JSON, for what is a model of pydantic or a class of its own."""
+    """Converts a pydantic model, or any other class, for JSON."""
     return value.model_dump(mode="json", exclude_none=True) if hasattr(value, "model_dump") else str(value)
 
 
@@ -53,7 +53,7 @@ def official_transport() -> Any:
         return stdio_client(StdioServerParameters(command=SERVER[0], args=SERVER[1:], env=ENVIRONMENT))
     import mcp.client.streamable_http as http
 
-    # The HTTP client's library has another name since 2.0.
+    # Since 2.0, the HTTP client's library has another name.
     library = getattr(http, "httpx2", None) or http.httpx
     return http.streamable_http_client(SERVER[0], http_client=library.AsyncClient(headers=HEADERS, timeout=60))
 
@@ -62,7 +62,7 @@ def official_transport() -> Any:
 async def official() -> AsyncIterator[tuple[List, Call]]:
     from mcp import ClientSession
 
-    # Its unit has changed with version 2.
+    # The unit of the timeout changed in version 2.
     patience = PATIENCE if version("mcp").startswith("2.") else timedelta(seconds=PATIENCE)
     async with official_transport() as (read, write, *_), ClientSession(read, write, patience) as session:
         await session.initialize()
@@ -73,9 +73,9 @@ async def official() -> AsyncIterator[tuple[List, Call]]:
         yield session.list_tools, call
 
 
-#: Ends when it is cancelled.
+#: Runs until it is cancelled.
 ENDLESS = "import time\nprint('first', flush=True)\nwhile True: time.sleep(0.02)"
-#: What a client does beside calls, and what is expected of it.
+#: Features of a client beside calls, and the expected words of their results.
 FEATURES: dict[str, tuple[Callable[[], Awaitable[Any]], list[str]]] = {}
 
 
@@ -115,7 +115,7 @@ async def fastmcp() -> AsyncIterator[tuple[List, Call]]:
             await asyncio.wait_for(first.wait(), PATIENCE)
             task.cancel()
             await asyncio.wait([task])
-            # The server hears of it by a message of its own.
+            # The server receives the cancellation in a separate message.
             until = time.monotonic() + PATIENCE
             while time.monotonic() < until:
                 (latest,) = (await facts("list_executions", limit=1))["executions"]
@@ -158,7 +158,7 @@ async def langchain() -> AsyncIterator[tuple[List, Call]]:
         async def convert() -> Any:
             converted = model().bind_tools(tools).kwargs["tools"]
             if CLIENT == "langchain-gemini":
-                # This one converts when it asks its model.
+                # This client converts only when it calls its model.
                 from langchain_google_genai._function_utils import convert_to_genai_function_declarations
 
                 return [plain(tool) for tool in convert_to_genai_function_declarations(converted)]
@@ -221,7 +221,7 @@ async def pydantic_ai() -> AsyncIterator[tuple[List, Call]]:
         yield convert, call
 
 
-#: What is logged as a warning or worse, by whatever logger.
+#: Messages of all loggers at level WARNING or above.
 SAID: list[str] = []
 
 
@@ -229,7 +229,7 @@ def record(*words: Any, original: Any = logging.getLogRecordFactory(), **named: 
     made = original(*words, **named)
     if made.levelno >= logging.WARNING:
         text = made.getMessage()
-        # Google's converter says so of every closed object; the contract and OpenAI's strict mode want them closed.
+        # Google's converter warns about every closed object; the contract and OpenAI's strict mode need them closed.
         if text != "Key 'additionalProperties' is not supported in schema, ignoring":
             SAID.append(f"{made.name}: {text}")
     return made
@@ -243,7 +243,7 @@ async def cell(name: str, act: Callable[[], Awaitable[Any]], expected: list[str]
             text = text_of(await act())
             missing = [word for word in expected if word not in text and json.dumps(word)[1:-1] not in text]
             outcome = f"lacks {missing}: {text[:300]}" if missing else "ok"
-        except Exception as error:  # noqa: BLE001: whatever a client throws is what is looked for
+        except Exception as error:  # noqa: BLE001: any exception of a client is a result
             text, outcome = "", f"{type(error).__name__}: {error}"[:500]
     said = SAID + [f"{warning.category.__name__}: {warning.message}" for warning in warned]
     print(json.dumps({"cell": name, "outcome": outcome, "bytes": len(text.encode()), "warnings": said}), flush=True)
@@ -260,7 +260,7 @@ async def main() -> None:
                 return [await call(arguments) for arguments in several]
 
             await cell(name, all_of, expected)
-        # Of somebody else's calls nothing but those is done.
+        # Calls from RINGFENCE_CALLS run without the features.
         features = {} if "RINGFENCE_CALLS" in os.environ else FEATURES
         for name, (act, expected) in features.items():
             await cell(name, act, expected)

@@ -1,4 +1,4 @@
-// What the TypeScript clients and the Inspector make of the server: `node.mjs CLIENT -- SERVER WORDS...`, or over HTTP
+// Tests the TypeScript clients and the Inspector against the server: `node.mjs CLIENT -- SERVER WORDS...`, or over HTTP
 // `node.mjs CLIENT -- URL TOKEN`, prints a JSON line per cell.
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
@@ -11,7 +11,7 @@ const calls = JSON.parse(readFileSync(process.env.RINGFENCE_CALLS ?? new URL("ca
 const home = mkdtempSync(join(tmpdir(), "ringfence-client-"));
 const env = { HOME: home, PATH: process.env.PATH, RINGFENCE_STATE_DIR: join(home, "state"), RINGFENCE_LOG: "error" };
 const name = "execute_code";
-// How long a program that was cancelled may run on.
+// Time in which a cancelled program must end.
 const PATIENCE_MS = 20_000;
 
 let warned = [];
@@ -32,10 +32,10 @@ async function cell(cell, act, expected) {
   console.log(JSON.stringify({ cell, outcome, bytes: Buffer.byteLength(text), warnings: warned }));
 }
 
-// Ends when it is cancelled.
+// Runs until it is cancelled.
 const ENDLESS = "import time\nprint('first', flush=True)\nwhile True: time.sleep(0.02)";
 
-// `on` tells a client what to do with a question; `tool` calls one with options.
+// `on` registers the handler of elicitations; `tool` calls a tool with options.
 async function connected(Client, Stdio, Http, on, tool) {
   const session = new Client({ name: "clients", version: "1" }, { capabilities: { elicitation: {} } });
   const questions = [];
@@ -61,7 +61,7 @@ async function connected(Client, Stdio, Http, on, tool) {
       () => "answered",
       () => "given up",
     );
-    // The server hears of it by a message of its own.
+    // The server receives the cancellation in a separate message.
     for (const until = Date.now() + PATIENCE_MS; Date.now() < until; ) {
       const { executions } = await facts("list_executions", { limit: 1 });
       if (executions[0].verdict !== "running") return { heard, ended, verdict: executions[0].verdict };
@@ -84,7 +84,7 @@ async function connected(Client, Stdio, Http, on, tool) {
   };
 }
 
-// Each command starts a server of its own, or is a client of its own.
+// Each command of the Inspector starts its own server, or is a client of its own.
 function inspector(...era) {
   const bin = new URL("node_modules/.bin/mcp-inspector", import.meta.url).pathname;
   const run = (...words) => {
@@ -94,7 +94,7 @@ function inspector(...era) {
       ? [command, "--transport", "http", "--header", `Authorization: Bearer ${args[0]}`, ...era]
       : [command, ...args, ...settings];
     const said = spawnSync("node", [bin, "--cli", ...place, ...words], options);
-    // 5: the tool said that it is an error, which the answer has.
+    // 5: the tool returned an error, which is in the answer.
     if (![0, 5].includes(said.status)) throw new Error(`exit ${said.status}: ${said.stderr}`);
     const lines = said.stderr.split("\n").filter((line) => line && !/ 0 warnings |^\{"error"/.test(line));
     warned.push(...lines);
@@ -140,7 +140,7 @@ for (const [title, [given, expected]] of Object.entries(calls)) {
   };
   await cell(title, all, expected);
 }
-// Somebody else's calls are all that is done.
+// Calls from RINGFENCE_CALLS run without the features.
 const features = process.env.RINGFENCE_CALLS ? {} : session;
 if (features.resources) await cell("resource", session.resources, ["queue"]);
 if (features.cancelled) await cell("progress, cancel", session.cancelled, ["first", "given up", "cancelled"]);

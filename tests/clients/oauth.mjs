@@ -1,5 +1,5 @@
-// The TypeScript client with the credentials of a machine: `oauth.mjs URL ISSUER` prints what a program printed, and
-// the scopes that it took.
+// The TypeScript client with client credentials: `oauth.mjs URL ISSUER` prints the output of a program, and the scopes
+// of the token.
 import { Client, ClientCredentialsProvider, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 
 const [, , url, expectedIssuer] = process.argv;

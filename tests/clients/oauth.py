@@ -1,7 +1,7 @@
-"""What the official client of Python makes of OAuth: `oauth.py HOW URL ISSUER [TOKEN]`.
+"""OAuth with the official Python client: `oauth.py HOW URL ISSUER [TOKEN]`.
 
-HOW is `credentials`, `code`, or `step-up` from a token with too few scopes. Prints what a program printed, and the
-scopes that it took.
+HOW is `credentials`, `code`, or `step-up` from a token with too few scopes. Prints the output of a program, and the
+scopes of the token.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAu
 
 HOW, URL, ISSUER, *TOKEN = sys.argv[1:]
 CALLBACK = "http://127.0.0.1:9/callback"
-# The HTTP client's library has another name since 2.0.
+# Since 2.0, the HTTP client's library has another name.
 LIBRARY = getattr(http, "httpx2", None) or http.httpx
 APP = {"redirect_uris": [CALLBACK], "token_endpoint_auth_method": "none", "grant_types": ["authorization_code"]}
 
 
 class Kept:
-    """Tokens and the client that was registered before."""
+    """Storage of the tokens and of the registered client."""
 
     tokens: Any = None
     client: Any = None
@@ -44,7 +44,7 @@ class Kept:
 
 
 class Browser:
-    """A person who says yes."""
+    """A person who consents."""
 
     answer: dict[str, list[str]]
 

@@ -2,9 +2,9 @@
 
     python floods.py --server PATH
 
-Each flood runs in a process of its own, at a bounded rate, until it is told to stop; it says how often it did what it
-does, and a flood that did nothing is a failure. A call may take twice as long as without a flood, in the median, and the
-server is as it was afterwards.
+Each flood runs in a process of its own, at a bounded rate, until it is stopped; it counts its actions, and a flood with
+fewer than 20 is a failure. The median time of a call may be at most twice that without a flood, and the server is
+unchanged afterwards.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pathlib import Path
 CALLS = 60
 SLOWER_MAX = 2.0
 PATIENCE = 30
-#: Of connections, descriptors and what else there is.
+#: Maximum number of open connections.
 OPEN_MAX = 10_000
 TOKENS: dict[str, str] = {}
 PLACE = ("127.0.0.1", 0)
@@ -59,7 +59,7 @@ def status_of(answer: bytes) -> int:
 
 
 class Caller:
-    """Somebody else, on a connection of its own."""
+    """Another client, on a connection of its own."""
 
     def __init__(self) -> None:
         self.socket = connected()
@@ -79,17 +79,17 @@ class Caller:
     def median(self) -> float:
         times = []
         for _ in range(CALLS):
-            # So that the next sandbox is ready.
+            # Time for the next sandbox to become ready.
             time.sleep(0.03)
             times.append(self.call())
         return statistics.median(times)
 
 
-# Floods. Each does its thing once and gives how often that was.
+# Floods. Each step acts once and yields the number of successful actions.
 
 
 def half_open() -> Iterator[int]:
-    """Connections that say nothing, or half a head, as many as there may be; those that are closed are opened anew."""
+    """Connections with no request or half a head, up to `OPEN_MAX` at a time; the oldest are closed."""
     halves = [b"", b"P", HEAD.encode(), b"PRI * HTTP/2.0\r\n\r\nSM"]
     there: list[socket.socket] = []
     while True:
@@ -114,7 +114,7 @@ def wrong_tokens() -> Iterator[int]:
 
 
 def large_bodies() -> Iterator[int]:
-    """A gigabyte is announced, and sent as long as somebody takes it."""
+    """Announces a body of 1 GB and sends up to 4 MiB of it, as long as the server reads."""
     head = f"{HEAD}Authorization: Bearer {TOKENS['flood']}\r\nContent-Length: {1 << 30}\r\n\r\n".encode()
     while True:
         with contextlib.suppress(OSError), connected() as one:
@@ -140,7 +140,7 @@ def deep_bodies() -> Iterator[int]:
 
 
 def silent_readers() -> Iterator[int]:
-    """Who asks for half a megabyte and reads nothing of it."""
+    """Requests many large answers and reads none of them."""
     there: list[socket.socket] = []
     words = request("flood", "tools/list", {}) * 20
     while True:
@@ -155,19 +155,19 @@ def silent_readers() -> Iterator[int]:
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    """RFC 9113, section 4.1."""
+    """An HTTP/2 frame (RFC 9113, section 4.1)."""
     return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
 
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"")
-#: POST, http, /mcp and a host, without Huffman's code or an index (RFC 7541, appendix A).
+#: POST, http, /mcp and a host, without Huffman coding (RFC 7541, appendix A).
 FIELDS = b"\x83\x86\x04\x04/mcp\x01\x09localhost"
 DATA, HEADERS, RST_STREAM, CONTINUATION = 0, 1, 3, 9
 END_HEADERS, END_STREAM = 4, 1
 
 
 def rapid_reset() -> Iterator[int]:
-    """CVE-2023-44487: streams that are taken back as soon as they are there."""
+    """CVE-2023-44487: streams that are reset as soon as they are opened."""
     while True:
         with contextlib.suppress(OSError), connected() as one:
             one.sendall(PREFACE)
@@ -178,7 +178,7 @@ def rapid_reset() -> Iterator[int]:
 
 
 def continuation() -> Iterator[int]:
-    """CVE-2024-27316 and others: a list of fields without an end."""
+    """CVE-2024-27316 and others: a header list without an end."""
     while True:
         with contextlib.suppress(OSError), connected() as one:
             one.sendall(PREFACE + frame(HEADERS, END_STREAM, 1, FIELDS))
@@ -187,7 +187,7 @@ def continuation() -> Iterator[int]:
                 yield 1
 
 
-#: What it does, and how often in a second it may.
+#: The floods, with the maximum actions per second.
 FLOODS: dict[str, tuple[Callable[[], Iterator[int]], int]] = {
     "half-open connections": (half_open, 5000),
     "wrong tokens": (wrong_tokens, 500),
@@ -200,7 +200,7 @@ FLOODS: dict[str, tuple[Callable[[], Iterator[int]], int]] = {
 
 
 def flood(name: str, done: Synchronized[int]) -> None:
-    # It is somebody elsewhere, and shall not take the processors.
+    # A remote attacker would not use the processors of this machine.
     os.nice(10)
     act, rate = FLOODS[name]
     begun = time.monotonic()
@@ -213,7 +213,7 @@ def flood(name: str, done: Synchronized[int]) -> None:
 
 
 def tried(name: str) -> str | None:
-    """What is wrong, if anything is."""
+    """Runs one flood. Returns the failure, or None."""
     done = multiprocessing.Value("q", 0)
     caller = Caller()
     caller.call()
@@ -231,7 +231,7 @@ def tried(name: str) -> str | None:
         flooding.kill()
         flooding.join()
     after = Caller().median()
-    # The machine is not equally fast before and after.
+    # The speed of the machine varies, so the slower of the two quiet times is the reference.
     ratio = flooded / max(quiet, after)
     print(f"{name:26} {done.value:8} {quiet:8.1f} {flooded:8.1f} {after:8.1f} {ratio:8.2f}", flush=True)
     return f"calls take {ratio:.2f} times as long" if ratio > SLOWER_MAX else None

@@ -1,7 +1,7 @@
-"""The ContextForge gateway in front of the server: what it lists, what it calls, and what it leaves behind.
+"""The ContextForge gateway in front of the server: lists, calls, and sessions that are left over.
 
 `gateway.py --server BINARY --gateway VENV --provider DIRECTORY` prints a line per check. The gateway, the server and
-the OpenID provider (`provider.mjs` in DIRECTORY, beside its modules) are started here and end with this.
+the OpenID provider (`provider.mjs` in DIRECTORY, beside its modules) are started by this script and end with it.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def request(url, body=None, headers=None, method=None):
 
 @contextlib.contextmanager
 def running(words, log, env, ready):
-    """A program, from when `ready` answers to the end of the block."""
+    """Runs a program for the block, which begins when `ready` answers."""
     with open(log, "wb") as said:
         child = subprocess.Popen(words, env=env, stdout=said, stderr=said, stdin=subprocess.DEVNULL)
     try:
@@ -77,7 +77,7 @@ def running(words, log, env, ready):
 
 
 class Direct:
-    """The server without a gateway, in the handshake revision."""
+    """A direct connection to the server without the gateway, in the handshake revision."""
 
     def __init__(self, url, token):
         self.url, self.headers = url, {
@@ -148,7 +148,7 @@ def as_listed(gateway, name):
 
 def compare_lists(gateway, direct):
     own = sorted(as_listed("ringfence", tool["name"]) for tool in direct.ask("tools/list")["tools"])
-    # What it lists first may still be coming in.
+    # The gateway may still be loading its list.
     deadline = time.monotonic() + 20
     while True:
         seen = sorted(tool["name"] for tool in gateway.list("/tools") if tool["name"].startswith("ringfence-"))
@@ -157,7 +157,7 @@ def compare_lists(gateway, direct):
         time.sleep(0.5)
     check(f"lists exactly our {len(own)} tools", seen == own, sorted(set(own) ^ set(seen)) or "")
     own = sorted(resource["uri"] for resource in direct.ask("resources/list")["resources"])
-    # Templates are among them.
+    # The list includes resource templates.
     seen = sorted(found["uri"] for found in gateway.list("/resources") if not found.get("uriTemplate"))
     check(f"lists exactly our {len(own)} resources", seen == own, sorted(set(own) ^ set(seen)) or "")
 
@@ -194,7 +194,7 @@ def many_calls(gateway, log):
     lines = [json.loads(line) for line in log.read_text().splitlines() if "a protocol session has" in line]
     begun = sum("has begun" in line["fields"]["message"] for line in lines)
     ended = sum("has ended" in line["fields"]["message"] for line in lines)
-    # One stays of the client that compares the lists.
+    # The session of the client that compares the lists stays open.
     check(f"{begun} protocol sessions begun, {ended} ended", begun > CALLS and begun - ended <= 1)
 
 

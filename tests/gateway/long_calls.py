@@ -1,8 +1,8 @@
-"""Work that outlives a call and a client, with real clients over HTTP: `long_calls.py --server BINARY --node DIRECTORY
+"""Programs that outlive a call or client, with real clients over HTTP: `long_calls.py --server BINARY --node DIRECTORY
 --seconds N --client NAME=WORD=INTERPRETER...` prints a line per check.
 
-Each client calls for 75 s and gives up after 60. Two jobs of N seconds lose the client that began them after a moment,
-one of them as a task; another process has all that they wrote.
+Each client makes a call of 75 s and times out after 60. Two jobs of N seconds lose their client soon after the start,
+one of them as a task; another process reads all of their output.
 """
 
 import argparse
@@ -22,7 +22,7 @@ REVISION = "2026-07-28"
 
 
 class Stateless:
-    """A client of the stateless revision that understands tasks."""
+    """A client of the stateless revision that supports tasks."""
 
     def __init__(self, url, token):
         self.url, self.token = url, token
@@ -57,7 +57,7 @@ def until(found, seconds=PATIENCE):
 
 
 def to_the_end(client, identity, read=""):
-    """All of an execution's output, asked for from where the last answer ended."""
+    """Reads all output of an execution, each time from the end of the last answer."""
     while True:
         found = client.tool("get_execution", execution_id=identity, wait_seconds=25, stdout_from=len(read))
         read += found["stdout"]
@@ -73,7 +73,7 @@ def begun(words, calls, home, log):
 
 
 class LongCall:
-    """A call by a client that gives up before its program has ended."""
+    """A call whose client times out before the program has ended."""
 
     def __init__(self, name, words, served, home):
         self.name, self.log = name, home / f"{name}.log"
@@ -102,7 +102,7 @@ class LongCall:
 
 
 class Job:
-    """A program that goes on when the client is dead that began it."""
+    """A program that continues after its client was killed."""
 
     def __init__(self, words, served, home, seconds):
         token = served.token()
@@ -110,7 +110,7 @@ class Job:
         self.expected = "".join(f"line {number}\n" for number in range(1, seconds + 1))
         code = f"for n in $(seq {seconds}); do echo line $n; sleep 1; done"
         job = {"language": "shell", "code": code, "timeout_seconds": seconds + 300, "background": True}
-        # With tasks the client waits for the job's end, without for that of a second call.
+        # With tasks, the client waits for the end of the job, otherwise for that of a second call.
         waits = {"language": "shell", "code": "sleep 3600", "timeout_seconds": 3600}
         calls = {"job": [job, []], "wait": [waits, []]}
         child = begun([*words, "--", served.url, token], calls, home, f"job-{token[-8:]}")
@@ -120,7 +120,7 @@ class Job:
         child.wait()
 
     def task(self):
-        """When it has ended."""
+        """Returns the task if it has ended."""
         state = self.client.ask("tasks/get", taskId=self.id)
         return None if state.get("status") == "working" else state
 
@@ -131,7 +131,7 @@ class Job:
 
 
 class Served:
-    """Where the server is, and tokens for it, each with a namespace of its own."""
+    """The address of the server, and tokens for it, each with a namespace of its own."""
 
     def __init__(self, binary, home, port):
         self.binary, self.url, self.tokens = binary, f"http://127.0.0.1:{port}/mcp", 0
@@ -169,7 +169,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="ringfence-long-") as directory:
         home, port = pathlib.Path(directory), free_port()
         served = Served(arguments.server, home, port)
-        # With a token there from its start, the server lets nobody in without one.
+        # With a token created before its start, the server requires tokens.
         served.token()
         words = [arguments.server, "serve", "--transport", "http", "--listen", f"127.0.0.1:{port}"]
         with running(words, home / "server.log", served.env, f"http://127.0.0.1:{port}/readyz"):

@@ -34,7 +34,7 @@ def said(words):
 
 
 def signed(issuer, key="own", header=None, **claims):
-    """A token by the provider's key, or by one that nobody has published."""
+    """A token signed by the provider's key, or by an unpublished one."""
     return request(f"{issuer}/sign", {"header": header or {}, "claims": claims, "key": key})[2]
 
 
@@ -87,7 +87,7 @@ def tokens(url, issuer):
     old = good
     request(f"{issuer}/rotate", {}, method="POST")
     begun, new = time.monotonic(), signed(issuer)
-    # Unknown keys are fetched at most once in 10 s.
+    # Keys are fetched at most once in 10 s for unknown key ids.
     while (status := status_with(url, new)[0]) != 200 and time.monotonic() < begun + 20:
         time.sleep(0.2)
     check("a token of the key that came with a rotation", status == 200, f"after {time.monotonic() - begun:.1f} s")

@@ -1,7 +1,7 @@
-// An OpenID provider without people: `provider.mjs PORT AUDIENCE` gives access tokens for the audience alone, with the
-// client's name as `tenant`: to `machine` by its credentials, to `app` by a code with PKCE. Whoever is asked says yes.
-// `POST /rotate` replaces its key. `POST /sign` signs {header, claims, key}: `key` is "own", or "foreign" for one that
-// nobody has published.
+// An OpenID provider without users: `provider.mjs PORT AUDIENCE` issues access tokens only for the audience, with the
+// client's name as `tenant`: to `machine` by client credentials, to `app` by a code with PKCE. Consent is automatic.
+// `POST /rotate` replaces the key. `POST /sign` signs {header, claims, key}: `key` is "own", or "foreign" for an
+// unpublished key.
 import http from "node:http";
 import { SignJWT, exportJWK, generateKeyPair } from "jose";
 import { Provider, errors } from "oidc-provider";

@@ -1,4 +1,4 @@
-"""What happens when a model asks for a host, told through the official client and its user."""
+"""Approvals of hosts, through the official client and its user."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stories import equal, holds
 
 
 class User:
-    """Whoever sits before the client: sees a dialogue, and gives the next answer."""
+    """The user of the client: records each dialogue and gives the next answer."""
 
     def __init__(self, *answers: tuple[str, dict[str, Any] | None]) -> None:
         self._answers = list(answers)
@@ -32,11 +32,11 @@ class User:
         return mcp.types.ElicitResult(action=action, content=content)
 
 
-async def a_user_is_asked_and_says_yes_or_no(server: Server, era: str) -> None:
+async def a_user_approves_or_denies_an_elicitation(server: Server, era: str) -> None:
     await asked(server.parameters(), server, era)
 
 
-async def an_operator_is_asked_over_http(server: Server, era: str) -> None:
+async def an_operator_decides_an_elicitation_over_http(server: Server, era: str) -> None:
     with server.over_http() as url:
         await asked(url, server, era)
 
@@ -62,7 +62,7 @@ async def asked(where: StdioServerParameters | Url, server: Server, era: str) ->
         equal(len(user.seen), 4)
 
 
-async def a_user_who_is_asked_for_a_session_can_choose_it(server: Server, era: str) -> None:
+async def a_user_can_approve_a_host_for_the_session(server: Server, era: str) -> None:
     user = User(("accept", {"decision": "session"}))
     async with connected(server.parameters(), era, server.log, user) as connection:
         session = (await connection.call("create_session", {"language": "shell"})).structured["session_id"]
@@ -73,7 +73,7 @@ async def a_user_who_is_asked_for_a_session_can_choose_it(server: Server, era: s
 
 @contextlib.contextmanager
 def a_host_of_ours() -> Iterator[tuple[int, int]]:
-    """Who answers every question for a name with the loopback, and who greets there: their ports."""
+    """Starts a DNS server that resolves every name to loopback, and a TCP server that greets; yields their ports."""
     names = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     names.bind(("127.0.0.1", 0))
     greeter = socket.create_server(("127.0.0.1", 0))
@@ -107,10 +107,10 @@ def a_host_of_ours() -> Iterator[tuple[int, int]]:
             served.close()
 
 
-async def a_program_that_is_refused_asks_and_its_connection_goes_on(server: Server, era: str) -> None:
+async def a_connection_held_for_approval_continues_after_approval(server: Server, era: str) -> None:
     user = User(("accept", {"decision": "once"}))
     with a_host_of_ours() as (names, port):
-        # The rule is about another host; with it there is a door for that port.
+        # The rule is for another host; it opens a listener for the port.
         settings = {
             "egress_on_denied": "ask",
             "egress_ask_seconds": "20" if era == "handshake" else "1",
@@ -131,14 +131,15 @@ connection.recv(100).decode()
                 equal((answer.structured["denials"], len(user.seen)), ([], 1))
                 holds(user.seen[0], f"\n  host: asked.test\n  ports: {port}\n")
             else:
-                # There a question would be the call's result, so it is the operator's, who does not look here.
+                # In this era, a question would be the result of the call, so the request goes to the operator,
+                # who does not answer here.
                 equal((answer.structured["success"], user.seen), (False, []))
                 holds(answer.structured["denials"][0]["what"], "asked, and not answered within 1 s")
 
 
 OWN = [
-    a_program_that_is_refused_asks_and_its_connection_goes_on,
-    a_user_is_asked_and_says_yes_or_no,
-    an_operator_is_asked_over_http,
-    a_user_who_is_asked_for_a_session_can_choose_it,
+    a_connection_held_for_approval_continues_after_approval,
+    a_user_approves_or_denies_an_elicitation,
+    an_operator_decides_an_elicitation_over_http,
+    a_user_can_approve_a_host_for_the_session,
 ]

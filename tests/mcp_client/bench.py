@@ -1,8 +1,8 @@
-"""Measures what a call costs an agent, through the official client, beside what it would cost without Ringfence.
+"""Measures the cost of a call for an agent, through the official client, and of the same without Ringfence.
 
     python bench.py --server PATH --python PYTHON [--data-python PYTHON] [--runs 100] > samples.json
 
-Lines are measured in turn (A B C A B C ...), so that whatever else the machine does hits all of them alike.
+Lines are measured in turn (A B C A B C ...), so that other load on the machine affects all of them alike.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from connection import ERAS, Connection, connected
 from mcp import StdioServerParameters
 
 WARM_UP = 10
-#: Between two calls of one client, so that the next sandbox is ready, as it is for an agent, which thinks meanwhile.
+#: Seconds between two calls of one client, so that the next sandbox is ready, as for an agent that thinks meanwhile.
 PAUSE = 0.03
 THROUGHPUT = (1, 4, 16)
 DESCRIBE = (
@@ -32,7 +32,7 @@ DESCRIBE = (
     "frame = pd.DataFrame({'a': range(1000), 'b': [x * .5 for x in range(1000)]})\n"
     "print(frame.describe())"
 )
-#: The compute alone: the same in a process that has imported pandas and has done it before.
+#: The computation alone: the same in a process that has imported pandas and has run it before.
 DESCRIBE_BARE = (
     "import time\n" + DESCRIBE + "\nfor _ in range(20):\n    begun = time.perf_counter()\n"
     "    frame = pd.DataFrame({'a': range(1000), 'b': [x * .5 for x in range(1000)]})\n"
@@ -56,7 +56,7 @@ class Line:
 
 
 def process(*command: str) -> Callable[[], Awaitable[None]]:
-    """A whole process, from its start to its end."""
+    """Runs a whole process, from start to end."""
 
     async def run() -> None:
         subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
@@ -112,7 +112,7 @@ async def until_warm(connection: Connection, languages: set[str], module: str | 
 
 
 class Raw:
-    """A client that does nothing but write a line and read one: what is left is the server's."""
+    """A client that only writes and reads lines, so that almost all of the time is the server's."""
 
     def __init__(self, parameters: StdioServerParameters, log: Any) -> None:
         command = [parameters.command, *parameters.args]
@@ -151,7 +151,7 @@ class Raw:
         return self._number
 
     def _ended(self) -> int:
-        """The number of the next call that has ended well."""
+        """Waits for the next successful call and returns its number."""
         assert self._server.stdout
         while True:
             answer = json.loads(self._server.stdout.readline())
@@ -161,7 +161,7 @@ class Raw:
                 return answer["id"]
 
     def throughput(self, concurrency: int, calls: int) -> dict[str, Any]:
-        """So many calls are kept in flight until all are done."""
+        """Keeps `concurrency` calls in flight until all are done."""
         begun = time.perf_counter()
         for number in range(calls + concurrency):
             if number >= concurrency:
@@ -171,7 +171,7 @@ class Raw:
         return {"concurrency": concurrency, "calls_per_second": calls / (time.perf_counter() - begun)}
 
     def steady(self, per_second: float, seconds: float) -> list[float]:
-        """Calls that begin at a fixed rate, whether or not others have ended."""
+        """Starts calls at a fixed rate, independent of the end of others."""
         began: dict[int, float] = {}
         taken: list[float] = []
         calls = int(per_second * seconds)
@@ -198,7 +198,7 @@ class Raw:
 
 
 def below(pid: int) -> list[int]:
-    """All processes below one."""
+    """All descendants of a process."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").iterdir():
         for word in (task / "children").read_text().split():
@@ -212,7 +212,7 @@ def memory(pid: int) -> dict[str, float]:
 
 
 def unique_mib(pids: list[int]) -> float:
-    """What nobody else has a part in."""
+    """Private memory of the processes, in MiB."""
     return sum(m["Private_Clean"] + m["Private_Dirty"] for m in map(memory, pids))
 
 
@@ -221,7 +221,7 @@ def started_by(pid: int, word: bytes) -> bool:
 
 
 def sandboxes(server: int) -> dict[str, list[int]]:
-    """Forks of Python templates below the server, each with the processes that belong to its sandbox alone."""
+    """Forks and templates of Python below the server, and all its descendants."""
     all_below = below(server)
     python = [pid for pid in all_below if started_by(pid, b"_ringfence_template")]
     children = {pid: Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1] for pid in python}
@@ -230,7 +230,7 @@ def sandboxes(server: int) -> dict[str, list[int]]:
 
 
 async def memories(connection: Connection, server: int) -> dict[str, float]:
-    """MiB of one parked fork, of one that runs, of the templates and of the server."""
+    """MiB of a parked fork, a running fork, a template and the server."""
     await anyio.sleep(1)
     parked = sandboxes(server)
     figures = {

@@ -1,10 +1,10 @@
-"""Measures what egress costs: a connection, many bytes, and a call with rules, beside the same without Ringfence.
+"""Measures the cost of egress: a connection, a large transfer, and a call with rules, and the same without Ringfence.
 
     python bench_egress.py --server PATH --python PYTHON --scratch DIR [--runs 100] [--uid UID] > samples.json
 
-It is started in a network namespace that has nothing in it, and makes there all that is measured: a host (`bench_hosts.py`),
-a server of ours, and one client, which is the same program in the same interpreter in a sandbox and outside of all. Lines
-are measured in turn (A B C A B C ...), so that whatever else the machine does hits all of them alike.
+It is started in an empty network namespace, and starts there a host (`bench_hosts.py`), a Ringfence server, and one client,
+which is the same program in the same interpreter inside a sandbox and outside. Lines are measured in turn (A B C A B C ...),
+so that other load on the machine affects all of them alike.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from mcp import StdioServerParameters
 
 NAME, ADDRESS = "good.test", "93.184.216.34"
 RULES = [NAME, f"{NAME}:9000"]
-#: Connections of one kind that are made in one turn, and how many times the bytes are carried.
+#: Connections of one kind per turn, and the number of transfers.
 IN_A_ROW, CARRIED = 10, 10
-#: Before a call, so that the next sandbox is ready, as it is for an agent, which thinks meanwhile.
+#: Seconds before a call, so that the next sandbox is ready, as for an agent that thinks meanwhile.
 PAUSE = 0.03
-#: What has to hold: milliseconds that a connection and a call may take longer, and the part of the direct throughput.
+#: Limits: added milliseconds of a connection or a call at most, and the share of the direct throughput at least.
 ADDED_MS_MAX, THROUGHPUT_MIN = 1.0, 0.7
 PORTS = {"HTTP": 80, "TLS": 443, "bytes": 9000}
 Figure = tuple[str, str]
 
-#: The client. `host` is an address outside of the sandbox, and what the name was answered with inside.
+#: The client. `host` is the address of the host outside of the sandbox, and the resolved address inside.
 CLIENT = """
 import hashlib, random, socket, ssl, time
 CONTEXT = ssl._create_unverified_context()
@@ -102,7 +102,7 @@ def digests(host, port):
 
 
 class Direct:
-    """The client outside of every sandbox, on a pipe: it reads an expression a line, and says what it came to."""
+    """The client outside of a sandbox, on a pipe: it reads one expression per line and prints its value."""
 
     host = ADDRESS
 
@@ -122,13 +122,13 @@ class Direct:
 
 
 class Server(Raw):
-    """A `ringfence serve` of this user or another, whose sandboxes may reach the host."""
+    """A `ringfence serve` as this user or another, whose sandboxes may reach the host."""
 
     def __init__(self, options: argparse.Namespace, uid: int | None) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="ringfence-bench-"))
         command, words = options.server, ["serve"]
         if uid is not None:
-            # Another user cannot look into the directory of the build.
+            # Another user cannot read the build directory.
             copy = self.home / "ringfence"
             shutil.copy(options.server, copy)
             os.chown(self.home, uid, uid)
@@ -148,7 +148,7 @@ class Server(Raw):
         super().__init__(StdioServerParameters(command=command, args=words, env=environment), None)
 
     def tool(self, name: str, **arguments: Any) -> dict[str, Any]:
-        """What the tool says; a program that fails is a failure here."""
+        """Calls a tool and returns its result; a failed program is an error here."""
         result = self.ask("tools/call", {"name": name, "arguments": arguments})
         told = result.get("structuredContent") or {}
         if result.get("isError") or not told.get("success", True):
@@ -168,7 +168,7 @@ class Server(Raw):
 
 
 class Inside:
-    """The client in a session of a server's. It asks for the name once, as the direct one has the address once."""
+    """The client in a session of a server. It resolves the name once, because the direct client has the address."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -200,7 +200,7 @@ class Line:
 
 
 class Table:
-    """Lines of several clients, of which the direct one is what the others are compared with."""
+    """Lines of several clients, which are compared with a reference, such as the direct client."""
 
     def __init__(self) -> None:
         self.lines: dict[str, Line] = {}
@@ -217,7 +217,7 @@ class Table:
 
 
 def connections(clients: dict[str, Any], runs: int) -> Table:
-    """From the connect until the answer has been read."""
+    """Times from connect until the answer has been read."""
     table = Table()
     for turn in range(max(1, runs // IN_A_ROW) + 1):
         for kind, port in PORTS.items():
@@ -229,7 +229,7 @@ def connections(clients: dict[str, Any], runs: int) -> Table:
 
 
 def carried(clients: dict[str, Any]) -> Table:
-    """From the connect until the last byte has been read."""
+    """Times from connect until the last byte has been read."""
     table = Table()
     for turn in range(CARRIED + 1):
         for kind, port in PORTS.items():
@@ -246,7 +246,7 @@ def carried(clients: dict[str, Any]) -> Table:
 
 
 def calls(servers: dict[str, Server], runs: int) -> Table:
-    """A warm call, with rules and without."""
+    """Times of a warm call, with rules and without."""
     table = Table()
     for turn in range(runs + 1):
         for who, server in servers.items():
@@ -261,7 +261,7 @@ def calls(servers: dict[str, Server], runs: int) -> Table:
 
 
 def same(clients: dict[str, Any]) -> Figure:
-    """The digests of what was carried, at both ends."""
+    """Compares the digests of the transferred content at both ends."""
     sent, differ = DIGEST, []
     assert len(CONTENT) == SIZE
     for who, client in clients.items():

@@ -1,9 +1,9 @@
-"""The far end of `bench_egress.py`: one name, one address, and what answers there, in the network namespace that it is started in.
+"""The remote end of `bench_egress.py`: one name, one address, and its servers, in the current network namespace.
 
     python bench_hosts.py DIRECTORY NAME ADDRESS
 
-Port 80 speaks HTTP, 443 the same in TLS, 9000 the same as bytes of no protocol that anybody between would know. It says
-`ready` when all answer, and ends with its standard input.
+Port 80 serves HTTP, 443 the same over TLS, and 9000 the same on a port without a known protocol. It prints `ready` when
+all of them listen, and ends with its standard input.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 
-#: What is carried in one piece.
+#: Size of one transfer.
 SIZE = 64 << 20
 PIECE = 1 << 20
 CONTENT = random.Random(7).randbytes(SIZE)
@@ -25,7 +25,7 @@ DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 
 def answer(query: bytes, name: str, address: str) -> bytes:
-    """One address for the one name, to be kept for a minute; no such name for any other."""
+    """The address for the one name, with a TTL of a minute; NXDOMAIN for all others."""
     labels, at = [], 12
     while query[at]:
         labels.append(query[at + 1 : at + 1 + query[at]].decode())
@@ -46,7 +46,7 @@ def names(name: str, address: str) -> None:
 
 
 def head_of(connection: socket.socket) -> tuple[str, int, bytes]:
-    """The path, how long the body is, and what of it has come along."""
+    """The path, the length of the body, and the part of the body read so far."""
     read = b""
     while b"\r\n\r\n" not in read:
         more = connection.recv(4096)
@@ -60,7 +60,7 @@ def head_of(connection: socket.socket) -> tuple[str, int, bytes]:
 
 
 def serve(connection: socket.socket) -> None:
-    """`/`: a word. `/down`: the content. `/up`: how many bytes came. `/hash`: the digest of what came."""
+    """`/`: a word. `/down`: the content. `/up`: the number of received bytes. `/hash`: their digest."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     path, length, body = head_of(connection)
     digest, left, buffer = hashlib.sha256(body), length - len(body), bytearray(PIECE)
@@ -77,7 +77,7 @@ def serve(connection: socket.socket) -> None:
 
 
 def listen(address: str, port: int, context: ssl.SSLContext | None) -> None:
-    """One connection after the other: who measures makes one at a time."""
+    """Serves one connection at a time, because the clients open one at a time."""
     listener = socket.create_server((address, port), backlog=64)
 
     def run() -> None:

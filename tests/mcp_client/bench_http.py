@@ -1,8 +1,8 @@
-"""Measures what HTTP adds to a call, beside standard input and output, with clients that do nothing but write and read.
+"""Measures the cost that HTTP adds to a call compared with stdio, with clients that only write and read.
 
     python bench_http.py --server PATH --scratch DIRECTORY [--runs 100] > samples.json
 
-Calls of both are measured in turn, so that whatever else the machine does hits both alike.
+Calls of both are measured in turn, so that other load on the machine affects both alike.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 WARM_UP = 10
-#: Between two calls, so that the next sandbox is ready, as it is for an agent, which thinks meanwhile.
+#: Seconds between two calls, so that the next sandbox is ready, as for an agent that thinks meanwhile.
 PAUSE = 0.03
 THROUGHPUT = (1, 4, 16)
 CALLS = 200
-#: Each is measured so often, in turn, and who is first changes; what counts is the median of the ratios of rounds, because
-#: a slow minute of the machine is in both figures of a round.
+#: Number of rounds. The order alternates, and the result is the median of the ratios of the rounds, because a slow
+#: minute of the machine affects both figures of a round.
 ROUNDS = 9
 CONNECTIONS = 1000
 REVISION = "2026-07-28"
@@ -85,7 +85,7 @@ class Lines:
 
 
 class Connection:
-    """One connection that is kept, with one request at a time."""
+    """One keep-alive connection, with one request at a time."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
@@ -102,7 +102,7 @@ class Connection:
         self.socket.sendall(head.encode() + body)
 
     def answer(self) -> bytes | None:
-        """The body, if all of it has come."""
+        """The body, if it is complete."""
         head, separator, body = self.rest.partition(b"\r\n\r\n")
         if not separator:
             return None
@@ -151,7 +151,7 @@ class Http:
         self.connection.call()
 
     def throughput(self, concurrency: int) -> float:
-        """A connection for each call that is on its way."""
+        """Keeps `concurrency` calls in flight, each on a connection of its own."""
         waiting = selectors.DefaultSelector()
         connections = [Connection(self.port) for _ in range(concurrency)]
         for connection in connections:
@@ -181,8 +181,8 @@ class Http:
         return next(float(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
 
     def idle_kib(self) -> float:
-        """What each of many connections takes that has had an answer and has no request open."""
-        # What answers take for a while is no connection's.
+        """Memory per idle connection, after its first answer, over many connections."""
+        # Warms up, so that temporary memory for answers is not counted.
         for _ in range(WARM_UP):
             self.connection.begin("tools/list", {})
             self.connection.end()
@@ -206,7 +206,7 @@ class Http:
 
 
 def pss_mib(processes: list[int]) -> float:
-    """What these and all that they have started take of the memory, shared pages by halves (proc_pid_smaps(5))."""
+    """Memory of the processes and their descendants, with shared pages divided (PSS, proc_pid_smaps(5))."""
     parents: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -226,7 +226,7 @@ def pss_mib(processes: list[int]) -> float:
 
 
 def settled_mib(processes: list[int]) -> float:
-    """The same, when it grows no more: sandboxes stand ready."""
+    """The same, once it is stable and the sandboxes are ready."""
     deadline, before = time.monotonic() + 60, 0.0
     while time.monotonic() < deadline:
         time.sleep(1)
@@ -241,7 +241,7 @@ CLIENTS = 3
 
 
 def clients(words: list[str], envs: list[dict[str, str]], daemons: list[int]) -> tuple[float, float]:
-    """So many clients one after the other: how long the last waits for its first result, and what all take."""
+    """Starts clients one after the other; returns the time to the first result of the last, and the memory of all."""
     begun, lines = 0.0, []
     for env in envs:
         begun = time.perf_counter()
@@ -255,7 +255,7 @@ def clients(words: list[str], envs: list[dict[str, str]], daemons: list[int]) ->
 
 
 def shared(server: str, env: dict[str, str], state: Path) -> list[dict[str, str]]:
-    """Clients that share a daemon by `connect`, beside clients with a server each."""
+    """Compares clients that share a daemon by `connect` with clients that have a server each."""
     envs = [{**env, "RINGFENCE_STATE_DIR": str(state / f"state-{number}")} for number in range(CLIENTS)]
     alone = clients([server, "serve"], envs, [])
     place = f"unix:{state / 'daemon.sock'}"

@@ -1,8 +1,8 @@
-"""Measures what a session costs: a call in a live one, its memory, five hundred of them, and snapshots of what they leave.
+"""Measures the cost of sessions: a call in a live one, its memory, 500 sessions at once, and snapshots of their files.
 
     python bench_sessions.py --server PATH --python PYTHON --scratch DIR [--runs 100] > samples.json
 
-Lines are measured in turn (A B C A B C ...), so that whatever else the machine does hits all of them alike.
+Lines are measured in turn (A B C A B C ...), so that other load on the machine affects all of them alike.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from bench import Raw, below, memory, rounded, started_by
 from mcp import StdioServerParameters
 
 WARM_UP = 5
-#: Of a call in a live session, in each turn: one after a pause, and those that follow it in a row.
+#: Calls in a live session per turn that follow the first, without a pause.
 IN_A_ROW = 5
-#: Before each line, so that the next sandbox is ready, as it is for an agent, which thinks meanwhile. The processors'
-#: caches hold something else by then.
+#: Seconds before each line, so that the next sandbox is ready, as for an agent that thinks meanwhile. The processor
+#: caches are cold by then.
 PAUSE = 0.02
 IDLE, MANY, SNAPSHOTS = 50, 500, 5
-#: The language of a session, and what is evaluated in it.
+#: Per language of a session: the first code, the measured code, and its expected value.
 LIVE = {"python": ("x = 1", "x + 1", "2"), "node": ("var x = 1", "x + 1", "2"), "shell": ("x=1", "echo $((x + 1))", "2")}
 MIB = 1 << 20
 Figure = tuple[str, str]
@@ -52,7 +52,7 @@ CHANGE = "for n in (0, 5, 50, 51, 52, 53, 54, 55, 56, 57):\n    open('%d/%d/%d' 
 
 
 class Server(Raw):
-    """A `ringfence serve` whose only client measures."""
+    """A `ringfence serve` for the measurements."""
 
     def __init__(self, options: argparse.Namespace, state: str, **settings: str) -> None:
         environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "RINGFENCE_LOG": "error"}
@@ -61,7 +61,7 @@ class Server(Raw):
         self.pid, self.state = self._server.pid, state
 
     def tool(self, name: str, **arguments: Any) -> dict[str, Any]:
-        """What the tool says; a program that fails is a failure here."""
+        """Calls a tool and returns its result; a failed program is an error here."""
         result = self.ask("tools/call", {"name": name, "arguments": arguments})
         told = result.get("structuredContent") or {}
         if result.get("isError") or not told.get("success", True):
@@ -84,7 +84,7 @@ class Server(Raw):
 
 @contextmanager
 def serving(options: argparse.Namespace, **settings: str) -> Iterator[Server]:
-    """A server with a state of its own, which is gone afterwards."""
+    """A server with a temporary state directory."""
     with tempfile.TemporaryDirectory(dir=options.scratch) as state:
         server = Server(options, state, **settings)
         try:
@@ -95,14 +95,14 @@ def serving(options: argparse.Namespace, **settings: str) -> Iterator[Server]:
 
 
 def timed(act: Callable[[], Any]) -> tuple[float, Any]:
-    """Milliseconds, and what it gave."""
+    """Returns the milliseconds and the result of a function."""
     begun = time.perf_counter()
     given = act()
     return (time.perf_counter() - begun) * 1000, given
 
 
 class Bare:
-    """What a user would do otherwise: an interpreter on a pipe, without any wall."""
+    """The alternative without a sandbox: an interpreter on a pipe."""
 
     def __init__(self, python: str) -> None:
         words = [python, "-i", "-q", "-u"]
@@ -124,7 +124,7 @@ class Bare:
 
 
 class Calls:
-    """Times of the same call, as its client sees them and as the server counts them."""
+    """Times of the same call, measured by the client and by the server."""
 
     def __init__(self, name: str, act: Callable[[], Any], then: Callable[[Any], Any] | None = None, in_a_row: int = 0) -> None:
         self.name, self._act, self._then, self._in_a_row = name, act, then, in_a_row
@@ -133,7 +133,7 @@ class Calls:
 
     @classmethod
     def both(cls, name: str, act: Callable[[], Any]) -> list[Calls]:
-        """After a pause, and in a row after that."""
+        """The call after a pause, and several in a row after that."""
         return [cls(f"{name}, after a pause", act), cls(f"{name}, in a row", act, in_a_row=IN_A_ROW)]
 
     def measure(self, counts: bool) -> None:
@@ -183,7 +183,7 @@ def evaluations(server: Server, options: argparse.Namespace) -> list[dict[str, A
     return [line for call in calls for line in call.lines(reference)]
 
 
-#: The processes of a sandbox, by the names that they give themselves.
+#: The processes of a sandbox, by their command names.
 KINDS = {"ringfence-super": "supervisor", "ringfence-init": "pid 1", "python": "interpreter"}
 
 
@@ -193,7 +193,7 @@ def status(pid: int) -> dict[str, str]:
 
 
 def sandboxed(server: int) -> dict[str, list[int]]:
-    """The processes of Python sandboxes below a server, by what they are. Templates are none: they are pid 1's child."""
+    """The processes of Python sandboxes below a server, by kind, without templates, which are children of pid 1."""
     found: dict[str, list[int]] = {kind: [] for kind in KINDS.values()}
     for pid in below(server):
         with suppress(FileNotFoundError, ProcessLookupError):
@@ -208,7 +208,7 @@ def sandboxed(server: int) -> dict[str, list[int]]:
 
 
 def cgroups(pid: int) -> list[Path]:
-    """The cgroups of a process that bound or count its memory, or its processes."""
+    """The cgroups that limit or count the memory or the processes of a process."""
     found = []
     for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -218,13 +218,13 @@ def cgroups(pid: int) -> list[Path]:
 
 
 def cgroup_mib(pid: int) -> float | None:
-    """What the kernel counts for its cgroup, its own structures included."""
+    """The memory of its cgroup as the kernel counts it, kernel structures included."""
     files = [group / name for group in cgroups(pid) for name in ("memory.current", "memory.usage_in_bytes")]
     return next((int(file.read_text()) / MIB for file in files if file.exists()), None)
 
 
 def settled(server: int) -> dict[str, list[int]]:
-    """The processes, once the pools have what they want."""
+    """The processes, once the pools are stable."""
     last: dict[str, list[int]] = {}
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
@@ -247,7 +247,7 @@ def is_alive(pid: int) -> bool:
 
 
 def gone(held: dict[str, list[int]], sessions: int) -> dict[str, list[int]]:
-    """The processes of so many sessions that have just ended; the others stand ready for the next."""
+    """The processes of the sessions that have just ended; the others are ready for the next ones."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         own = {kind: [pid for pid in pids if not is_alive(pid)] for kind, pids in held.items()}
@@ -258,7 +258,7 @@ def gone(held: dict[str, list[int]], sessions: int) -> dict[str, list[int]]:
 
 
 def idle_memory(options: argparse.Namespace) -> list[Figure]:
-    """MiB of one session that waits for its next call."""
+    """Memory of one idle session, in MiB."""
     with serving(options) as server:
         sessions = [server.session() for _ in range(IDLE)]
         for session in sessions:
@@ -283,7 +283,7 @@ def idle_memory(options: argparse.Namespace) -> list[Figure]:
 
 
 def many(options: argparse.Namespace) -> list[Figure]:
-    """So many sessions at once: made, used, ended, and nothing of them left."""
+    """`MANY` sessions at once: created, used and ended, with nothing left behind."""
     name = f"{MANY} idle Python sessions"
     with serving(options, RINGFENCE_SESSIONS_PER_NAMESPACE=str(MANY)) as server:
         before = memory(server.pid)["Rss"]
@@ -325,12 +325,12 @@ def available_mib() -> float:
 
 
 def snapshots(options: argparse.Namespace) -> list[Figure]:
-    """10,000 files of a gigabyte in a namespace's workspace, through the tools."""
+    """10,000 files of 1 GB in all in a namespace's workspace, through the tools."""
     room = {"RINGFENCE_LIMITS_DISK_MB": "4096", "RINGFENCE_LIMITS_RAM_MB": "2048"}
     with serving(options, **room) as server:
         session = server.session(workspace="namespace", resource_limits={"max_disk_mb": 4096})
         server.tool("execute_code", session_id=session, code=FILL, timeout_seconds=600)
-        os.sync()  # what the filling left to be written is not the store's
+        os.sync()  # so that pending writes of the files are not measured
         first, made = timed(lambda: server.tool("create_state_snapshot", description="first"))
         if made["files"] != 10_000:
             raise RuntimeError(f"the snapshot has {made['files']} files")
@@ -351,7 +351,7 @@ def snapshots(options: argparse.Namespace) -> list[Figure]:
 
 
 def packages(options: argparse.Namespace) -> list[Figure]:
-    """The same packages for the first time and again. Needs an index that can be reached."""
+    """The same packages for the first time and again. Needs a reachable index."""
     with serving(options, **{name: value for name, value in os.environ.items() if name.startswith("PIP_")}) as server:
         code = "import numpy\nint(numpy.arange(4).sum())"
         run = lambda: server.tool("execute_code", code=code, packages=["numpy"])  # noqa: E731

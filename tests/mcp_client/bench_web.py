@@ -1,8 +1,8 @@
-"""Measures the web tools: a page that is fetched, and one that a script makes, in the browser.
+"""Measures the web tools: a fetched page, and a scripted page in the browser.
 
     python bench_web.py --server PATH --scratch DIRECTORY [--runs 100] > samples.json
 
-Pages, and the names of their hosts, come from this process, over the loopback.
+This process serves the pages and the names of their hosts, on loopback.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ fetch('/held').then(() => { document.getElementById('app').innerHTML = '<p id=do
 
 
 class Pages(BaseHTTPRequestHandler):
-    """What is done while a page waits for its script's request."""
+    """The pages. `held` is called while the scripted page waits for the request of its script."""
 
     held: Callable[[], None] = staticmethod(lambda: None)
     protocol_version = "HTTP/1.1"
@@ -53,7 +53,7 @@ class Pages(BaseHTTPRequestHandler):
 
 
 def name_server() -> int:
-    """Every name has the address of the loopback; the port of who says so."""
+    """Starts a DNS server that resolves every name to loopback, and returns its port."""
     names = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     names.bind(("127.0.0.1", 0))
 
@@ -114,7 +114,7 @@ def main() -> None:
     def fetch() -> None:
         nonlocal number
         number += 1
-        # A page is kept, and a host is asked four times in a second at most, so each is another.
+        # Pages are cached, and a host gets at most four requests per second, so each fetch uses another host.
         called(server, "fetch_webpage", {"url": f"http://h{number}.{HOST}:{port}/"}, "harbour")
 
     def browse() -> None:
@@ -122,7 +122,7 @@ def main() -> None:
 
     def bare() -> None:
         words = [chromium, "--no-sandbox", "--disable-gpu", "--dump-dom", f"http://127.0.0.1:{port}/app"]
-        # The script may not have written yet when it has dumped.
+        # The dump may be taken before the script has written.
         subprocess.run(words, env=env, check=True, capture_output=True)
 
     fetch()

@@ -1,4 +1,4 @@
-"""Code and data are looked at before anything runs. Every public coroutine is a test."""
+"""Checks of code and data before anything runs. Every public coroutine is a test."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from connection import Connection
 from server import Server
 from stories import connected_with_pandas, equal, holds, refusal, run
 
-#: What anybody would write first, under the narrowest profile.
+#: Ordinary first programs, for the narrowest profile.
 ORDINARY = {
     "fibonacci": "def fib(n):\n    return n if n < 2 else fib(n - 1) + fib(n - 2)\nprint(fib(15))",
     "a class": "class Account:\n    def __init__(self):\n        self.total = 0\n    def put(self, amount):\n        self.total += amount\n"
@@ -18,7 +18,7 @@ ORDINARY = {
     "pi": "print(int(610 * (4 * sum((-1) ** k / (2 * k + 1) for k in range(100_000))) / 3.1415))",
     "statistics": "import statistics\nprint(int(statistics.mean([600, 610, 620]) + statistics.pstdev([1, 1])))",
 }
-#: Program, rule and line of what is refused under `strict`.
+#: Programs that `strict` refuses, with the rule and the line.
 REFUSED = [
     ("x = 1\nimport os", "profile.import", 2),
     ("import uuid\nprint(uuid.os.popen('id').read())", "profile.module_attribute", 2),
@@ -34,7 +34,7 @@ async def ordinary_programs_run_under_the_strict_profile(server: Connection) -> 
         equal((name, result["stdout"], result["validation"]["verdict"]), (name, "610\n", "pass"))
 
 
-async def what_the_strict_profile_forbids_is_refused_by_rule_and_line(server: Connection) -> None:
+async def code_forbidden_by_the_strict_profile_is_refused_by_rule_and_line(server: Connection) -> None:
     for code, rule, line in REFUSED:
         error = await refusal(server, {"code": code, "profile": "strict"})
         equal((code, error["code"]), (code, "code_rejected"))
@@ -43,7 +43,7 @@ async def what_the_strict_profile_forbids_is_refused_by_rule_and_line(server: Co
         equal((code, issues[0]["rule"], issues[0]["line"]), (code, rule, line))
 
 
-async def with_checks_off_it_runs_and_reaches_nothing(server: Connection) -> None:
+async def forbidden_code_with_checks_off_runs_and_reaches_nothing(server: Connection) -> None:
     for code, _, _ in REFUSED:
         result = await run(server, code, validate="off")
         equal((code, result["success"], result.get("validation")), (code, True, None))
@@ -59,14 +59,14 @@ async def a_warning_comes_with_the_result(server: Connection) -> None:
     holds([issue["rule"] for issue in result["validation"]["issues"]], "python.process")
 
 
-async def a_missing_import_is_added_when_that_is_asked_for(server: Connection) -> None:
+async def a_missing_import_is_added_on_request(server: Connection) -> None:
     result = await run(server, "print(json.dumps({'a': 1}))", validate="fix")
     equal((result["stdout"], result["validation"]["fixes_applied"]), ('{"a": 1}\n', ["import json"]))
     answer = await server.call("validate_code", {"code": "print(json.dumps({}))"})
     equal(answer.structured["fixed_code"], "import json\nprint(json.dumps({}))")
 
 
-async def data_are_held_against_a_schema_and_types(server: Connection) -> None:
+async def data_is_validated_against_a_schema_and_types(server: Connection) -> None:
     async def told(tool: str, **arguments: Any) -> Any:
         answer = await server.call(tool, arguments)
         assert not answer.is_error, answer.texts
@@ -80,7 +80,7 @@ async def data_are_held_against_a_schema_and_types(server: Connection) -> None:
     equal([(error["row"], error["column"]) for error in report["errors"]], [(2, "id"), (2, "day")])
 
 
-async def numpy_runs_under_the_profile_that_has_it(server: Server, era: str) -> None:
+async def numpy_runs_under_the_profile_that_allows_it(server: Server, era: str) -> None:
     async with connected_with_pandas(server, era) as connection:
         code = "import numpy as np\nimport pandas as pd\nprint(int(pd.Series(np.arange(11)).sum()))"
         result = await run(connection, code, profile="data_science")
@@ -94,10 +94,10 @@ async def numpy_runs_under_the_profile_that_has_it(server: Server, era: str) -> 
 
 SHARED = [
     ordinary_programs_run_under_the_strict_profile,
-    what_the_strict_profile_forbids_is_refused_by_rule_and_line,
-    with_checks_off_it_runs_and_reaches_nothing,
+    code_forbidden_by_the_strict_profile_is_refused_by_rule_and_line,
+    forbidden_code_with_checks_off_runs_and_reaches_nothing,
     a_warning_comes_with_the_result,
-    a_missing_import_is_added_when_that_is_asked_for,
-    data_are_held_against_a_schema_and_types,
+    a_missing_import_is_added_on_request,
+    data_is_validated_against_a_schema_and_types,
 ]
-DATA = [numpy_runs_under_the_profile_that_has_it]
+DATA = [numpy_runs_under_the_profile_that_allows_it]

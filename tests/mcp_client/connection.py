@@ -1,4 +1,4 @@
-"""One face for the two client libraries.
+"""One interface to the two versions of the client library.
 
 `mcp` 1.30 speaks the handshake revisions of the protocol with `ClientSession`; 2.3 has `Client`, which speaks those and
 the stateless revision of 2026. The stories are written once, against this module.
@@ -20,7 +20,7 @@ from pydantic import AnyUrl
 
 VERSION = importlib.metadata.version("mcp")
 STATELESS = "2026-07-28"
-#: What each library calls its ways of speaking.
+#: The protocol eras that the installed version supports.
 ERAS = ["handshake"] if VERSION.startswith("1.") else ["handshake", "stateless"]
 
 OnProgress = Callable[[float, "float | None", "str | None"], Awaitable[None]]
@@ -28,18 +28,18 @@ OnProgress = Callable[[float, "float | None", "str | None"], Awaitable[None]]
 
 @dataclass
 class Answer:
-    """What a tool gave back."""
+    """The answer of a tool."""
 
     is_error: bool
     structured: dict[str, Any] | None
     texts: list[str]
-    #: Mime type and content of each.
+    #: MIME type and content of each image.
     images: list[tuple[str, bytes]]
 
 
 @dataclass
 class Tool:
-    """What `tools/list` says of a tool."""
+    """A tool as listed by `tools/list`."""
 
     name: str
     description: str
@@ -50,7 +50,7 @@ class Tool:
 
 @dataclass
 class Call:
-    """A call that has been sent, and may be cancelled."""
+    """A sent call, which can be cancelled."""
 
     progress: list[str] = field(default_factory=list)
     heard: anyio.Event = field(default_factory=anyio.Event)
@@ -68,7 +68,7 @@ class Call:
 
 
 class Connection:
-    """A server and the client that is connected to it."""
+    """A client that is connected to a server."""
 
     def __init__(self, client: Any, session: ClientSession, revision: str) -> None:
         self._client = client
@@ -89,7 +89,7 @@ class Connection:
         ]
 
     async def call(self, name: str, arguments: dict[str, Any], on_progress: OnProgress | None = None) -> Answer:
-        """The library itself holds the structured content against the tool's output schema."""
+        """Calls a tool. The library itself checks the structured content against the tool's output schema."""
         result = await self._client.call_tool(name, arguments, progress_callback=on_progress)
         plain = result.model_dump(mode="json", by_alias=True, exclude_none=False)
         texts = [block["text"] for block in plain["content"] if block["type"] == "text"]
@@ -100,13 +100,13 @@ class Connection:
         ]
         structured = plain.get("structuredContent")
         if plain["isError"]:
-            # A refusal is no result of the tool, so its facts are beside it.
+            # A refusal is not a result of the tool, so its fields are in `_meta`.
             assert structured is None, structured
             structured = plain["_meta"]["io.ringfence/error"]
         return Answer(bool(plain["isError"]), structured, texts, images)
 
     async def read(self, uri: str) -> bytes:
-        """The content of a resource."""
+        """Returns the content of a resource."""
         address = AnyUrl(uri) if VERSION.startswith("1.") else uri
         result = (await self._client.read_resource(address)).model_dump(mode="json", by_alias=True)
         content = result["contents"][0]
@@ -132,7 +132,7 @@ class Connection:
                 tasks.cancel_scope.cancel()
 
     def _cancellation(self, request: int) -> Callable[[], Awaitable[None]]:
-        """1.30 leaves the notice to its user; 2.3 sends it when a call is abandoned."""
+        """With 1.30, the caller sends the cancellation; 2.3 sends it when a call is abandoned."""
 
         async def cancel() -> None:
             params = mcp.types.CancelledNotificationParams(requestId=request)
@@ -144,7 +144,7 @@ class Connection:
 
 @dataclass(frozen=True)
 class Url:
-    """Where a server is, and the token for it."""
+    """The address of a server, and the token for it."""
 
     url: str
     token: str
@@ -155,7 +155,7 @@ def transport(server: StdioServerParameters | Url, log: TextIO) -> Any:
         return stdio_client(server, errlog=log)
     import mcp.client.streamable_http as http
 
-    # The HTTP client's library has another name since 2.0.
+    # Since 2.0, the HTTP client's library has another name.
     library = getattr(http, "httpx2", None) or http.httpx
     client = library.AsyncClient(headers={"Authorization": f"Bearer {server.token}"}, timeout=60)
     return http.streamable_http_client(server.url, http_client=client)
@@ -165,8 +165,8 @@ def transport(server: StdioServerParameters | Url, log: TextIO) -> Any:
 async def connected(
     parameters: StdioServerParameters | Url, era: str, log: TextIO, user: Any = None
 ) -> AsyncIterator[Connection]:
-    """Starts the server, or connects to it, and shakes hands, or not, as the era demands. `user` is asked what the
-    server asks."""
+    """Starts the server or connects to it, with or without a handshake, depending on the era. `user` answers
+    elicitations."""
     if VERSION.startswith("1."):
         async with (
             transport(parameters, log) as (read, write, *_),

@@ -1,4 +1,4 @@
-"""Calls that take longer than their clients wait: nothing of their programs is lost."""
+"""Calls longer than the timeout of their clients: no output is lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from connection import Connection, connected
 from server import Server
 from stories import equal, facts, holds
 
-#: Ends when there is a file `go` in its namespace's workspace.
+#: Runs until a file `go` exists in its namespace's workspace.
 WAITING = (
     "import os, time\n"
     "print('first', flush=True)\n"
@@ -33,10 +33,10 @@ async def ended(connection: Connection, namespace: str, **named: Any) -> dict[st
                 return told
 
 
-async def a_call_that_takes_long_is_answered_before_its_client_gives_up(server: Server, era: str) -> None:
+async def a_long_call_is_answered_before_its_client_times_out(server: Server, era: str) -> None:
     namespace = uuid.uuid4().hex
     async with connected(server.parameters(calls_detach_after_seconds="1"), era, server.log) as connection:
-        # The library holds each answer against the tool's output schema.
+        # The library checks each answer against the tool's output schema.
         answer = await connection.call("execute_code", waiting(namespace))
         begun = answer.structured
         equal((begun["running"], begun["stdout_next"]), (True, len(begun["stdout"])))
@@ -49,7 +49,7 @@ async def a_call_that_takes_long_is_answered_before_its_client_gives_up(server: 
         equal((whole["stdout"], whole["result"], whole["exit_code"]), ("first\nlast\n", 42, 0))
 
 
-async def what_a_client_has_given_up_runs_on_where_the_operator_says_so(server: Server, era: str) -> None:
+async def an_abandoned_call_runs_on_if_the_operator_allows_it(server: Server, era: str) -> None:
     namespace = uuid.uuid4().hex
     async with connected(server.parameters(calls_on_cancel="detach"), era, server.log) as connection:
 
@@ -70,6 +70,6 @@ async def what_a_client_has_given_up_runs_on_where_the_operator_says_so(server: 
 
 
 OWN = [
-    a_call_that_takes_long_is_answered_before_its_client_gives_up,
-    what_a_client_has_given_up_runs_on_where_the_operator_says_so,
+    a_long_call_is_answered_before_its_client_times_out,
+    an_abandoned_call_runs_on_if_the_operator_allows_it,
 ]

@@ -1,8 +1,8 @@
-"""A container is restarted for an agent: asked by the official client, approved once in a terminal, done once.
+"""Restarts a container for an agent: requested by the official client, approved once in a terminal, run once.
 
     python restarting.py --server PATH --socket PATH
 
-The socket is that of a real engine with a running container `web`; Docker's command is on this machine.
+The socket is that of a real engine with a running container `web`; the `docker` command is installed.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ programs:
         refuse: [docker restart web]
 """
 PATIENCE = 60
-#: An answer that is typed sooner than a person can read is not taken (watch.rs), so it is typed again.
+#: Seconds after which the answer is typed again: answers faster than a person can read are ignored (watch.rs).
 AGAIN = 0.5
 
 
 class Terminal:
-    """`ringfence approvals watch` and the person before it."""
+    """`ringfence approvals watch` in a terminal, and its user."""
 
     def __init__(self, words: list[str], environment: dict[str, str]) -> None:
         self._master, slave = pty.openpty()
@@ -54,7 +54,7 @@ class Terminal:
             self.shown += os.read(self._master, 1 << 16).decode(errors="replace")
 
     def answer(self, word: str) -> None:
-        """Waits for a question, and types this until it counts."""
+        """Waits for a question, and types the word until it is accepted."""
         deadline = time.monotonic() + PATIENCE
         while "allow it?" not in self.shown:
             assert time.monotonic() < deadline, self.shown
@@ -71,7 +71,7 @@ class Terminal:
 
 
 def restarts(socket: str, since: str) -> int:
-    """How often the engine has restarted the container since then, by its own account."""
+    """Number of restarts of the container since then, from the events of the engine."""
     docker = ["/usr/bin/docker", "-H", f"unix://{socket}"]
     account = ["events", "--since", since, "--until", f"{time.time():.9f}", "--filter", "event=restart", "--filter", "container=web"]
     told = subprocess.run([*docker, *account], check=True, capture_output=True, text=True).stdout
@@ -101,7 +101,7 @@ async def restarted_once(connection: Connection, terminal: Terminal, socket: str
     assert asked.structured["approved"], (asked.structured, terminal.shown)
     for wanted in (f"command: {COMMAND}", "it hangs", "allow it? [y: once, N: no] "):
         holds(terminal.shown, wanted)
-    # An approval is not yet a restart.
+    # The approval alone restarts nothing.
     equal(restarts(socket, since), 0)
     ran = await connection.call("host_exec", {"command": COMMAND})
     assert ran.structured is not None and not ran.is_error, ran

@@ -2,7 +2,7 @@
 
     python run.py --server PATH [--server-uid 65534] [--data-python PYTHON] [--filter TEXT]
 
-Those that share a connection are told over HTTP, too, with a token.
+Stories that share a connection also run over HTTP, with a token.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from connection import ERAS, VERSION, connected
 from server import Server
 from stories import DATA, OWN, SHARED
 
-#: A story that takes longer has failed.
+#: Time limit of a story.
 SECONDS = 60
 
 
@@ -31,7 +31,7 @@ HERE = Path(__file__).parent
 
 
 def briefly(error: BaseException) -> str:
-    """What happened, and where in these stories: the libraries' own frames say little."""
+    """The error, with the frames in these stories only; the frames of the libraries say little."""
     if isinstance(error, BaseExceptionGroup):
         return "\n".join(briefly(one) for one in error.exceptions)
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).parent == HERE]
@@ -48,7 +48,7 @@ class Score:
         try:
             with anyio.fail_after(SECONDS):
                 await story()
-        except Exception as error:  # noqa: BLE001 - whatever a story raises is its failure
+        except Exception as error:  # noqa: BLE001 - any exception of a story is a failure
             self.failed += 1
             print(f"FAILED {title}\n{briefly(error)}", flush=True)
         else:
@@ -67,7 +67,7 @@ async def tell_shared(score: Score, era: str, server: Server, wanted: str) -> No
                 async with connected(where, era, server.log) as connection:
                     for story in shared:
                         await score.tell(titled(story), lambda: story(connection))  # noqa: B023
-        except Exception as error:  # noqa: BLE001 - the server ended, or never began
+        except Exception as error:  # noqa: BLE001 - the server ended, or did not start
             score.failed += 1
             print(f"FAILED {title}: the connection\n{briefly(error)}", flush=True)
 

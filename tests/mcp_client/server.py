@@ -1,4 +1,4 @@
-"""The server under test: how it is started, and what of it is alive."""
+"""The server under test: its start, and its processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLAIN_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 class Server:
-    """A binary, and the user it runs as. Its home is empty, so that no configuration of this machine is read."""
+    """A binary and its user. The home directory is empty, so that no configuration of this machine is read."""
 
     def __init__(self, binary: Path, uid: int | None, data_python: Path | None = None) -> None:
         self._home = Path(tempfile.mkdtemp(prefix="ringfence-client-"))
@@ -30,7 +30,7 @@ class Server:
             self._command, self._arguments = str(binary), ["serve"]
             path = os.environ.get("PATH", PLAIN_PATH)
         else:
-            # Another user cannot look into the directory of the build, nor into a home with interpreters.
+            # Another user cannot read the build directory, nor a home directory with interpreters.
             copy = self._home / "ringfence"
             shutil.copy(binary, copy)
             copy.chmod(0o755)
@@ -48,7 +48,7 @@ class Server:
             self._environment["RINGFENCE_RUNTIMES_PYTHON"] = str(data_python.absolute())
 
     def parameters(self, **settings: str) -> StdioServerParameters:
-        """With these settings beside the usual ones."""
+        """The parameters of the server, with additional settings."""
         more = {f"RINGFENCE_{name.upper()}": value for name, value in settings.items()}
         return StdioServerParameters(
             command=self._command, args=self._arguments, env=self._environment | more, cwd=str(self._home)
@@ -56,7 +56,7 @@ class Server:
 
     @contextlib.contextmanager
     def over_http(self) -> Iterator[Url]:
-        """The same server over HTTP, with a person's token for all namespaces."""
+        """The same server over HTTP, with an operator's token for all namespaces."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             place = free.getsockname()
@@ -81,7 +81,7 @@ class Server:
 
 
 def command_lines() -> dict[int, str]:
-    """Every process that can be seen, with its words; one that has ended meanwhile has none."""
+    """Command lines of all visible processes; that of a process that has just ended is empty."""
     found: dict[int, str] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -119,7 +119,7 @@ def descendants(parent: int) -> list[int]:
 
 
 def alive(pid: int) -> bool:
-    """A process that waits to be reaped has ended."""
+    """True if the process runs; a zombie has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
@@ -128,7 +128,7 @@ def alive(pid: int) -> bool:
 
 
 async def until(condition, seconds: float) -> float:
-    """Waits for a condition; how long that took."""
+    """Waits for a condition and returns the seconds that it took."""
     begun = time.monotonic()
     while not condition():
         if time.monotonic() - begun > seconds:

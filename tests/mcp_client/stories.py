@@ -1,4 +1,4 @@
-"""What an agent does with the server, told through the official client. Every public coroutine is a test."""
+"""Typical work of an agent with the server, through the official client. Every public coroutine is a test."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOOLS = {
 SECRET = "hunter2-of-the-official-client"
 OUTPUT_BYTES_MAX = 1_000_000
 FOREVER = "import time\nprint('begun', flush=True)\nwhile True:\n    time.sleep(60)\n"
-# The arguments of a sandbox that stood ready are in no command line; those of its children are.
+# The arguments of a program in a ready sandbox are on no command line; those of its children are.
 MARKED = "import subprocess, sys; subprocess.run(['sh', '-c', 'sleep 1000; :', sys.argv[1]])"
 
 
@@ -43,7 +43,7 @@ def holds(whole: Any, part: Any) -> None:
 
 
 async def run(server: Connection, code: str, language: str = "python", **arguments: Any) -> dict[str, Any]:
-    """The result of a program: a program that fails is a result too."""
+    """Returns the result of a program, also of a failed one."""
     answer = await server.call("execute_code", {"code": code, "language": language, **arguments})
     assert not answer.is_error, answer.texts
     assert answer.structured is not None and answer.texts, "a result has structured content and a text"
@@ -51,7 +51,7 @@ async def run(server: Connection, code: str, language: str = "python", **argumen
 
 
 async def refusal(server: Connection, arguments: dict[str, Any], tool: str = "execute_code") -> dict[str, Any]:
-    """Our own refusal: an error with a code, what is wrong, and what to do."""
+    """Returns the refusal of a call: an error with a code, a message and a hint."""
     answer: Answer = await server.call(tool, arguments)
     assert answer.is_error, answer.structured
     error = answer.structured or json.loads(answer.texts[0])
@@ -131,7 +131,7 @@ async def stdin_arguments_environment_and_files_arrive(server: Connection) -> No
     equal(result["stdout"], "in ['x', 'y z'] me False\ntext b'\\xff\\x00'\n")
 
 
-async def files_that_are_left_come_back(server: Connection) -> None:
+async def files_left_by_a_program_are_returned(server: Connection) -> None:
     result = await run(server, "open('left.txt', 'w').write('left')")
     (artifact,) = result["artifacts"]
     equal((artifact["name"], artifact["size_bytes"]), ("left.txt", 4))
@@ -139,8 +139,8 @@ async def files_that_are_left_come_back(server: Connection) -> None:
     equal(base64.b64decode(artifact["content_b64"]), b"left")
 
 
-async def output_comes_while_the_program_runs(server: Connection) -> None:
-    # The program never ends by itself, so whatever is heard is heard before its end.
+async def output_is_streamed_while_the_program_runs(server: Connection) -> None:
+    # The program never ends by itself, so all progress arrives before its end.
     async with server.begun("execute_code", {"code": FOREVER, "timeout_seconds": 25}) as call:
         with anyio.fail_after(15):
             while not any("begun" in text for text in call.progress):
@@ -209,7 +209,7 @@ async def bad_input_is_a_typed_error_and_the_server_lives(server: Connection) ->
 
 
 # claim: [PROC-9]
-async def a_program_that_speaks_json_rpc_confuses_nobody(server: Connection) -> None:
+async def a_program_that_prints_json_rpc_does_not_confuse_the_client(server: Connection) -> None:
     lines = [
         '{"jsonrpc":"2.0","id":0,"result":{}}',
         '{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"forged"}}',
@@ -253,13 +253,13 @@ async def long_output_is_cut_and_counted(server: Connection) -> None:
     equal((kept["stdout"], "stdout_next" in kept), ("x" * 10, False))
 
 
-async def bytes_that_are_no_text_are_replaced_and_said_so(server: Connection) -> None:
+async def non_text_bytes_are_replaced_and_reported(server: Connection) -> None:
     result = await run(server, r"printf 'a\377b'", "shell")
     equal((result["stdout"], result["stdout_bytes"], result["lossy"]["stdout"]), ("a\N{REPLACEMENT CHARACTER}b", 3, True))
 
 
 # claim: [RES-5]
-async def a_deadline_keeps_what_was_said(server: Connection) -> None:
+async def a_timeout_keeps_the_output_so_far(server: Connection) -> None:
     result = await run(server, FOREVER, timeout_seconds=1)
     equal((result["success"], result["exit"]["kind"], result["exit_code"]), (False, "timeout", 124))
     equal(result["stdout"], "begun\n")
@@ -267,16 +267,16 @@ async def a_deadline_keeps_what_was_said(server: Connection) -> None:
 
 
 # claim: [RES-3]
-async def too_much_memory_is_told_as_such(server: Connection) -> None:
+async def exceeding_the_memory_limit_is_reported(server: Connection) -> None:
     result = await run(server, "x = bytearray(1 << 30)\nprint(len(x))", memory_limit="128m")
-    # Either the kernel ends the program or the interpreter is told no; what must not happen is the gigabyte.
+    # Either the kernel kills the program or the allocation fails; the program must not get the gigabyte.
     kinds = (result["exit"]["kind"], (result.get("error") or {}).get("type"))
     assert kinds[0] == "out_of_memory" or kinds[1] == "MemoryError", kinds
     equal((result["success"], result["stdout"]), (False, ""))
 
 
 # claim: [PROC-4]
-async def calls_at_the_same_time_do_not_mix(server: Connection) -> None:
+async def concurrent_calls_do_not_mix(server: Connection) -> None:
     results: dict[int, str] = {}
 
     async def one(number: int) -> None:
@@ -311,7 +311,7 @@ async def a_secret_is_used_by_name_and_never_seen(server: Connection) -> None:
     equal((await refusal(server, {"code": "pass", "secrets": ["OTHER"]}))["code"], "secret_unavailable")
 
 
-async def what_a_program_left_can_be_read_again(server: Connection) -> None:
+async def files_of_a_program_can_be_read_again(server: Connection) -> None:
     code = "open('small.txt', 'w').write('words')\nopen('large.bin', 'wb').write(bytes(range(256)) * 1024)"
     result = await run(server, code)
     large, small = sorted(result["artifacts"], key=lambda artifact: artifact["name"])
@@ -325,7 +325,7 @@ async def what_a_program_left_can_be_read_again(server: Connection) -> None:
     equal(other["code"], "not_found")
 
 
-async def what_was_done_is_on_record(server: Connection) -> None:
+async def calls_are_recorded(server: Connection) -> None:
     namespace = uuid.uuid4().hex
     result = await run(server, "raise SystemExit(3)", namespace=namespace)
     answer = await server.call("audit_execution", {"namespace": namespace, "action": "execution.", "detail": True})
@@ -338,7 +338,7 @@ async def what_was_done_is_on_record(server: Connection) -> None:
     equal(resource[-1]["hash"], records[-1]["hash"])
 
 
-async def the_server_tells_of_itself(server: Connection) -> None:
+async def the_server_reports_its_state(server: Connection) -> None:
     await run(server, "pass", namespace="told")
     stats = (await server.call("sandbox_stats", {})).structured
     assert stats["success"] and stats["queue"]["concurrency"] > 0 and stats["vault"] == "env", stats
@@ -387,9 +387,9 @@ SHARED = [
     node_runs,
     modules_of_node_may_await_at_top_level,
     a_secret_is_used_by_name_and_never_seen,
-    what_a_program_left_can_be_read_again,
-    what_was_done_is_on_record,
-    the_server_tells_of_itself,
+    files_of_a_program_can_be_read_again,
+    calls_are_recorded,
+    the_server_reports_its_state,
     limits_are_set_as_defaults_within_the_caps,
     typescript_runs,
     shell_runs,
@@ -397,19 +397,19 @@ SHARED = [
     an_error_names_the_callers_line,
     every_layer_is_in_the_result,
     stdin_arguments_environment_and_files_arrive,
-    files_that_are_left_come_back,
-    output_comes_while_the_program_runs,
+    files_left_by_a_program_are_returned,
+    output_is_streamed_while_the_program_runs,
     cancelling_kills_within_a_second,
     an_unknown_argument_is_refused_by_name,
     a_backend_that_is_not_allowed_is_refused_by_name,
     bad_input_is_a_typed_error_and_the_server_lives,
-    a_program_that_speaks_json_rpc_confuses_nobody,
+    a_program_that_prints_json_rpc_does_not_confuse_the_client,
     a_program_cannot_forge_its_end,
     long_output_is_cut_and_counted,
-    bytes_that_are_no_text_are_replaced_and_said_so,
-    a_deadline_keeps_what_was_said,
-    too_much_memory_is_told_as_such,
-    calls_at_the_same_time_do_not_mix,
+    non_text_bytes_are_replaced_and_reported,
+    a_timeout_keeps_the_output_so_far,
+    exceeding_the_memory_limit_is_reported,
+    concurrent_calls_do_not_mix,
     the_runtimes_are_listed_with_their_versions,
     the_sandbox_describes_itself,
 ]
@@ -417,7 +417,7 @@ SHARED = [
 
 @contextlib.contextmanager
 def ended_in_mid_sentence() -> Iterator[None]:
-    """A library may complain that its connection is gone; an assertion of ours is another matter."""
+    """Ignores errors of the library about its lost connection, but not failed assertions."""
     try:
         yield
     except* Exception as lost:
@@ -459,7 +459,7 @@ async def kill(server: Server, era: str) -> float:
                 await until(lambda: with_word(mark), 15)
                 tree = descendants(own)
                 os.kill(own, signal.SIGKILL)
-                # The client library cancels what still waits on a connection that is lost.
+                # The client library cancels everything that waits on a lost connection.
                 with anyio.CancelScope(shield=True):
                     took = await until(lambda: not with_word(mark) and not any(alive(pid) for pid in tree), 20)
     assert took is not None, "the run was never seen"
@@ -480,7 +480,7 @@ OWN = [
 
 @contextlib.asynccontextmanager
 async def connected_with_pandas(server: Server, era: str) -> AsyncIterator[Connection]:
-    """A server whose sandboxes with pandas stand ready."""
+    """A connection to a server whose sandboxes with pandas are ready."""
     async with connected(server.parameters(), era, server.log) as connection:
         with anyio.fail_after(50):
             while True:
@@ -503,7 +503,7 @@ async def forks_that_use_numpy_draw_different_numbers(server: Server, era: str) 
     async with connected_with_pandas(server, era) as connection:
         for _ in range(4):
             *drawn, parent = (await connection.call("execute_code", {"code": code})).structured["result"]
-            equal(parent, 0)  # its template: it was forked, not started
+            equal(parent, 0)  # the parent is outside the pid namespace: the program was forked from its template, not started
             for value in drawn:
                 assert str(value) not in seen, f"{value} came twice"
                 seen.add(str(value))
@@ -547,7 +547,7 @@ async def a_plot_that_is_left_open_is_shown(server: Server, era: str) -> None:
         "frame.plot(x='x', y='y')\n{save}plt.show()\nframe"
     )
     async with connected_with_pandas(server, era) as connection:
-        # What the program has saved itself is not there twice.
+        # A figure that the program has saved itself appears only once.
         for save, shown in [("", "output/figure-1.png"), ("plt.savefig('plot.png')\n", "plot.png")]:
             answer = await connection.call("execute_code", {"code": code.replace("{save}", save)})
             done = answer.structured
@@ -579,7 +579,7 @@ async def numbers_of_numpy_are_numbers(server: Server, era: str) -> None:
 SALES = "region,units,price\nnorth,3,2.5\nsouth,5,4.0\nnorth,2,10.0\n"
 
 
-async def a_session_is_worked_in_as_in_a_notebook(server: Server, era: str) -> None:
+async def a_session_works_like_a_notebook(server: Server, era: str) -> None:
     async with connected_with_pandas(server, era) as connection:
         python = await begin_session(connection, "python")
         await facts(connection, "put_file", session_id=python, path="data/sales.csv", text=SALES)
@@ -591,7 +591,7 @@ async def a_session_is_worked_in_as_in_a_notebook(server: Server, era: str) -> N
         )
         equal((await run_in(connection, python, defined))["result"], {"north": 27.5, "south": 20.0})
 
-        # An endless loop is interrupted from beside, and what was there before is there after.
+        # An endless loop is interrupted by another call, and the state of the session stays.
         endless: dict[str, Any] = {}
 
         async def loop() -> None:
@@ -617,7 +617,7 @@ async def a_session_is_worked_in_as_in_a_notebook(server: Server, era: str) -> N
         content = await connection.read(picture["uri"])
         equal((content[:8], hashlib.sha256(content).hexdigest()), (b"\x89PNG\r\n\x1a\n", picture["sha256"]))
         ((mime, shown),) = answer.images
-        equal((mime, shown[:8]), ("image/png", content[:8]))  # what is shown was painted anew, without metadata
+        equal((mime, shown[:8]), ("image/png", content[:8]))  # the shown picture was encoded again, without metadata
 
         snapshot = await facts(connection, "create_state_snapshot", session_id=python, description="before")
         ruin = "import shutil\nshutil.rmtree('data')\nopen('totals.png', 'w').write('no picture')\nopen('left.txt', 'w').write('x')"
@@ -644,7 +644,7 @@ async def begin_session(connection: Connection, language: str) -> str:
 
 
 async def facts(connection: Connection, tool: str, **arguments: Any) -> dict[str, Any]:
-    """What a tool says that does as it was asked."""
+    """Returns the fields of a successful call."""
     answer = await connection.call(tool, arguments)
     assert not answer.is_error and answer.structured is not None, answer.texts
     equal(answer.structured["success"], True)
@@ -658,9 +658,9 @@ async def run_in(connection: Connection, session: str, code: str) -> dict[str, A
     return answer.structured
 
 
-#: With an interpreter that has numpy, pandas and matplotlib.
+#: Stories that need an interpreter with numpy, pandas and matplotlib.
 DATA = [
-    a_session_is_worked_in_as_in_a_notebook,
+    a_session_works_like_a_notebook,
     forks_that_use_numpy_draw_different_numbers,
     a_fork_of_the_data_template_has_one_thread_and_may_have_more,
     a_plot_comes_back_as_a_picture,

@@ -1,10 +1,10 @@
-//! Exactly what CI runs, step by step, each named and timed, with what it takes said before. A failed step does not hide
-//! the others: all run, except those that need what it did not make. What could not run on this machine is listed with its
-//! reason, and is a failure where `RINGFENCE_REQUIRE` asks for it.
+//! The steps of CI, each named and timed, with its usual duration printed before. After a failed step all others still
+//! run, except those that need its result. Steps that cannot run on this machine are listed with the reason; they fail
+//! if `RINGFENCE_REQUIRE` names the missing capability.
 //!
-//! All dependencies are built once: every step that runs something uses the one development build, of the same packages
-//! and so of the same features, and Clippy's lints are found in it. What steps install is installed beside the build, whose
-//! last crates use one processor. Bounds in milliseconds hold for optimised code only: tests assert them under `--release`,
+//! All dependencies are built once: every step uses the one development build, of the same packages and therefore with
+//! the same features, and Clippy's lints come from it. Tools of later steps are installed during the build, whose last
+//! crates use one processor. Bounds in milliseconds hold for optimised code only: tests assert them under `--release`,
 //! and growth and ratios in every build.
 
 use crate::{
@@ -25,29 +25,29 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The test program that runs attacks, twice when it is root.
+/// Test program that runs attacks, twice if it is root.
 const ESCAPE: &str = "escape";
 
-/// The test program that counts what many runs, and kills, leave on the machine.
+/// Test program that counts what many runs and kills leave on the machine.
 const LEAKS: &str = "leaks";
 
-/// What is wanted of the steps.
+/// Options of `cargo xtask ci`.
 #[derive(Clone, Copy)]
-pub struct Wanted<'a> {
-    /// Those whose name holds this.
+pub struct CiOptions<'a> {
+    /// Runs only steps whose name contains this.
     pub part: &'a str,
-    /// Only what tells soon whether a change is sound.
+    /// Runs only the quick steps.
     pub is_quick: bool,
-    /// Of which build.
+    /// Build profile of the steps.
     pub profile: Profile,
-    /// Of a test that fails.
+    /// Number of times that a failing test is run.
     pub tries: Tries,
 }
 
-impl<'a> Wanted<'a> {
-    /// From the words after `ci`.
+impl<'a> CiOptions<'a> {
+    /// Parses the arguments after `ci`.
     pub fn parse(words: &[&'a str]) -> Result<Self, String> {
-        let mut wanted = Self {
+        let mut options = Self {
             part: "",
             is_quick: false,
             profile: Profile::Dev,
@@ -56,18 +56,18 @@ impl<'a> Wanted<'a> {
         let mut words = words.iter();
         while let Some(word) = words.next() {
             match *word {
-                "--quick" => wanted.is_quick = true,
-                "--release" => wanted.profile = Profile::Release,
-                "--once" => wanted.tries = Tries::One,
-                "--only" => wanted.part = words.next().ok_or("--only: of which steps?")?,
-                other => return Err(format!("ci: unknown word {other}")),
+                "--quick" => options.is_quick = true,
+                "--release" => options.profile = Profile::Release,
+                "--once" => options.tries = Tries::One,
+                "--only" => options.part = words.next().ok_or("--only needs a part of the steps' names")?,
+                other => return Err(format!("ci: unknown option {other}")),
             }
         }
-        Ok(wanted)
+        Ok(options)
     }
 }
 
-/// How a step ended.
+/// Outcome of a step.
 enum Outcome {
     Passed(Tally),
     Failed(Tally, String),
@@ -77,48 +77,48 @@ enum Outcome {
 /// One step of CI.
 struct Step {
     name: &'static str,
-    /// What it takes on two cores from a clean checkout, to be said before.
+    /// Usual duration on two cores from a clean checkout, printed before the step.
     seconds: u64,
-    /// Whether it is among the quick ones.
+    /// True if `--quick` runs it.
     is_quick: bool,
-    /// Capabilities without which it cannot run here, and earlier steps without which it would only fail again.
+    /// Capabilities that it requires, and earlier steps without which it would only fail again.
     needs: &'static [&'static str],
-    act: fn(&Workspace) -> Outcome,
+    run: fn(&Workspace) -> Outcome,
 }
 
-/// The step that makes what most of the others run.
+/// The step that builds the programs of most other steps.
 const BUILD: &str = "build";
 
 #[rustfmt::skip]
 const STEPS: &[Step] = &[
-    Step { name: "format", seconds: 2, is_quick: true, needs: &[], act: |w| check(formatted(w)) },
-    Step { name: "tidy", seconds: 5, is_quick: true, needs: &[], act: |w| check(tidy::run(w)) },
-    Step { name: BUILD, seconds: 260, is_quick: true, needs: &[], act: |w| check(show(w.tests(&["--lib", "--bins", "--tests", "--no-run"]))) },
-    Step { name: "tests", seconds: 455, is_quick: true, needs: &[BUILD], act: test_programs },
-    Step { name: "documentation tests", seconds: 15, is_quick: true, needs: &[BUILD], act: |w| tests(count_tests(w.tests(&["--doc"]))) },
-    Step { name: "leak tests", seconds: 30, is_quick: false, needs: &[BUILD], act: |w| tests(count_tests(required(w.tests(&["--test", LEAKS])))) },
-    Step { name: "escape tests, as root and as uid 65534", seconds: 75, is_quick: false, needs: &[BUILD, "root"], act: |w| tests(escape(w)) },
-    Step { name: "escape tests, as an ordinary user", seconds: 40, is_quick: false, needs: &[BUILD, "not root"], act: |w| tests(escape(w)) },
-    Step { name: "backends: native, Docker, gVisor", seconds: 30, is_quick: false, needs: &[BUILD, "root", "dockerd", "runsc"], act: |w| counted(backends::run(w, "", backends::Extent::Short)) },
-    Step { name: "backends: kills", seconds: 45, is_quick: false, needs: &[BUILD, "root", "dockerd", "runsc"], act: |w| check(backends::kill(w)) },
-    Step { name: "backends: faults", seconds: 60, is_quick: false, needs: &[BUILD, "root", "dockerd", "runsc"], act: |w| check(backends::fault(w, "")) },
-    Step { name: "docker restart, approved in a terminal", seconds: 15, is_quick: false, needs: &[BUILD, "root", "dockerd", "python3"], act: |w| tests(backends::restart(w)) },
-    Step { name: "image", seconds: 30, is_quick: false, needs: &[BUILD, "root", "dockerd", "curl"], act: |w| check(backends::image::run(w)) },
-    Step { name: "client libraries", seconds: 35, is_quick: false, needs: &[BUILD, "node", "npm"], act: clients },
-    Step { name: "OAuth", seconds: 45, is_quick: false, needs: &[BUILD, "node", "npm", "python3"], act: |w| tests(http_clients::oauth(w, &w.binary())) },
-    Step { name: "conformance", seconds: 60, is_quick: false, needs: &[BUILD, "npm"], act: conform },
-    Step { name: "python client 1.30", seconds: 20, is_quick: false, needs: &[BUILD, "python3"], act: |w| client(w, "1.30", ServerUser::Same) },
-    Step { name: "python client 2.3", seconds: 75, is_quick: false, needs: &[BUILD, "python3"], act: |w| client(w, "2.3", ServerUser::Same) },
-    Step { name: "python client 2.3, server as uid 65534", seconds: 15, is_quick: false, needs: &[BUILD, "root", "python3"], act: |w| client(w, "2.3", ServerUser::Nobody) },
-    Step { name: "fuzz", seconds: 25, is_quick: false, needs: &[BUILD], act: fuzz_all },
-    Step { name: "clippy", seconds: 10, is_quick: false, needs: &[BUILD], act: |w| check(lints(w)) },
-    Step { name: "cargo deny", seconds: 5, is_quick: false, needs: &[], act: |w| check(deny::check(w)) },
-    Step { name: "nothing changed in the checkout", seconds: 0, is_quick: false, needs: &["ci"], act: |w| check(unchanged(w)) },
+    Step { name: "format", seconds: 2, is_quick: true, needs: &[], run: |w| check(formatted(w)) },
+    Step { name: "tidy", seconds: 5, is_quick: true, needs: &[], run: |w| check(tidy::run(w)) },
+    Step { name: BUILD, seconds: 260, is_quick: true, needs: &[], run: |w| check(show(w.tests(&["--lib", "--bins", "--tests", "--no-run"]))) },
+    Step { name: "tests", seconds: 455, is_quick: true, needs: &[BUILD], run: test_programs },
+    Step { name: "documentation tests", seconds: 15, is_quick: true, needs: &[BUILD], run: |w| tests(count_tests(w.tests(&["--doc"]))) },
+    Step { name: "leak tests", seconds: 30, is_quick: false, needs: &[BUILD], run: |w| tests(count_tests(required(w.tests(&["--test", LEAKS])))) },
+    Step { name: "escape tests, as root and as uid 65534", seconds: 75, is_quick: false, needs: &[BUILD, "root"], run: |w| tests(escape(w)) },
+    Step { name: "escape tests, as an ordinary user", seconds: 40, is_quick: false, needs: &[BUILD, "not root"], run: |w| tests(escape(w)) },
+    Step { name: "backends: native, Docker, gVisor", seconds: 30, is_quick: false, needs: &[BUILD, "root", "dockerd", "runsc"], run: |w| counted(backends::run(w, "", backends::Extent::Short)) },
+    Step { name: "backends: kills", seconds: 45, is_quick: false, needs: &[BUILD, "root", "dockerd", "runsc"], run: |w| check(backends::kill(w)) },
+    Step { name: "backends: faults", seconds: 60, is_quick: false, needs: &[BUILD, "root", "dockerd", "runsc"], run: |w| check(backends::fault(w, "")) },
+    Step { name: "docker restart, approved in a terminal", seconds: 15, is_quick: false, needs: &[BUILD, "root", "dockerd", "python3"], run: |w| tests(backends::restart(w)) },
+    Step { name: "image", seconds: 30, is_quick: false, needs: &[BUILD, "root", "dockerd", "curl"], run: |w| check(backends::image::run(w)) },
+    Step { name: "client libraries", seconds: 35, is_quick: false, needs: &[BUILD, "node", "npm"], run: clients },
+    Step { name: "OAuth", seconds: 45, is_quick: false, needs: &[BUILD, "node", "npm", "python3"], run: |w| tests(http_clients::oauth(w, &w.binary())) },
+    Step { name: "conformance", seconds: 60, is_quick: false, needs: &[BUILD, "npm"], run: conform },
+    Step { name: "python client 1.30", seconds: 20, is_quick: false, needs: &[BUILD, "python3"], run: |w| client(w, "1.30", ServerUser::Same) },
+    Step { name: "python client 2.3", seconds: 75, is_quick: false, needs: &[BUILD, "python3"], run: |w| client(w, "2.3", ServerUser::Same) },
+    Step { name: "python client 2.3, server as uid 65534", seconds: 15, is_quick: false, needs: &[BUILD, "root", "python3"], run: |w| client(w, "2.3", ServerUser::Nobody) },
+    Step { name: "fuzz", seconds: 25, is_quick: false, needs: &[BUILD], run: fuzz_all },
+    Step { name: "clippy", seconds: 10, is_quick: false, needs: &[BUILD], run: |w| check(lints(w)) },
+    Step { name: "cargo deny", seconds: 5, is_quick: false, needs: &[], run: |w| check(deny::check(w)) },
+    Step { name: "nothing changed in the checkout", seconds: 0, is_quick: false, needs: &["ci"], run: |w| check(unchanged(w)) },
 ];
 
 type Install = fn(&Workspace) -> Result<(), String>;
 
-/// What steps install, by their names. One that cannot be installed is reported by its step, which tries again.
+/// Tools that steps install, by the steps' names. The step itself tries again after a failure, and reports it.
 #[rustfmt::skip]
 const INSTALLED: &[(&str, Install)] = &[
     ("client libraries", |w| clients::installed(w, clients::Library::Node).map(drop)),
@@ -129,20 +129,20 @@ const INSTALLED: &[(&str, Install)] = &[
     ("cargo deny", |w| deny::find_or_install(w).map(drop)),
 ];
 
-/// How a step ended of which a test failed once.
-const SECOND: &str = "passed at the second try";
+/// Outcome of a step of which a test passed only on its second try.
+const RETRIED: &str = "passed on the second try";
 
-/// Everything that is wanted, in order.
-pub fn run(mut workspace: Workspace, wanted: Wanted<'_>) -> Result<(), String> {
-    workspace.profile = wanted.profile;
-    workspace.tries = wanted.tries;
-    let is_wanted = |step: &&Step| step.name.contains(wanted.part) && (step.is_quick || !wanted.is_quick);
-    let steps: Vec<&Step> = STEPS.iter().filter(is_wanted).collect();
+/// Runs the steps that the options select, in order.
+pub fn run(mut workspace: Workspace, options: CiOptions<'_>) -> Result<(), String> {
+    workspace.profile = options.profile;
+    workspace.tries = options.tries;
+    let is_selected = |step: &&Step| step.name.contains(options.part) && (step.is_quick || !options.is_quick);
+    let steps: Vec<&Step> = STEPS.iter().filter(is_selected).collect();
     if steps.is_empty() {
         let names: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
-        let part = wanted.part;
+        let part = options.part;
         return Err(format!(
-            "no step's name holds `{part}`; there are: {}",
+            "no step's name contains `{part}`; there are: {}",
             names.join("; ")
         ));
     }
@@ -152,7 +152,7 @@ pub fn run(mut workspace: Workspace, wanted: Wanted<'_>) -> Result<(), String> {
     let mut ended: Vec<(&Step, Outcome, Duration)> = Vec::new();
     for (number, step) in steps.iter().enumerate() {
         println!(
-            "\n=== {} of {}: {}, about {} s; {} of about {} have passed",
+            "\n=== {} of {}: {}, about {} s; {} of about {} elapsed",
             number + 1,
             steps.len(),
             step.name,
@@ -189,7 +189,7 @@ fn install(workspace: &Workspace, steps: &[&Step]) {
     }
 }
 
-/// Also what a build script compiles, which cargo does not know.
+/// Checks the format of all packages, and of the file that a build script compiles, which cargo does not know.
 fn formatted(workspace: &Workspace) -> Result<(), String> {
     show(workspace.cargo(&["fmt", "--all", "--check"]))?;
     let mut forker = command("rustfmt", ["--check", "--edition", "2024", FORKER]);
@@ -199,10 +199,10 @@ fn formatted(workspace: &Workspace) -> Result<(), String> {
 
 const FORKER: &str = "crates/ringfence-sys/src/forker/image.rs";
 
-/// Clippy's warnings of all targets: cargo repeats those of what is built.
+/// Prints Clippy's warnings for all targets: cargo repeats those of targets that are already built.
 fn lints(workspace: &Workspace) -> Result<(), String> {
-    let said = capture(workspace.tests(&["--all-targets", "--no-run", "--message-format", "json"]))?;
-    let messages = said
+    let output = capture(workspace.tests(&["--all-targets", "--no-run", "--message-format", "json"]))?;
+    let messages = output
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let messages = messages.filter(|line| line["reason"] == "compiler-message");
@@ -214,12 +214,12 @@ fn lints(workspace: &Workspace) -> Result<(), String> {
     }
 }
 
-/// Minutes and seconds.
+/// Formats minutes and seconds.
 fn clock(seconds: u64) -> String {
     format!("{}:{:02}", seconds / 60, seconds % 60)
 }
 
-/// How long it will take, for a person who waits.
+/// Returns a line about the expected duration.
 fn announcement(steps: &[&Step]) -> String {
     let seconds = |steps: &mut dyn Iterator<Item = &&Step>| -> u64 { steps.map(|step| step.seconds).sum() };
     let all = seconds(&mut steps.iter()).div_ceil(60);
@@ -239,7 +239,7 @@ fn attempt(step: &Step, workspace: &Workspace, ended: &[(&Step, Outcome, Duratio
     }
     let missing: Vec<&str> = step.needs.iter().copied().filter(|need| !has(need)).collect();
     if missing.is_empty() {
-        return (step.act)(workspace);
+        return (step.run)(workspace);
     }
     not_run(
         &format!("needs {}", missing.join(", ")),
@@ -248,7 +248,7 @@ fn attempt(step: &Step, workspace: &Workspace, ended: &[(&Step, Outcome, Duratio
     )
 }
 
-/// A failure where one of the missing capabilities is required.
+/// Returns the outcome of a step that cannot run: a failure if a missing capability is required.
 fn not_run(reason: &str, missing: &[&str], required: &str) -> Outcome {
     if missing
         .iter()
@@ -256,7 +256,7 @@ fn not_run(reason: &str, missing: &[&str], required: &str) -> Outcome {
     {
         return Outcome::Failed(
             Tally::default(),
-            format!("{reason}, and {} asks for it", require::VARIABLE),
+            format!("{reason}, and {} requires it", require::VARIABLE),
         );
     }
     Outcome::NotRun(reason.to_owned())
@@ -267,7 +267,7 @@ fn has(capability: &str) -> bool {
         "root" => require::is_root(),
         "not root" => !require::is_root(),
         "ci" => require::in_ci(),
-        // That it has not failed was looked at before; whether it ran at all is the caller's choice.
+        // A failed build has been handled above. A run without the build step is the caller's choice.
         BUILD => true,
         program => exists(program),
     }
@@ -292,7 +292,8 @@ fn tests((tally, result): (Tally, Result<(), String>)) -> Outcome {
     }
 }
 
-/// All test programs but those that have steps of their own: attacks, leaks and fuzz targets.
+/// Returns the cargo arguments for all test programs except those that have steps of their own: attacks, leaks and fuzz
+/// targets.
 pub fn quiet(workspace: &Workspace) -> Vec<String> {
     let has_a_step = |program: &String| [ESCAPE, LEAKS, fuzz::PROGRAM].contains(&program.as_str());
     let programs = workspace.test_programs().into_iter();
@@ -314,20 +315,20 @@ fn test_programs(workspace: &Workspace) -> Outcome {
     ))
 }
 
-/// Tests that know what must not be skipped here.
+/// Passes the required capabilities to tests.
 fn required(mut cargo: Command) -> Command {
     cargo.env(require::VARIABLE, require::list());
     cargo
 }
 
-/// The attacks: the test program itself runs them as root and then as uid 65534 when it is root, else as the user.
+/// Runs the attacks. If the test program is root, it runs them as root and then as uid 65534; else as the user.
 fn escape(workspace: &Workspace) -> (Tally, Result<(), String>) {
     let (tally, result) = count_tests(required(workspace.tests(&["--test", ESCAPE])));
     let nothing = tally.passed == 0 && result.is_ok();
     (
         tally,
         if nothing {
-            Err("no attack was tried".to_owned())
+            Err("no attack was run".to_owned())
         } else {
             result
         },
@@ -335,7 +336,7 @@ fn escape(workspace: &Workspace) -> (Tally, Result<(), String>) {
 }
 
 fn client(workspace: &Workspace, version: &str, user: ServerUser) -> Outcome {
-    // Once with pandas: the current client, and a user who may read the directory of the build.
+    // One of the steps tests pandas: the current client, with a user that may read the build directory.
     let with_data = version == "2.3" && user == ServerUser::Same;
     let environments = mcp_client::environment(workspace, version).and_then(|python| {
         let data = with_data.then(|| mcp_client::data_environment(workspace));
@@ -369,7 +370,7 @@ fn fuzz_all(workspace: &Workspace) -> Outcome {
     counted(fuzz::run(workspace, fuzz::Effort::Short))
 }
 
-/// A golden file, a lock file or a table that a step rewrote would otherwise land unseen.
+/// Fails if a step changed the checkout. A rewritten golden file, lock file or table would otherwise go unnoticed.
 fn unchanged(workspace: &Workspace) -> Result<(), String> {
     let mut git = command("git", ["status", "--porcelain"]);
     git.current_dir(&workspace.root);
@@ -381,7 +382,8 @@ fn unchanged(workspace: &Workspace) -> Result<(), String> {
     }
 }
 
-/// The table, what was not run, the closing line, and why steps failed: often the end is all that is seen of it.
+/// Prints the table with the steps that were not run, the closing line, and the reasons of failures. The reasons come
+/// last, because often only the end of the output is read.
 fn summarise(ended: &[(&Step, Outcome, Duration)]) -> Result<(), String> {
     let width = STEPS.iter().map(|step| step.name.len()).max().unwrap_or(0);
     let (mut total, mut failed) = (Tally::default(), false);
@@ -391,7 +393,7 @@ fn summarise(ended: &[(&Step, Outcome, Duration)]) -> Result<(), String> {
     );
     for (step, outcome, took) in ended {
         let (tally, word) = match outcome {
-            Outcome::Passed(tally) if tally.second > 0 => (*tally, SECOND),
+            Outcome::Passed(tally) if tally.retried > 0 => (*tally, RETRIED),
             Outcome::Passed(tally) => (*tally, "passed"),
             // A step that failed without a failed test counts as one.
             Outcome::Failed(tally, _) => (
@@ -424,8 +426,8 @@ fn summarise(ended: &[(&Step, Outcome, Duration)]) -> Result<(), String> {
         total.add(tally);
     }
     let seconds: f64 = ended.iter().map(|(_, _, took)| took.as_secs_f64()).sum();
-    if total.second > 0 {
-        println!("{} {SECOND}: each hides a race", total.second);
+    if total.retried > 0 {
+        println!("{} {RETRIED}: each hides a race", total.retried);
     }
     println!(
         "in {seconds:.0} s\n\n{} passed, {} failed",
@@ -452,7 +454,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_machine_lacks_is_listed_unless_it_is_required() {
+    fn missing_capability_is_not_run_and_fails_only_if_required() {
         assert!(matches!(
             not_run("needs root", &["root"], "userns"),
             Outcome::NotRun(_)
@@ -464,11 +466,11 @@ mod tests {
     }
 
     #[test]
-    fn a_step_with_failed_tests_has_failed_whatever_its_exit() {
+    fn step_fails_on_failed_tests_and_on_errors() {
         let tally = Tally {
             passed: 3,
             failed: 1,
-            second: 0,
+            retried: 0,
         };
         assert!(matches!(tests((tally, Ok(()))), Outcome::Failed(..)));
         assert!(matches!(
@@ -479,13 +481,13 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_needs_a_failed_one_is_not_run_and_the_others_are() {
+    fn step_that_needs_a_failed_step_is_not_run_and_others_are() {
         let step = |name, needs| Step {
             name,
             seconds: 60,
             is_quick: true,
             needs,
-            act: |_| Outcome::Passed(Tally::ONE),
+            run: |_| Outcome::Passed(Tally::ONE),
         };
         let (build, tests, tidy) = (step(BUILD, &[]), step("tests", &[BUILD]), step("tidy", &[]));
         let workspace = Workspace::open().unwrap();
@@ -500,15 +502,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted_is_said_in_words() {
-        let wanted = Wanted::parse(&["--quick", "--only", "tests"]).unwrap();
-        assert!(wanted.is_quick && wanted.part == "tests" && wanted.profile == Profile::Dev);
-        assert!(Wanted::parse(&["--release"]).unwrap().profile == Profile::Release);
-        assert!(Wanted::parse(&["--only"]).is_err() && Wanted::parse(&["--fast"]).is_err());
+    fn ci_options_are_parsed_and_unknown_ones_refused() {
+        let options = CiOptions::parse(&["--quick", "--only", "tests"]).unwrap();
+        assert!(options.is_quick && options.part == "tests" && options.profile == Profile::Dev);
+        assert!(CiOptions::parse(&["--release"]).unwrap().profile == Profile::Release);
+        assert!(CiOptions::parse(&["--only"]).is_err() && CiOptions::parse(&["--fast"]).is_err());
     }
 
     #[test]
-    fn all_steps_are_announced_within_25_minutes_and_the_quick_ones_within_8_after_the_build() {
+    fn steps_take_at_most_25_minutes_and_quick_ones_8_after_the_build() {
         let as_root = STEPS.iter().filter(|step| !step.needs.contains(&"not root"));
         let seconds: u64 = as_root.map(|step| step.seconds).sum();
         assert!(seconds <= 25 * 60, "{seconds}");
@@ -525,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_step_makes_the_summary_fail() {
+    fn failed_step_makes_the_summary_fail() {
         let step = &STEPS[0];
         let failed = Outcome::Failed(Tally::default(), "x".to_owned());
         assert!(summarise(&[(step, failed, Duration::ZERO)]).is_err());

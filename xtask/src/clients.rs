@@ -1,6 +1,7 @@
-//! Real clients and agent frameworks against the real server: what each has of the list of tools, results, a refusal, a
-//! failing program and long output, and of resources, progress, cancelling and questions where it has these. A script of `tests/clients` per language prints a line for each; here is the table.
-//! No model is asked.
+//! Real clients and agent frameworks against the real server: what each passes on of the list of tools, results, a
+//! refusal, a failing program and long output, and of resources, progress, cancelling and questions where it supports
+//! these. A script of `tests/clients` for each language prints a line for each; this module prints the table. No model
+//! is called.
 
 use crate::{
     command::{capture, command, show},
@@ -15,18 +16,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// How a client is installed.
+/// Installation of a client.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Library {
     /// By npm, as `tests/clients/package-lock.json` says.
     Node,
     /// By pip, into the virtual environment of the official client of this version.
     Official(&'static str),
-    /// By pip, into one of this name with these packages.
+    /// By pip, into a virtual environment of this name with these packages.
     Python(&'static str, &'static [&'static str]),
 }
 
-/// How a client reaches the server.
+/// Connection of a client to the server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Transport {
     Stdio,
@@ -37,7 +38,7 @@ enum Transport {
 /// A row of the table.
 pub struct Client {
     pub name: &'static str,
-    /// The script's word for it.
+    /// Name of the client in the script's arguments.
     pub word: &'static str,
     pub library: Library,
     transport: Transport,
@@ -52,7 +53,7 @@ const FRAMEWORKS: Library = Library::Python(
     ],
 );
 
-/// The adapters want the official client before 2.
+/// The adapters require the official client before version 2.
 const LANGCHAIN: Library = Library::Python(
     "venv-langchain",
     &[
@@ -86,15 +87,16 @@ const CLIENTS: [Client; 18] = [
     Client { name: "fastmcp 4.1.2, HTTP", word: "fastmcp", library: FRAMEWORKS, transport: Transport::Http },
 ];
 
-/// What is done with each, as `tests/clients/calls.json` says.
+/// Calls of every client, defined in `tests/clients/calls.json`.
 const CELLS: [&str; 6] = ["list", "call", "languages", "refusal", "failure", "long output"];
 const RESOURCE: &str = "resource";
-/// What else a client does beside calls. The stories of `tests/mcp_client` have that of the official client for Python.
+/// Features of clients beside calls. Those of the official Python client are tested by the stories of
+/// `tests/mcp_client`.
 const FEATURES: [&str; 3] = [RESOURCE, "progress, cancel", "question"];
 
 impl Client {
-    /// Whether it has something to do for this column.
-    fn does(&self, cell: &str) -> bool {
+    /// Returns true if the client is tested in this column.
+    fn has(&self, cell: &str) -> bool {
         match self.word {
             "sdk-1" | "sdk-2" | "fastmcp" => true,
             "inspector" | "inspector-modern" => cell == RESOURCE || CELLS.contains(&cell),
@@ -102,13 +104,13 @@ impl Client {
         }
     }
 }
-/// Of one client with all its calls.
+/// Time limit of one client with all its calls.
 const SECONDS_MAX: &str = "120";
 
 /// A program and its script, for one library.
 type Script = [PathBuf; 2];
 
-/// Those that call over HTTP, but for the one that declares tasks and waits for their end.
+/// Returns the clients that call over HTTP, except the one that declares tasks and waits for their end.
 pub fn over_http() -> impl Iterator<Item = &'static Client> {
     let waits = |client: &&Client| client.word == "inspector-modern";
     CLIENTS
@@ -116,19 +118,19 @@ pub fn over_http() -> impl Iterator<Item = &'static Client> {
         .filter(move |client| client.transport == Transport::Http && !waits(client))
 }
 
-/// Prints the table of the clients whose name holds `part`; an error or a warning anywhere is a failure.
+/// Prints the table of the clients whose name contains `part`; an error or a warning in any cell is a failure.
 pub fn run(workspace: &Workspace, binary: &Path, part: &str) -> Result<(), String> {
     let tally = table(workspace, binary, |client| client.name.contains(part))?;
     match tally {
         Tally {
             failed: 0, passed: 0, ..
-        } => Err(format!("no client's name holds `{part}`")),
+        } => Err(format!("no client's name contains `{part}`")),
         Tally { failed: 0, .. } => Ok(()),
         Tally { failed, .. } => Err(format!("{failed} cells have an error or a warning")),
     }
 }
 
-/// The same of those that npm installs. The official client of Python has steps of its own.
+/// Prints the table of the clients that npm installs. The official Python client has CI steps of its own.
 pub fn node(workspace: &Workspace) -> (Tally, Result<(), String>) {
     match table(workspace, &workspace.binary(), |client| {
         client.library == Library::Node
@@ -143,7 +145,7 @@ fn table(workspace: &Workspace, binary: &Path, wanted: impl Fn(&Client) -> bool)
     let names = || CELLS.into_iter().chain(FEATURES);
     let columns: String = names().map(|cell| format!("{cell:>18}")).collect();
     println!(
-        "bytes, as the client gives them to its caller\n{:<26}{columns}",
+        "bytes that the client passes to its caller\n{:<26}{columns}",
         "client"
     );
     let server = HttpServer::product(binary)?;
@@ -159,22 +161,22 @@ fn table(workspace: &Workspace, binary: &Path, wanted: impl Fn(&Client) -> bool)
         };
         let mut row = format!("{:<26}", client.name);
         for name in names() {
-            if !client.does(name) {
+            if !client.has(name) {
                 row += &format!("{:>18}", "-");
                 continue;
             }
             let cell = cells.iter().find(|cell| cell["cell"] == name);
-            let wrong = cell.map_or_else(|| vec!["no answer".to_owned()], wrong_with);
+            let wrong = cell.map_or_else(|| vec!["no answer".to_owned()], faults);
             tally.add(Tally {
                 passed: u64::from(wrong.is_empty()),
                 failed: u64::from(!wrong.is_empty()),
-                second: 0,
+                retried: 0,
             });
-            let shown = match cell {
+            let text = match cell {
                 Some(cell) if wrong.is_empty() => cell["bytes"].to_string(),
                 _ => "FAILED".to_owned(),
             };
-            row += &format!("{shown:>18}");
+            row += &format!("{text:>18}");
             notes.extend(
                 wrong
                     .into_iter()
@@ -192,29 +194,30 @@ fn table(workspace: &Workspace, binary: &Path, wanted: impl Fn(&Client) -> bool)
     Ok(tally)
 }
 
-/// What a cell has beside its bytes.
-fn wrong_with(cell: &Value) -> Vec<String> {
+/// Returns the bad outcome and the warnings of a cell.
+fn faults(cell: &Value) -> Vec<String> {
     let outcome = cell["outcome"].as_str().filter(|outcome| *outcome != "ok");
     let warnings = cell["warnings"].as_array().into_iter().flatten();
     let warnings = warnings.map(|warning| format!("warning: {}", warning.as_str().unwrap_or_default()));
     outcome.map(str::to_owned).into_iter().chain(warnings).collect()
 }
 
-/// A line each; what a client that failed said stands above the table's row.
+/// Runs the client and returns the lines of its script. The error of a client that failed is printed above its row.
 fn cells(script: &Script, word: &str, server: [&Path; 2]) -> Vec<Value> {
     let mut client = command("timeout", [SECONDS_MAX]);
     client.args(script).args([word, "--"]).args(server);
     client.env("PYTHONDONTWRITEBYTECODE", "1");
-    let said = capture(client).unwrap_or_else(|error| {
+    let output = capture(client).unwrap_or_else(|error| {
         println!("{error}");
         String::new()
     });
-    said.lines()
+    output
+        .lines()
         .filter_map(|line| serde_json::from_str(line).ok())
         .collect()
 }
 
-/// The library's interpreter and script; installed where it is not.
+/// Returns the library's interpreter and script, and installs the library first if it is missing.
 pub fn installed(workspace: &Workspace, library: Library) -> Result<Script, String> {
     let scripts = workspace.root.join("tests/clients");
     let python = match library {
@@ -228,18 +231,18 @@ pub fn installed(workspace: &Workspace, library: Library) -> Result<Script, Stri
     Ok([python, scripts.join("frameworks.py")])
 }
 
-/// What npm installs by the lists in `scripts`. Modules are looked for beside a script, so all files there are copied to
-/// where they are.
+/// Returns a directory with all files of `scripts` and the modules that npm installs by the lists there. Node.js looks
+/// for modules beside a script, so the scripts are copied to the modules.
 pub fn npm_directory(workspace: &Workspace, scripts: &Path, name: &str) -> Result<PathBuf, String> {
     let directory = workspace.target.join(name);
-    let said = |error| format!("{}: {error}", directory.display());
+    let failed = |error| format!("{}: {error}", directory.display());
     let read = |name: &str| fs::read(directory.join(name)).unwrap_or_default();
     let before = read("package-lock.json");
-    fs::create_dir_all(&directory).map_err(said)?;
-    for file in fs::read_dir(scripts).map_err(said)?.flatten() {
-        fs::copy(file.path(), directory.join(file.file_name())).map_err(said)?;
+    fs::create_dir_all(&directory).map_err(failed)?;
+    for file in fs::read_dir(scripts).map_err(failed)?.flatten() {
+        fs::copy(file.path(), directory.join(file.file_name())).map_err(failed)?;
     }
-    // npm writes this one last.
+    // npm writes this file last.
     let is_whole = directory.join("node_modules/.package-lock.json").is_file();
     if !is_whole || before != read("package-lock.json") {
         let words = [

@@ -1,4 +1,4 @@
-//! Starting programs: with their output shown, kept, or both.
+//! Starts programs, with their output shown, kept, or both.
 
 use crate::tally::Tally;
 use std::{
@@ -11,10 +11,10 @@ use std::{
     time::Duration,
 };
 
-/// A step that says nothing for so long hangs. An optimised build of the parsers is within it.
+/// A step without output for this long counts as hung. An optimised build of the parsers takes less.
 const SILENCE: Duration = Duration::from_mins(25);
 
-/// A program with its arguments.
+/// Returns the command of a program with its arguments.
 pub fn command<S: AsRef<OsStr>>(
     program: impl AsRef<OsStr>,
     arguments: impl IntoIterator<Item = S>,
@@ -24,50 +24,50 @@ pub fn command<S: AsRef<OsStr>>(
     command
 }
 
-/// Runs it with its output where ours goes; anything but success is an error.
+/// Runs the program with our own output streams; any exit but success is an error.
 pub fn show(mut command: Command) -> Result<(), String> {
-    let said = describe(&command);
+    let name = describe(&command);
     let status = command
         .stdin(Stdio::null())
         .status()
-        .map_err(|error| format!("{said}: {error}"))?;
+        .map_err(|error| format!("{name}: {error}"))?;
     if status.success() {
         Ok(())
     } else {
-        Err(format!("{said}: {status}"))
+        Err(format!("{name}: {status}"))
     }
 }
 
-/// Runs it and gives back what it wrote to standard output.
+/// Runs the program and returns its standard output.
 pub fn capture(mut command: Command) -> Result<String, String> {
-    let said = describe(&command);
+    let name = describe(&command);
     let output = command
         .stdin(Stdio::null())
         .output()
-        .map_err(|error| format!("{said}: {error}"))?;
+        .map_err(|error| format!("{name}: {error}"))?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     Err(format!(
-        "{said}: {}\n{}",
+        "{name}: {}\n{}",
         output.status,
         String::from_utf8_lossy(&output.stderr).trim_end()
     ))
 }
 
-/// Runs it, shows its standard output as it comes, and adds up the tests that it says it ran. The tally counts even
-/// when the program failed.
+/// Runs the program, shows its standard output as it comes, and counts the tests that it reports. The tally is valid
+/// even if the program failed.
 pub fn count_tests(command: Command) -> (Tally, Result<(), String>) {
     let mut tally = Tally::default();
     let result = tests_of(command, SILENCE, |line| tally.read_line(line));
     (tally, result)
 }
 
-/// Runs it, and hands out and shows each line that it writes to standard output. If it writes none for too long, it is
-/// killed with the programs that it waits for.
+/// Runs the program, shows each line of its standard output, and passes it to `each`. Without a line for `silence`, the
+/// program is killed together with its children.
 pub fn tests_of(mut command: Command, silence: Duration, mut each: impl FnMut(&str)) -> Result<(), String> {
-    let said = describe(&command);
-    let wrong = |error: &dyn fmt::Display| format!("{said}: {error}");
+    let name = describe(&command);
+    let wrong = |error: &dyn fmt::Display| format!("{name}: {error}");
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command.spawn().map_err(|error| wrong(&error))?;
     let lines = read_lines(child.stdout.take());
@@ -78,13 +78,13 @@ pub fn tests_of(mut command: Command, silence: Duration, mut each: impl FnMut(&s
                 each(&line);
             }
             Err(RecvTimeoutError::Disconnected) => break,
-            // It has ended, and something that it started keeps the pipe.
+            // The program has ended, and a process that it started keeps the pipe open.
             Err(RecvTimeoutError::Timeout) if matches!(child.try_wait(), Ok(Some(_))) => break,
             Err(RecvTimeoutError::Timeout) => {
                 kill(&mut child);
                 drop(child.wait());
                 let seconds = silence.as_secs();
-                return Err(wrong(&format!("killed, because it said nothing for {seconds} s")));
+                return Err(wrong(&format!("killed after {seconds} s without output")));
             }
         }
     }
@@ -96,7 +96,7 @@ pub fn tests_of(mut command: Command, silence: Duration, mut each: impl FnMut(&s
     }
 }
 
-/// Ends a program and those that it waits for.
+/// Kills a program and its children.
 fn kill(child: &mut Child) {
     let id = child.id();
     let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
@@ -105,7 +105,7 @@ fn kill(child: &mut Child) {
     drop(child.kill());
 }
 
-/// What is read from a pipe, in a thread of its own.
+/// Reads lines from a pipe in a separate thread.
 fn read_lines(pipe: Option<ChildStdout>) -> Receiver<String> {
     let (send, receive) = mpsc::channel();
     thread::spawn(move || {
@@ -120,7 +120,7 @@ fn read_lines(pipe: Option<ChildStdout>) -> Receiver<String> {
     receive
 }
 
-/// Whether there is such a program on the path.
+/// Returns true if `PATH` has a file of this name.
 pub fn exists(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failing_program_is_an_error_with_its_words() {
+    fn failing_program_is_an_error_with_its_stderr() {
         let error = capture(command("sh", ["-c", "echo why >&2; exit 3"])).unwrap_err();
         assert!(error.contains("why") && error.contains('3'), "{error}");
     }

@@ -1,6 +1,6 @@
-//! The official conformance suite, in both eras of the protocol: against an example program with the tools that its
-//! scenarios ask for, on the transport of the product; and against the product itself, as far as scenarios need no
-//! tools of their own. The suite cannot send a token, so both serve this host without one.
+//! The official conformance suite, in both eras of the protocol. It runs against an example program with the tools that
+//! its scenarios need, on the transport of the product; and against the product itself, for scenarios that need no
+//! special tools. The suite cannot send a token, so both serve this host without one.
 
 use crate::{
     clients,
@@ -11,10 +11,10 @@ use crate::{
 };
 use std::{ffi::OsStr, path::PathBuf, process::Stdio};
 
-/// The lists of scenarios that are frozen with these revisions.
+/// Revisions whose frozen lists of scenarios are run.
 const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
 
-/// What any server must pass.
+/// Scenarios that every server must pass.
 const SCENARIOS: [&str; 13] = [
     "server-initialize",
     "server-session-lifecycle",
@@ -31,16 +31,16 @@ const SCENARIOS: [&str; 13] = [
     "logging-set-level",
 ];
 
-/// A scenario that takes longer hangs.
+/// Time limit of one run of the suite; a longer one counts as a hang.
 const SECONDS_MAX: &str = "120";
 
-/// The suite, and the node that runs it.
+/// The suite, and the Node.js that runs it.
 pub struct Suite {
     node: PathBuf,
     script: PathBuf,
 }
 
-/// Installed where it is not.
+/// Returns the suite, and installs it first if it is missing.
 pub fn installed(workspace: &Workspace) -> Result<Suite, String> {
     let scripts = workspace.root.join("tests/conformance");
     let directory = clients::npm_directory(workspace, &scripts, "conformance")?;
@@ -51,7 +51,7 @@ pub fn installed(workspace: &Workspace) -> Result<Suite, String> {
     })
 }
 
-/// Runs all of it, and prints the counts.
+/// Runs the whole suite, and prints the counts.
 pub fn run(workspace: &Workspace, suite: &Suite) -> (Tally, Result<(), String>) {
     let mut tally = Tally::default();
     let result = run_all(workspace, suite, &mut tally);
@@ -71,13 +71,13 @@ fn run_all(workspace: &Workspace, suite: &Suite, tally: &mut Tally) -> Result<()
     let mut failed = Vec::new();
     for revision in REVISIONS {
         let report = Report::of(suite, &fixtures.url, &["--requirements", revision])?;
-        failed.extend(report.tell(&format!("{revision}, fixtures on the transport"), tally));
+        failed.extend(report.record(&format!("{revision}, fixtures on the transport"), tally));
     }
     drop(fixtures);
     let product = HttpServer::product(&binary)?;
     for scenario in SCENARIOS {
         let report = Report::of(suite, &product.url, &["--scenario", scenario])?;
-        failed.extend(report.tell(&format!("{scenario}, the product"), tally));
+        failed.extend(report.record(&format!("{scenario}, the product"), tally));
     }
     match failed.as_slice() {
         [] => Ok(()),
@@ -85,7 +85,7 @@ fn run_all(workspace: &Workspace, suite: &Suite, tally: &mut Tally) -> Result<()
     }
 }
 
-/// What the suite says of a run.
+/// Output of one run of the suite.
 struct Report {
     text: String,
     is_good: bool,
@@ -104,10 +104,10 @@ impl Report {
         })
     }
 
-    /// Prints its counts, and all of it where something failed: then the name comes back.
-    fn tell(&self, name: &str, tally: &mut Tally) -> Option<String> {
+    /// Prints the counts and adds them to the tally. After a failure it prints the whole output and returns the name.
+    fn record(&self, name: &str, tally: &mut Tally) -> Option<String> {
         let (passed, failed) = counts(&self.text).unwrap_or_default();
-        // Scenarios of extensions, which a revision does not require, count too.
+        // Scenarios of extensions count, too, although the revision does not require them.
         let is_good = self.is_good && passed > 0 && failed == 0;
         println!("{name}: {passed} passed, {failed} failed");
         tally.passed += passed;
@@ -119,7 +119,8 @@ impl Report {
     }
 }
 
-/// Of its last line, `Total: 83 passed, 0 failed`, or for one scenario `Passed: 3/3, 0 failed, 0 warnings`.
+/// Reads the counts from the last line that has them: `Total: 83 passed, 0 failed`, or for one scenario
+/// `Passed: 3/3, 0 failed, 0 warnings`.
 fn counts(text: &str) -> Option<(u64, u64)> {
     let number = |text: &str| {
         let digits = text.trim_start().split(|c: char| !c.is_ascii_digit()).next();

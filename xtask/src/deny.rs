@@ -1,5 +1,5 @@
-//! `cargo deny` with our `deny.toml`: licences, bans and sources. The tool is installed below the build directory when
-//! the machine has none, once: without optimisation, which takes one minute on two cores instead of three.
+//! `cargo deny` with our `deny.toml`: licences, bans and sources. If the machine does not have the tool, it is
+//! installed once below the build directory, without optimisation: that takes one minute on two cores instead of three.
 
 use crate::{
     command::{capture, command, exists, show},
@@ -8,10 +8,10 @@ use crate::{
 use std::path::PathBuf;
 
 const TOOL: &str = "cargo-deny";
-/// Releases newer than this may be used where they are installed.
+/// The release that is installed. A tool on the path is used in any version.
 const VERSION: &str = "0.20.2";
 
-/// Runs the checks that need no network beyond the registry's index.
+/// Runs the checks that need no network access beyond the registry's index.
 pub fn check(workspace: &Workspace) -> Result<(), String> {
     let tool = find_or_install(workspace)?;
     let mut deny = command(
@@ -28,7 +28,7 @@ pub fn check(workspace: &Workspace) -> Result<(), String> {
     show(deny)
 }
 
-/// The tool, built once.
+/// Returns the tool, and builds it first if it is missing.
 pub fn find_or_install(workspace: &Workspace) -> Result<PathBuf, String> {
     if exists(TOOL) {
         return Ok(PathBuf::from(TOOL));

@@ -1,11 +1,11 @@
-//! How well the main text of pages is found: on corpora of labelled pages, which are looked up and never kept here.
+//! Quality of the extraction of main text, on corpora of labelled pages that are not part of the repository.
 
 use crate::{command::show, workspace::Workspace};
 
-/// Prints a table for each directory.
+/// Prints a table for each directory of a corpus.
 pub fn run(workspace: &Workspace, directories: &[&str]) -> Result<(), String> {
     if directories.is_empty() {
-        return Err("name the directories of the corpora".to_owned());
+        return Err("extraction: give the directories of the corpora".to_owned());
     }
     let words = [
         "run",

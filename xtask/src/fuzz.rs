@@ -1,8 +1,8 @@
-//! The fuzz targets, on the project's own toolchain. In short each tries its seeds and a fixed number of inputs made
-//! from them, always the same ones, as a program of the tests' own build: with its assertions and overflow checks, and
-//! independent of the machine's speed. At length libFuzzer looks for new paths, in a build with coverage, which needs
-//! only what stable rustc passes on to LLVM. Without a sanitizer both find panics, overflows, hangs and memory, which is
-//! what safe code can do wrong.
+//! Fuzz targets, on the project's own toolchain. A short run tries the seeds of each target and a fixed number of
+//! inputs made from them, always the same ones, in the tests' own build: with its assertions and overflow checks, and
+//! independent of the machine's speed. In a long run libFuzzer looks for new paths, in a build with coverage, which
+//! needs only flags that stable rustc passes on to LLVM. Without a sanitizer both find panics, overflows, hangs and
+//! excessive memory, which are the faults of safe code.
 
 use crate::{
     command::{capture, command},
@@ -17,30 +17,31 @@ use std::{
     time::Instant,
 };
 
-/// How much is tried.
+/// Extent of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Effort {
     /// The seeds and [`INPUTS`] made from them.
     Short,
-    /// Each target for so many seconds, guided by coverage.
+    /// Each target for this many seconds, guided by coverage.
     Seconds(u64),
 }
 
-/// Of each target, with `--long`.
+/// Seconds for each target with `--long`.
 pub const LONG_SECONDS: u64 = 300;
-/// Inputs that each target tries in short, its seeds included.
+/// Inputs that each target tries in a short run, its seeds included.
 const INPUTS: u64 = 4000;
-/// The program, and the variable that names a target to it.
+/// Name of the fuzz program.
 pub const PROGRAM: &str = "fuzz";
+/// Variable that names a target to the program.
 const TARGET: &str = "RINGFENCE_FUZZ";
-/// Resident memory at which a target has failed.
+/// Memory limit of a target: resident memory in a long run, address space in a short one.
 const MEMORY_MIB: u64 = 1024;
-/// The longest that one input may take.
+/// Time limit of one input in a long run.
 const INPUT_SECONDS: u32 = 10;
-/// Processor time of all inputs in short: a hang ends there, and no busy machine does.
+/// Processor time for all inputs of a short run. It stops a hang, and does not depend on how busy the machine is.
 const SHORT_SECONDS: u32 = 300;
 
-/// What cargo-fuzz passes too (its `build` command, with `--sanitizer none`).
+/// Flags that cargo-fuzz passes, too (its `build` command, with `--sanitizer none`).
 const FLAGS: [&str; 9] = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -53,7 +54,7 @@ const FLAGS: [&str; 9] = [
     "-Coverflow-checks",
 ];
 
-/// Builds the targets and runs each; the first that fails is the error, with its input kept below `fuzz/artifacts/`.
+/// Builds the targets and runs each. Returns the first failure as the error; its input is kept below `fuzz/artifacts/`.
 pub fn run(workspace: &Workspace, effort: Effort) -> Result<Tally, String> {
     let program = built(match effort {
         Effort::Short => workspace.tests(&["--test", PROGRAM, "--no-run"]),
@@ -71,7 +72,8 @@ pub fn run(workspace: &Workspace, effort: Effort) -> Result<Tally, String> {
     Ok(tally)
 }
 
-/// A build of its own, of all dependencies; optimising those lightly keeps it short.
+/// Returns the command for a separate build with coverage, dependencies included; optimising these lightly keeps it
+/// short.
 fn with_coverage(workspace: &Workspace) -> Result<Command, String> {
     let mut build = workspace.cargo(&[
         "test",
@@ -85,7 +87,7 @@ fn with_coverage(workspace: &Workspace) -> Result<Command, String> {
     build.args(["--test", PROGRAM, "--no-run"]);
     build.args(["--config", "profile.release.debug='line-tables-only'"]);
     build.args(["--config", "profile.release.package.'*'.opt-level=1"]);
-    // Naming the target keeps these flags away from build scripts and macros.
+    // With an explicit target, these flags do not apply to build scripts and macros.
     build.args(["--target", &workspace.host_triple()?]);
     build
         .env("CARGO_TARGET_DIR", workspace.target.join("fuzz"))
@@ -93,18 +95,18 @@ fn with_coverage(workspace: &Workspace) -> Result<Command, String> {
     Ok(build)
 }
 
-/// Where cargo has put the program.
+/// Runs the build and returns the path of the program.
 fn built(mut build: Command) -> Result<PathBuf, String> {
     build
         .args(["--message-format", "json-render-diagnostics"])
         .stderr(Stdio::inherit());
-    let said = capture(build)?;
-    let messages = said
+    let output = capture(build)?;
+    let messages = output
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let mut programs = messages.filter(|message| message["target"]["name"] == PROGRAM);
     let program = programs.find_map(|message| message["executable"].as_str().map(PathBuf::from));
-    program.ok_or_else(|| "cargo has built no program of the fuzz targets".to_owned())
+    program.ok_or_else(|| "cargo has not built the fuzz program".to_owned())
 }
 
 fn fuzz(workspace: &Workspace, program: &Path, target: &str, effort: Effort) -> Result<(), String> {
@@ -124,11 +126,11 @@ fn fuzz(workspace: &Workspace, program: &Path, target: &str, effort: Effort) -> 
         .stdin(Stdio::null())
         .stdout(Stdio::null());
     let output = fuzzer.output().map_err(|error| format!("{target}: {error}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let log = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
         let kept = artifacts.display();
         return Err(format!(
-            "{target}: {}: the input is in {kept}\n{said}",
+            "{target}: {}: the input is in {kept}\n{log}",
             output.status
         ));
     }
@@ -140,15 +142,15 @@ fn fuzz(workspace: &Workspace, program: &Path, target: &str, effort: Effort) -> 
     };
     let inputs = match effort {
         Effort::Short => INPUTS,
-        Effort::Seconds(_) => said.lines().find_map(executed).unwrap_or(0),
+        Effort::Seconds(_) => log.lines().find_map(executed).unwrap_or(0),
     };
     println!(
         "{target}: {inputs} inputs in {:.1} s, no finding",
         begun.elapsed().as_secs_f64()
     );
-    // A target that tried next to nothing has shown nothing.
+    // A target that tried only a few inputs proves nothing.
     if inputs < 1000 {
-        Err(format!("{target}: only {inputs} inputs were tried\n{said}"))
+        Err(format!("{target}: only {inputs} inputs were tried\n{log}"))
     } else {
         Ok(())
     }
@@ -167,7 +169,7 @@ fn short(program: &Path, artifacts: &Path) -> Command {
     fuzzer
 }
 
-/// The corpus grows below the build directory; seeds are part of the project.
+/// Returns the command of a long run. The corpus grows below the build directory; seeds are part of the project.
 fn long(workspace: &Workspace, program: &Path, target: &str, seconds: u64) -> Result<Command, String> {
     let corpus = workspace.target.join("fuzz-corpus").join(target);
     fs::create_dir_all(&corpus).map_err(|error| format!("{}: {error}", corpus.display()))?;

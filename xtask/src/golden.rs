@@ -1,20 +1,20 @@
-//! The golden tests of all crates: those whose name holds the word. Blessing writes what they would compare.
+//! The golden tests of all crates: those whose name contains `golden`. Blessing writes the files that they compare.
 
 use crate::{command::count_tests, workspace::Workspace};
 
-/// The variable that makes a golden test write its file.
+/// Variable that makes a golden test write its file.
 pub const BLESS: &str = "RINGFENCE_BLESS";
 
-/// Compare, or write anew.
+/// Mode of the golden tests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Fail where file and product differ.
+    /// Fails where file and product differ.
     Compare,
-    /// Write what the product says.
+    /// Writes the product's output into the files.
     Bless,
 }
 
-/// Runs them; that none was found is an error too.
+/// Runs the golden tests. Finding none is an error, too.
 pub fn run(workspace: &Workspace, mode: Mode) -> Result<(), String> {
     let words = crate::ci::quiet(workspace);
     let mut cargo = workspace.tests(&words.iter().map(String::as_str).collect::<Vec<_>>());
@@ -26,13 +26,13 @@ pub fn run(workspace: &Workspace, mode: Mode) -> Result<(), String> {
     let (tally, result) = count_tests(cargo);
     result?;
     if tally.passed == 0 {
-        return Err("no test whose name holds `golden` was found".to_owned());
+        return Err("no test whose name contains `golden` was found".to_owned());
     }
     println!(
         "{} golden tests {}",
         tally.passed,
         if mode == Mode::Bless {
-            "written; look at the difference"
+            "written; check the difference"
         } else {
             "compared"
         }

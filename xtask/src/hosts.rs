@@ -1,6 +1,6 @@
-//! Holds `ringfence doctor` against `ringfence run` in environments that refuse a sandbox one thing or another: a local
-//! Docker engine, bubblewrap, a chroot, system call filters, users without privileges. They must agree in each. Needs root,
-//! and `apt-get install docker.io debootstrap bubblewrap golang-github-containers-common`; images and the engine's data are
+//! Compares `ringfence doctor` with `ringfence run` in environments that restrict sandboxes: a local Docker engine,
+//! bubblewrap, a chroot, system call filters, users without privileges. Both must agree in each. Requires root, and
+//! `apt-get install docker.io debootstrap bubblewrap golang-github-containers-common`; images and the engine's data are
 //! kept below target/hosts.
 
 use crate::{
@@ -16,15 +16,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What is run: two binaries' worth of output agree when this appears, or does not.
+/// Script of `ringfence run`. Its output shows whether the run worked.
 const HELLO: &str = "echo hello from the sandbox\n";
 const IMAGES: [&str; 2] = ["bookworm", "trixie"];
-const ENGINE_PATIENCE: Duration = Duration::from_secs(60);
+const ENGINE_TIMEOUT: Duration = Duration::from_secs(60);
 const UNCONFINED: &str = "--security-opt seccomp=unconfined --security-opt systempaths=unconfined";
 
 const PODMANS_PROFILE: &str = "/usr/share/containers/seccomp.json";
 
-/// Of each container: its name, the options of `docker run`, the image.
+/// Containers: name, options of `docker run`, image.
 #[rustfmt::skip]
 const CONTAINERS: [(&str, &str, &str); 23] = [
     ("docker", "", "bookworm"),
@@ -52,7 +52,7 @@ const CONTAINERS: [(&str, &str, &str); 23] = [
     ("docker, no setns", "WITHOUT_setns --security-opt systempaths=unconfined -u 1000", "bookworm"),
 ];
 
-/// Of each environment without an engine: its name and what stands before the program. `ROOT` is a root file system, `FILTER` a
+/// Environments without an engine: name, and the words before the program. `ROOT` is a root file system, `FILTER` a
 /// program that installs a filter.
 #[rustfmt::skip]
 const WRAPPERS: [(&str, &str); 17] = [
@@ -75,7 +75,7 @@ const WRAPPERS: [(&str, &str); 17] = [
     ("chroot, no /proc", "chroot ROOT"),
 ];
 
-/// Installs a filter and becomes the program.
+/// Installs a filter and executes the program.
 const FILTER: &str = "\
 import ctypes, os, struct, sys
 answer = {'errno': 0x00050001, 'kill': 0x80000000}[sys.argv[1]]
@@ -89,19 +89,19 @@ assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0
 os.execv(sys.argv[3], sys.argv[3:])
 ";
 
-/// Tries all whose name holds `part`, with this binary.
+/// Tests all environments whose name contains `part` with this binary.
 pub fn run(workspace: &Workspace, binary: &Path, part: &str) -> Result<(), String> {
-    let bench = Bench::prepare(workspace, binary)?;
+    let tests = HostTests::prepare(workspace, binary)?;
     let mut disagree = 0;
-    println!("{:42} {:9} {:9} what is said", "environment", "doctor", "run");
+    println!("{:42} {:9} {:9} message", "environment", "doctor", "run");
     for (name, wrapper) in WRAPPERS.iter().filter(|(name, _)| name.contains(part)) {
-        disagree += bench.compare(name, |program| bench.wrapped(wrapper, program));
+        disagree += tests.compare(name, |program| tests.wrapped(wrapper, program));
     }
     let containers = || CONTAINERS.iter().filter(|(name, ..)| name.contains(part));
     if containers().next().is_some() {
-        let engine = Engine::start(&bench)?;
+        let engine = Engine::start(&tests)?;
         for (name, options, image) in containers() {
-            disagree += bench.compare(name, |program| engine.contained(options, image, program));
+            disagree += tests.compare(name, |program| engine.contained(options, image, program));
         }
     }
     match disagree {
@@ -110,20 +110,20 @@ pub fn run(workspace: &Workspace, binary: &Path, part: &str) -> Result<(), Strin
     }
 }
 
-struct Bench {
+struct HostTests {
     binary: PathBuf,
     directory: PathBuf,
     profile: PathBuf,
 }
 
-impl Bench {
+impl HostTests {
     fn prepare(workspace: &Workspace, binary: &Path) -> Result<Self, String> {
         let directory = workspace.target.join("hosts");
         let failed = |error: std::io::Error| format!("{}: {error}", directory.display());
         fs::create_dir_all(&directory).map_err(failed)?;
         // runc refuses a root below a symlink.
         let directory = directory.canonicalize().map_err(failed)?;
-        let bench = Self {
+        let tests = Self {
             binary: binary
                 .canonicalize()
                 .map_err(|error| format!("{}: {error}", binary.display()))?,
@@ -143,53 +143,57 @@ impl Bench {
         let root = directory.join(IMAGES[0]);
         for root in [&root, &directory] {
             fs::write(root.join("hello.sh"), HELLO).map_err(failed)?;
-            fs::copy(&bench.binary, root.join("ringfence")).map_err(failed)?;
+            fs::copy(&tests.binary, root.join("ringfence")).map_err(failed)?;
         }
-        Ok(bench)
+        Ok(tests)
     }
 
-    /// 1: they disagree, or `doctor` gave no report, so that nothing was compared.
+    /// Returns 1 if they disagree, or if `doctor` gave no report to compare.
     fn compare(&self, name: &str, environment: impl Fn(&str) -> Command) -> usize {
-        let (says, report) = said(environment("doctor --json"));
+        let (succeeded, report) = run_and_read(environment("doctor --json"));
         let report: Value = serde_json::from_str(&report).unwrap_or_default();
-        let (runs, output) = said(environment("run hello.sh"));
-        let (says, runs) = (
-            says && report["floor_met"] == true,
+        let (runs, output) = run_and_read(environment("run hello.sh"));
+        let (predicted, runs) = (
+            succeeded && report["floor_met"] == true,
             runs && output.contains("hello from the sandbox"),
         );
-        let fix = report["error"]["hint"].as_str().unwrap_or_default();
-        let told = if runs {
+        let hint = report["error"]["hint"].as_str().unwrap_or_default();
+        let message = if runs {
             ""
         } else {
             output.lines().next().unwrap_or_default()
         };
         let word = |works| if works { "works" } else { "refused" };
-        let mark = match (report["floor_met"].is_boolean(), says == runs) {
+        let mark = match (report["floor_met"].is_boolean(), predicted == runs) {
             (true, true) => "",
             (true, false) => "DISAGREE ",
             (false, _) => "NO REPORT ",
         };
-        println!("{name:42} {:9} {:9} {mark}{told} {fix}", word(says), word(runs));
+        println!(
+            "{name:42} {:9} {:9} {mark}{message} {hint}",
+            word(predicted),
+            word(runs)
+        );
         usize::from(!mark.is_empty())
     }
 
     fn wrapped(&self, wrapper: &str, program: &str) -> Command {
         let (filter, root) = (self.directory.join("filter.py"), self.directory.join(IMAGES[0]));
         let wrapper = wrapper.replace("FILTER", &filter.display().to_string());
-        let place = if wrapper.contains("ROOT") {
+        let directory = if wrapper.contains("ROOT") {
             Path::new("/")
         } else {
             &self.directory
         };
         let wrapper = wrapper.replace("ROOT", &root.display().to_string());
-        let binary = place.join("ringfence").display().to_string();
-        let program = program.replace("hello.sh", &place.join("hello.sh").display().to_string());
+        let binary = directory.join("ringfence").display().to_string();
+        let program = program.replace("hello.sh", &directory.join("hello.sh").display().to_string());
         command("sh", ["-c", &format!("{wrapper} {binary} {program}")])
     }
 }
 
-/// Whether it succeeded, and what it printed on both streams, standard error last.
-fn said(mut command: Command) -> (bool, String) {
+/// Runs the command. Returns true if it succeeded, and its standard output, or its standard error if that is blank.
+fn run_and_read(mut command: Command) -> (bool, String) {
     match command.stdin(Stdio::null()).output() {
         Ok(output) => {
             let text =
@@ -204,16 +208,16 @@ fn said(mut command: Command) -> (bool, String) {
     }
 }
 
-/// A Docker engine of its own, ended when dropped.
+/// A separate Docker engine, ended when dropped.
 struct Engine<'a> {
-    bench: &'a Bench,
+    tests: &'a HostTests,
     daemon: Child,
 }
 
 impl<'a> Engine<'a> {
-    fn start(bench: &'a Bench) -> Result<Self, String> {
-        let at = |name: &str| bench.directory.join(name).display().to_string();
-        let log = fs::File::create(bench.directory.join("dockerd.log")).map_err(|error| error.to_string())?;
+    fn start(tests: &'a HostTests) -> Result<Self, String> {
+        let at = |name: &str| tests.directory.join(name).display().to_string();
+        let log = fs::File::create(tests.directory.join("dockerd.log")).map_err(|error| error.to_string())?;
         let options = [
             ("--data-root", at("docker")),
             ("--exec-root", at("docker-run")),
@@ -228,10 +232,10 @@ impl<'a> Engine<'a> {
             .stderr(log)
             .spawn()
             .map_err(|error| format!("dockerd: {error}; apt-get install docker.io"))?;
-        let engine = Self { bench, daemon };
+        let engine = Self { tests, daemon };
         let begun = Instant::now();
-        while !said(engine.docker(&["version"])).0 {
-            if begun.elapsed() > ENGINE_PATIENCE {
+        while !run_and_read(engine.docker(&["version"])).0 {
+            if begun.elapsed() > ENGINE_TIMEOUT {
                 return Err(format!("dockerd does not answer; see {}", at("dockerd.log")));
             }
             sleep(Duration::from_millis(200));
@@ -250,12 +254,12 @@ impl<'a> Engine<'a> {
     }
 
     fn docker(&self, words: &[&str]) -> Command {
-        let socket = format!("unix://{}", self.bench.directory.join("docker.sock").display());
+        let socket = format!("unix://{}", self.tests.directory.join("docker.sock").display());
         command("docker", ["-H", &socket].iter().chain(words))
     }
 
     fn contained(&self, options: &str, image: &str, program: &str) -> Command {
-        let directory = self.bench.directory.display().to_string();
+        let directory = self.tests.directory.display().to_string();
         let mut docker = self.docker(&["run", "--rm", "--network=none", "-w", "/", "-v"]);
         docker.arg(format!("{directory}/ringfence:/usr/bin/ringfence:ro"));
         docker.args(["-v", &format!("{directory}/hello.sh:/hello.sh:ro")]);
@@ -264,7 +268,7 @@ impl<'a> Engine<'a> {
             let option = match option.strip_prefix("WITHOUT_") {
                 Some(call) => profile(&self.without(call)),
                 None => option
-                    .replace("OURS", &profile(&self.bench.profile))
+                    .replace("OURS", &profile(&self.tests.profile))
                     .replace("PODMANS", &profile(Path::new(PODMANS_PROFILE))),
             };
             docker.args(option.split_whitespace());
@@ -273,10 +277,10 @@ impl<'a> Engine<'a> {
         docker
     }
 
-    /// Our profile without one of its calls.
+    /// Writes our profile without one of its calls, and returns its path.
     fn without(&self, call: &str) -> PathBuf {
-        let path = self.bench.directory.join(format!("without-{call}.json"));
-        let text = fs::read_to_string(&self.bench.profile).unwrap_or_default();
+        let path = self.tests.directory.join(format!("without-{call}.json"));
+        let text = fs::read_to_string(&self.tests.profile).unwrap_or_default();
         let written = fs::write(&path, text.replace(&format!("\"{call}\""), "\"acct\""));
         written.map_or_else(|_| PathBuf::new(), |()| path)
     }
@@ -284,7 +288,7 @@ impl<'a> Engine<'a> {
 
 impl Drop for Engine<'_> {
     fn drop(&mut self) {
-        // It ends its containers and containerd by itself when it is asked to.
+        // On SIGTERM it ends its containers and containerd itself.
         drop(show(command("kill", [self.daemon.id().to_string()])));
         drop(self.daemon.wait());
     }

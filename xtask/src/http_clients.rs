@@ -1,4 +1,5 @@
-//! Real clients over HTTP beyond single calls: OAuth with a real provider, and work that outlives a call and a client.
+//! Real clients over HTTP beyond single calls: OAuth with a real provider, jobs that outlive a call and a client, and
+//! floods.
 
 use crate::{
     clients::{self, Library},
@@ -12,17 +13,18 @@ use std::{
     process::Command,
 };
 
-/// Of the jobs whose client dies.
+/// Seconds of the jobs whose client dies.
 pub const JOB_SECONDS: &str = "600";
 
-/// What the provider is made of, with its interpreter.
+/// Returns the directory with the OpenID provider and its Node.js, and installs them first if they are missing.
 pub fn provider(workspace: &Workspace) -> Result<PathBuf, String> {
     clients::npm_directory(workspace, &workspace.root.join("tests/gateway"), "gateway")
 }
 
-/// Client credentials, a code with PKCE, more scopes when they are needed; which tokens are refused; the metadata.
+/// Tests client credentials, a code with PKCE, more scopes when they are needed, tokens that are refused, and the
+/// metadata.
 pub fn oauth(workspace: &Workspace, binary: &Path) -> (Tally, Result<(), String>) {
-    told(script(workspace, "oauth.py", binary).and_then(|mut oauth| {
+    run(script(workspace, "oauth.py", binary).and_then(|mut oauth| {
         oauth.arg("--provider").arg(provider(workspace)?);
         for version in ["1.30", "2.3"] {
             let python = mcp_client::environment(workspace, version)?;
@@ -34,9 +36,9 @@ pub fn oauth(workspace: &Workspace, binary: &Path) -> (Tally, Result<(), String>
     }))
 }
 
-/// Takes as long as the jobs, and two minutes at least; not a step of CI.
+/// Tests calls that outlive their client. Takes as long as the jobs, and at least two minutes; not a step of CI.
 pub fn long_calls(workspace: &Workspace, binary: &Path, seconds: &str) -> Result<(), String> {
-    told(script(workspace, "long_calls.py", binary).and_then(|mut calls| {
+    run(script(workspace, "long_calls.py", binary).and_then(|mut calls| {
         calls.args(["--seconds", seconds]);
         for client in clients::over_http() {
             let [program, _] = clients::installed(workspace, client.library)?;
@@ -53,7 +55,7 @@ pub fn long_calls(workspace: &Workspace, binary: &Path, seconds: &str) -> Result
     .1
 }
 
-/// Calls of one client while others flood the server, by the build that is shipped: times are what is shown.
+/// Measures calls of one client while others flood the server, with the release build, because it shows times.
 pub fn floods(workspace: &Workspace, binary: &Path) -> Result<(), String> {
     let mut floods = command("python3", [workspace.root.join("tests/gateway/floods.py")]);
     floods.arg("--server").arg(binary);
@@ -61,7 +63,7 @@ pub fn floods(workspace: &Workspace, binary: &Path) -> Result<(), String> {
     count_tests(floods).1
 }
 
-/// A script of `tests/gateway`, told what all of them need.
+/// Returns the command of a script of `tests/gateway`, with the arguments common to `oauth.py` and `long_calls.py`.
 fn script(workspace: &Workspace, name: &str, binary: &Path) -> Result<Command, String> {
     let node = clients::npm_directory(workspace, &workspace.root.join("tests/clients"), "node-clients")?;
     let mut script = command("python3", [workspace.root.join("tests/gateway").join(name)]);
@@ -70,7 +72,7 @@ fn script(workspace: &Workspace, name: &str, binary: &Path) -> Result<Command, S
     Ok(script)
 }
 
-fn told(script: Result<Command, String>) -> (Tally, Result<(), String>) {
+fn run(script: Result<Command, String>) -> (Tally, Result<(), String>) {
     match script {
         Ok(script) => count_tests(script),
         Err(reason) => (Tally::default(), Err(reason)),

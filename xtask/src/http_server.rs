@@ -1,4 +1,4 @@
-//! A server over HTTP at a free port of this host, for the clients that chores start.
+//! An HTTP server at a free port of this host, for the clients that chores start.
 
 use crate::command::{capture, command};
 use std::{
@@ -9,13 +9,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-const START: Duration = Duration::from_secs(30);
-const LOOK: Duration = Duration::from_millis(20);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// It ends with this, and its state directory goes.
+/// A running server. Dropping it kills the server and removes its state directory.
 pub struct HttpServer {
     child: Child,
-    /// Of its endpoint.
+    /// URL of its endpoint.
     pub url: String,
     state: PathBuf,
 }
@@ -29,7 +29,7 @@ impl Drop for HttpServer {
 }
 
 impl HttpServer {
-    /// Starts what `server` makes of an address and a state directory, and waits until it listens.
+    /// Starts the command that `server` returns for an address and a state directory, and waits until it listens.
     pub fn start(name: &str, server: impl Fn(&str, &Path) -> Command) -> Result<Self, String> {
         let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
         let address = free.map_err(|error| error.to_string())?.to_string();
@@ -44,15 +44,15 @@ impl HttpServer {
         };
         let begun = Instant::now();
         while TcpStream::connect(&address).is_err() {
-            if begun.elapsed() > START || server.child.try_wait().is_ok_and(|ended| ended.is_some()) {
-                return Err(format!("{name}: it does not serve at {address}"));
+            if begun.elapsed() > START_TIMEOUT || server.child.try_wait().is_ok_and(|ended| ended.is_some()) {
+                return Err(format!("{name}: the server does not listen at {address}"));
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(server)
     }
 
-    /// The product.
+    /// Starts the product.
     pub fn product(binary: &Path) -> Result<Self, String> {
         Self::start("http", |address, state| {
             let mut serve = command(binary, ["serve", "--transport", "http", "--listen", address]);
@@ -63,10 +63,10 @@ impl HttpServer {
         })
     }
 
-    /// Makes a token of a person's client, for all namespaces.
+    /// Creates an operator token for all namespaces.
     pub fn token(&self, binary: &Path, name: &str) -> Result<String, String> {
-        let person = ["--role", "operator", "--namespace", "*"];
-        let mut create = command(binary, [&["token", "create", name], &person[..]].concat());
+        let role = ["--role", "operator", "--namespace", "*"];
+        let mut create = command(binary, [&["token", "create", name], &role[..]].concat());
         create.env("RINGFENCE_STATE_DIR", &self.state);
         capture(create).map(|token| token.trim().to_owned())
     }

@@ -1,5 +1,5 @@
-//! The project's own chores, in Rust so that they need nothing but the toolchain: `tidy`, `golden`, `bench`, and `ci`,
-//! which is exactly what the continuous integration runs.
+//! The project's chores (`tidy`, `golden`, `bench` and others), in Rust so that they need only the toolchain, and `ci`,
+//! which is exactly what continuous integration runs.
 #![forbid(unsafe_code)]
 #![expect(
     clippy::disallowed_methods,
@@ -36,46 +36,48 @@ use workspace::{Profile, Workspace};
 const USAGE: &str = "\
 usage: cargo xtask [--release] <chore>
 
---release runs backends and image with the release build, too.
+--release runs backends, image, golden and fuzz with the release build.
 
   ci [--quick] [--release] [--once] [--only PART]
-                                      every step of CI, in its order; --quick leaves out the long ones, --release uses the
+                                      run every step of CI, in order; --quick leaves out the long ones, --release uses the
                                       release build, --once runs no failed test again, --only runs the steps whose name
                                       contains PART
   tidy                                check the rules that the compiler cannot
-  tidy --report [FENCE]               lines of each crate against its budget, and the violations of each fence (or those of
-                                      one: `lines`, `circle`, `arrow up`, `defined twice`, `arguments`, `name`, `columns`,
-                                      `words`)
+  tidy --report [FENCE]               print the lines of each crate against its budget and the violations of each fence;
+                                      with FENCE, list those of `lines`, `circle`, `arrow up`, `defined twice`,
+                                      `arguments`, `name`, `columns` or `words`
   tidy --bless                        lower the numbers of xtask/ratchet.json to the violations that remain
   golden [--bless]                    compare the golden files, or rewrite them
   bench [cold|sessions|egress|http|web|redact|audit|check] [--runs N] [--json] [--write]
-                                      cold starts, and calls through MCP, beside what they replace; or only sessions and
-                                      snapshots, egress, HTTP, the web tools, the redactor, the audit record or the checks;
-                                      --write puts the tables into SPECIFICATION.md and draws docs/bench.svg
+                                      measure cold starts and calls through MCP, beside what they replace; or only cold
+                                      starts, sessions and snapshots, egress, HTTP, the web tools, the redactor, the audit
+                                      record or the checks; --write puts the tables into SPECIFICATION.md and draws
+                                      docs/bench.svg
   hosts [--binary PATH] [NAME]        compare doctor with run in containers, bubblewrap, chroots and under filters; only
                                       environments whose name contains NAME
-  backends [NAME]                     the conformance suite over native sandboxes, Docker and gVisor, as a matrix; only
-                                      cases whose name contains NAME
-  backends --short                    those of CI
-  backends --kill                     runs of each backend under kills of server, containers and engine: 12, or as many as
-                                      RINGFENCE_KILLED_RUNS says
-  backends --fault [PART]             an engine that hangs, is gone or full; containers that are not ours; only stories
-                                      whose name contains PART
-  backends --restart                  `docker restart web` on the host, approved in a terminal, through a client
-  image                               the image of packaging/Dockerfile, built and called, with its options and with none
-  bench backends [--runs N]           times of each backend, beside the engine's own
-  clients [--binary PATH] [NAME]      client libraries and agent frameworks against the server; only those whose name
+  backends [NAME]                     run the conformance suite on native sandboxes, Docker and gVisor, and print a matrix;
+                                      only cases whose name contains NAME
+  backends --short                    run only the cases of CI
+  backends --kill                     run programs in each backend while server, containers and engine are killed: 12
+                                      programs, or RINGFENCE_KILLED_RUNS
+  backends --fault [PART]             test an engine that hangs, is gone or is full, and containers that are not ours; only
+                                      stories whose name contains PART
+  backends --restart                  test `docker restart web` on the host, approved in a terminal, through a client
+  image                               build the image of packaging/Dockerfile and call it, with the documented options and
+                                      with none
+  bench backends [--runs N]           measure each backend, beside the engine itself
+  clients [--binary PATH] [NAME]      test client libraries and agent frameworks against the server; only those whose name
                                       contains NAME
-  conformance                         the official conformance suite of the protocol, in both eras
-  oauth [--binary PATH]               clients with OAuth, by a real provider
-  long-calls [--seconds N]            calls that take longer than clients wait, and jobs of N seconds (600) whose client
-                                      dies, by the release build
-  floods                              calls of one client while others flood the server over HTTP
-  gateway [--binary PATH]             the ContextForge gateway in front of the server, with a token and with OAuth
-  extraction DIR...                   how much of the main text of labelled pages is found, for each kind of page; which
-                                      directories it reads stands in crates/ringfence-web/examples/extraction.rs
-  fuzz [--long | --seconds N]         every fuzz target, with its seeds and mutations of them; or for 300 or N seconds,
-                                      guided by coverage, in a build of its own
+  conformance                         run the official conformance suite of the protocol, in both eras
+  oauth [--binary PATH]               test clients with OAuth and a real provider
+  long-calls [--seconds N]            test calls that take longer than clients wait, and jobs of N seconds (600) whose
+                                      client dies, with the release build
+  floods                              measure calls of one client while others flood the server over HTTP
+  gateway [--binary PATH]             test the ContextForge gateway in front of the server, with a token and with OAuth
+  extraction DIR...                   measure how much of the main text of labelled pages is found, for each kind of page;
+                                      crates/ringfence-web/examples/extraction.rs describes the directories
+  fuzz [--long | --seconds N]         run every fuzz target with its seeds and mutations of them; or for 300 or N seconds,
+                                      guided by coverage, in a separate build
 ";
 
 fn main() -> ExitCode {
@@ -94,9 +96,9 @@ fn number(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| format!("{text}: not a whole number"))
 }
 
-/// By which build the chore is done, and its words. What is measured or shown is what is shipped; the rest is tested as
-/// it is built in a minute.
-fn built<'a, 'w>(words: &'a [&'w str]) -> (Profile, &'a [&'w str]) {
+/// Returns the build profile of a chore, and the chore's arguments. Measurements and client tests use the release
+/// build; the other chores use the development build, which is quicker to make.
+fn profile<'a, 'w>(words: &'a [&'w str]) -> (Profile, &'a [&'w str]) {
     match words {
         ["--release", chore @ ..] => (Profile::Release, chore),
         ["backends" | "image" | "fuzz" | "golden", ..] => (Profile::Dev, words),
@@ -110,10 +112,10 @@ fn run(words: &[&str]) -> Result<(), String> {
         return Ok(());
     }
     let mut workspace = Workspace::open()?;
-    let (profile, words) = built(words);
+    let (profile, words) = profile(words);
     workspace.profile = profile;
     match words {
-        ["ci", options @ ..] => ci::run(workspace, ci::Wanted::parse(options)?),
+        ["ci", options @ ..] => ci::run(workspace, ci::CiOptions::parse(options)?),
         ["tidy"] => tidy::run(&workspace),
         ["tidy", "--report"] => tidy::report(&workspace, ""),
         ["tidy", "--report", fence] => tidy::report(&workspace, fence),

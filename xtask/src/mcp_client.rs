@@ -1,5 +1,5 @@
 //! The official Python client against the real server, in both eras of the protocol: 1.30 speaks the handshake
-//! revisions, 2.3 those and the stateless one. Each version lives in a virtual environment below the build directory.
+//! revisions, 2.3 those and the stateless one. Each version has a virtual environment below the build directory.
 
 use crate::{
     command::{capture, command, count_tests, show},
@@ -12,16 +12,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// As whom the server runs.
+/// User of the server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum ServerUser {
-    /// Whoever runs the tests.
+    /// The user that runs the tests.
     Same,
-    /// uid 65534; needs root.
+    /// uid 65534; requires root.
     Nobody,
 }
 
-/// A virtual environment with that version (`1.30`).
+/// Returns the interpreter of a virtual environment with this version of the client (`1.30`).
 pub fn environment(workspace: &Workspace, version: &str) -> Result<PathBuf, String> {
     venv(
         workspace,
@@ -30,17 +30,18 @@ pub fn environment(workspace: &Workspace, version: &str) -> Result<PathBuf, Stri
     )
 }
 
-/// A virtual environment with numpy, pandas and matplotlib.
+/// Returns the interpreter of a virtual environment with numpy, pandas and matplotlib.
 pub fn data_environment(workspace: &Workspace) -> Result<PathBuf, String> {
     venv(workspace, "data-venv", &["numpy", "pandas", "matplotlib"])
 }
 
-/// The interpreter of a virtual environment below the build directory, made when it is not there with these packages.
+/// Returns the interpreter of a virtual environment below the build directory. The environment is made anew unless it
+/// works and has exactly these packages.
 pub fn venv(workspace: &Workspace, name: &str, packages: &[&str]) -> Result<PathBuf, String> {
     let directory = workspace.target.join(name);
     let (python, list) = (directory.join("bin/python3"), directory.join("packages.txt"));
     let wanted = packages.join("\n");
-    // Written last, and the interpreter that it is made of may be gone.
+    // The list is written last. The interpreter that the environment was made from may have been removed.
     if fs::read_to_string(&list).is_ok_and(|made| made == wanted) && capture(command(&python, ["-V"])).is_ok()
     {
         return Ok(python);
@@ -56,8 +57,8 @@ pub fn venv(workspace: &Workspace, name: &str, packages: &[&str]) -> Result<Path
     Ok(python)
 }
 
-/// Runs the stories of `tests/mcp_client` with that version against the release build; `data`: the interpreter that the
-/// server uses, which has pandas.
+/// Runs the stories of `tests/mcp_client` with this interpreter against the product's binary. `data` is an interpreter
+/// with pandas for the server.
 pub fn run(
     workspace: &Workspace,
     python: &Path,
@@ -69,7 +70,7 @@ pub fn run(
     if let Some(data) = data {
         stories.arg("--data-python").arg(data);
     }
-    // The checkout stays as it is.
+    // No `__pycache__` in the checkout.
     stories.env("PYTHONDONTWRITEBYTECODE", "1");
     if user == ServerUser::Nobody {
         stories.args(["--server-uid", "65534"]);

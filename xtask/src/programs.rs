@@ -1,6 +1,6 @@
-//! Test programs, each started by itself. One that says nothing for too long is ended, with the names of the tests that
-//! it was at; tests that fail are run once more, alone, and those that pass then are counted and named: they hide a
-//! race, and are to be mended, but do not keep a change from landing.
+//! Test programs, each started separately. A program without output for too long is killed, and the tests that it was
+//! running are named. Failed tests run a second time, alone. Those that pass then are counted and named: they hide a
+//! race that has to be fixed, but do not block a change.
 
 use crate::{
     command::{capture, tests_of},
@@ -16,13 +16,13 @@ use std::{
     time::Duration,
 };
 
-/// A test program that says nothing for so long hangs.
+/// A test program without output for this long counts as hung.
 const SILENCE: Duration = Duration::from_secs(300);
 
-/// More failed tests than these are no coincidence.
+/// Maximum number of failed tests of a program that are tried again. More are not a coincidence.
 const SECOND_TRIES_MAX: usize = 5;
 
-/// How often a test that fails is run.
+/// Number of times that a failing test is run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tries {
     One,
@@ -33,24 +33,24 @@ pub enum Tries {
 struct Program {
     name: String,
     path: PathBuf,
-    /// Of its package: where cargo would start it.
+    /// Directory of its package, in which cargo would start it.
     directory: PathBuf,
 }
 
-/// What one run of a program said.
+/// Results of one run of a program.
 #[derive(Default)]
 struct Run {
     tally: Tally,
-    /// Tests that passed or are not run by themselves.
+    /// Tests that passed or are ignored.
     done: BTreeSet<String>,
-    /// Those that have said that they take long, and nothing since.
-    late: BTreeSet<String>,
+    /// Tests that were reported as slow and have no result.
+    slow: BTreeSet<String>,
     failed: Vec<String>,
-    /// It runs tests as `cargo test` does, and so can be asked for some of them.
+    /// True if the program uses libtest, so that single tests of it can be run.
     has_names: bool,
 }
 
-/// Runs what `cargo test` with these words would run.
+/// Runs the test programs that `cargo test` with these arguments would run.
 pub fn run(
     workspace: &Workspace,
     words: &[&str],
@@ -62,7 +62,7 @@ pub fn run(
         Ok(programs) => programs,
         Err(reason) => return (total, Err(reason)),
     };
-    // Most tests wait: for a time limit, or for a program of theirs.
+    // Most tests spend their time waiting for a time limit or for a program.
     let threads = 2 * std::thread::available_parallelism().map_or(1, NonZero::get);
     let mut broken = Vec::new();
     for (at, program) in programs.iter().enumerate() {
@@ -94,12 +94,12 @@ pub fn run(
     (total, result)
 }
 
-/// Asks cargo, which builds what is not built.
+/// Has cargo build the test programs, and returns them.
 fn built(workspace: &Workspace, words: &[&str]) -> Result<Vec<Program>, String> {
     let mut cargo = workspace.tests(words);
     cargo.args(["--no-run", "--message-format", "json-render-diagnostics"]);
     cargo.stderr(Stdio::inherit());
-    let said = capture(cargo)?;
+    let output = capture(cargo)?;
     let program = |line: &str| {
         let artifact: Value = serde_json::from_str(line).ok()?;
         let path = PathBuf::from(artifact["executable"].as_str()?);
@@ -116,15 +116,15 @@ fn built(workspace: &Workspace, words: &[&str]) -> Result<Vec<Program>, String> 
             directory,
         })
     };
-    let mut programs: Vec<Program> = said.lines().filter_map(program).collect();
+    let mut programs: Vec<Program> = output.lines().filter_map(program).collect();
     programs.sort_by(|one, other| (&one.directory, &one.name).cmp(&(&other.directory, &other.name)));
     if programs.is_empty() {
-        return Err("cargo has built no test program".to_owned());
+        return Err("cargo has not built any test program".to_owned());
     }
     Ok(programs)
 }
 
-/// Runs the program, and what has not passed once more.
+/// Runs the program, and then the tests that have not passed a second time.
 fn try_twice(
     start: impl Fn(&[String]) -> Command,
     silence: Duration,
@@ -135,10 +135,10 @@ fn try_twice(
         return (first.tally, Ok(()));
     };
     println!("{reason}");
-    if tries == Tries::One || first.failed.len() + first.late.len() > SECOND_TRIES_MAX {
+    if tries == Tries::One || first.failed.len() + first.slow.len() > SECOND_TRIES_MAX {
         return (first.failed_tally(), Err(reason));
     }
-    let tests = match first.left(start(&[])) {
+    let tests = match first.not_passed(start(&[])) {
         Ok(tests) => tests,
         Err(error) => return (first.failed_tally(), Err(format!("{reason}; {error}"))),
     };
@@ -150,7 +150,7 @@ fn try_twice(
             let tally = Tally {
                 passed: first.done.len().max(1) as u64 + second.tally.passed - u64::from(!first.has_names),
                 failed: 0,
-                second: second.tally.passed.max(1),
+                retried: second.tally.passed.max(1),
             };
             (tally, Ok(()))
         }
@@ -166,12 +166,12 @@ fn describe(tests: &[String]) -> String {
     }
 }
 
-/// Runs it and reads what it says of its tests.
+/// Runs a program and reads its reports of tests.
 fn follow(command: Command, silence: Duration) -> (Run, Result<(), String>) {
     let mut run = Run::default();
     let result = tests_of(command, silence, |line| run.read_line(line));
     let result = result.map_err(|error| {
-        let tests: Vec<&str> = run.failed.iter().chain(&run.late).map(String::as_str).collect();
+        let tests: Vec<&str> = run.failed.iter().chain(&run.slow).map(String::as_str).collect();
         match tests.is_empty() {
             true => error,
             false => format!("{error}, at {}", tests.join(", ")),
@@ -185,41 +185,41 @@ impl Run {
         self.tally.read_line(line);
         let line = line.trim_end();
         self.has_names |= line.starts_with("running ") && line.ends_with(" tests");
-        let Some(said) = line.strip_prefix("test ") else {
+        let Some(report) = line.strip_prefix("test ") else {
             return;
         };
-        if let Some((name, how)) = said.split_once(" ... ") {
+        if let Some((name, result)) = report.split_once(" ... ") {
             let name = name.trim_end_matches(" - should panic");
-            self.late.remove(name);
-            if how == "ok" || how.starts_with("ignored") {
+            self.slow.remove(name);
+            if result == "ok" || result.starts_with("ignored") {
                 self.done.insert(name.to_owned());
             } else {
                 self.failed.push(name.to_owned());
             }
-        } else if let Some((name, _)) = said.split_once(" has been running for over ") {
-            self.late.insert(name.to_owned());
+        } else if let Some((name, _)) = report.split_once(" has been running for over ") {
+            self.slow.insert(name.to_owned());
         }
     }
 
-    /// Tests of the program that have not passed; none: it can only be run as a whole.
-    fn left(&self, mut list: Command) -> Result<Vec<String>, String> {
+    /// Returns the tests that have not passed; an empty list if the program can only be run as a whole.
+    fn not_passed(&self, mut list: Command) -> Result<Vec<String>, String> {
         if !self.has_names {
             return Ok(Vec::new());
         }
         list.args(["--list", "--format", "terse"]);
         let listed = capture(list)?;
         let names = listed.lines().filter_map(|line| line.strip_suffix(": test"));
-        let left: Vec<String> = names
+        let tests: Vec<String> = names
             .filter(|name| !self.done.contains(*name))
             .map(str::to_owned)
             .collect();
-        if left.is_empty() {
-            return Err("it failed, and every test of it has passed".to_owned());
+        if tests.is_empty() {
+            return Err("the program failed although all of its tests passed".to_owned());
         }
-        Ok(left)
+        Ok(tests)
     }
 
-    /// A program that was ended has no closing line.
+    /// Returns the tally with at least one failure: a program that was killed prints no closing line.
     fn failed_tally(&self) -> Tally {
         Tally {
             failed: self.tally.failed.max(1),
@@ -234,7 +234,7 @@ mod tests {
     use crate::command::command;
     use std::{cell::Cell, fs};
 
-    /// A program that says its lines with a mark in a file: the first time one way, the second another.
+    /// Returns a program that runs `first` at its first start and `second` at its next; a file remembers which is due.
     fn twice(first: &str, second: &str) -> impl Fn(&[String]) -> Command {
         static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -256,21 +256,21 @@ mod tests {
     const PASSES: &str = "[ \"$*\" = b ] && printf 'running 1 test\\ntest b ... ok\\n\\ntest result: ok. 1 passed; 0 failed; 0 ignored\\n'";
 
     #[test]
-    fn a_test_that_fails_once_is_run_alone_and_counted() {
+    fn test_that_fails_once_is_rerun_alone_and_counted() {
         let (tally, result) = try_twice(twice(FAILS, PASSES), SILENCE, Tries::Two);
         assert_eq!(result, Ok(()));
-        assert_eq!((tally.passed, tally.failed, tally.second), (2, 0, 1));
+        assert_eq!((tally.passed, tally.failed, tally.retried), (2, 0, 1));
     }
 
     #[test]
-    fn a_test_that_fails_twice_has_failed() {
+    fn test_that_fails_twice_is_a_failure() {
         let (tally, result) = try_twice(twice(FAILS, FAILS), SILENCE, Tries::Two);
         assert!(result.is_err());
-        assert_eq!((tally.passed, tally.failed, tally.second), (1, 1, 0));
+        assert_eq!((tally.passed, tally.failed, tally.retried), (1, 1, 0));
     }
 
     #[test]
-    fn without_a_second_try_one_failure_is_enough() {
+    fn one_failure_fails_without_a_second_try() {
         let starts = Cell::new(0);
         let program = twice(FAILS, PASSES);
         let start = |tests: &[String]| {
@@ -282,27 +282,27 @@ mod tests {
     }
 
     #[test]
-    fn many_failures_are_no_coincidence() {
+    fn more_than_five_failures_are_not_retried() {
         let many = "echo running 6 tests; for n in $(seq 6); do echo test $n ... FAILED; done; exit 101";
         let (_, result) = try_twice(twice(many, "true"), SILENCE, Tries::Two);
         assert!(result.is_err());
     }
 
     #[test]
-    fn a_program_that_hangs_is_ended_with_the_name_of_its_test() {
+    fn hanging_program_is_killed_and_its_test_is_named() {
         let hangs = "printf 'running 2 tests\\ntest a ... ok\\ntest b has been running for over 60 seconds\\n'; exec sleep 100";
         let (tally, result) = try_twice(twice(hangs, PASSES), Duration::from_millis(300), Tries::Two);
         assert_eq!(result, Ok(()));
-        assert_eq!((tally.passed, tally.second), (2, 1));
+        assert_eq!((tally.passed, tally.retried), (2, 1));
         let (_, result) = follow(twice(hangs, PASSES)(&[]), Duration::from_millis(300));
         assert!(result.unwrap_err().ends_with("at b"));
     }
 
     #[test]
-    fn a_program_without_names_is_run_again_as_a_whole() {
+    fn program_without_test_names_is_rerun_as_a_whole() {
         let fails = "echo 3 passed, 1 failed; exit 1";
         let (tally, result) = try_twice(twice(fails, "echo 4 passed, 0 failed"), SILENCE, Tries::Two);
         assert_eq!(result, Ok(()));
-        assert_eq!((tally.passed, tally.failed, tally.second), (4, 0, 4));
+        assert_eq!((tally.passed, tally.failed, tally.retried), (4, 0, 4));
     }
 }

@@ -1,19 +1,20 @@
 //! Capabilities that a machine may lack. A check that cannot run says why; `RINGFENCE_REQUIRE`, a comma-separated
 //! list, turns that into a failure. CI requires everything that its machine has.
 
-/// The variable that tests and chores read.
+/// Variable that tests and chores read.
 pub const VARIABLE: &str = "RINGFENCE_REQUIRE";
 
-/// What CI requires. `index`: pip and npm reach the index that they are configured for.
+/// Capabilities that CI requires. `index`: pip and npm reach the index that they are configured for.
 pub const ALL: &str =
     "root,userns,landlock,seccomp,cgroup,python,node,bash,bwrap,pip,index,chromium,searx,dockerd,runsc";
 
-/// Whether this is CI.
+/// Returns true in CI.
 pub fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true")
 }
 
-/// What this run requires: as the operator says, else everything in CI and nothing at a developer's desk.
+/// Returns the capabilities that this run requires: those of the variable if it is set, else all in CI and none
+/// elsewhere.
 pub fn list() -> String {
     match std::env::var(VARIABLE) {
         Ok(list) => list,
@@ -22,12 +23,12 @@ pub fn list() -> String {
     }
 }
 
-/// Whether the list names this capability.
+/// Returns true if the list names this capability.
 pub fn names(list: &str, capability: &str) -> bool {
     list.split(',').any(|word| word.trim() == capability)
 }
 
-/// Whether this process runs as root.
+/// Returns true if this process runs as root.
 pub fn is_root() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let uids = status
@@ -42,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn capabilities_are_whole_words() {
+    fn capability_is_matched_as_a_whole_word() {
         assert!(names("root, userns", "userns"));
         assert!(!names("rootless,userns", "root"));
         assert!(!names("", "root"));

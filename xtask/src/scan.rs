@@ -1,7 +1,7 @@
-//! A lexical look at Rust source: the same lines with comments and literals blanked, so that a rule about code is not
-//! fooled by a word in a sentence.
+//! Lexical scan of Rust source: the same lines with comments and literals blanked, so that a rule about code does not
+//! match a word in a sentence.
 
-/// The text with everything in comments, strings and character literals replaced by spaces; lines stay lines.
+/// Returns the text with comments, strings and character literals replaced by spaces; line breaks are kept.
 pub fn code_only(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
     let mut code = String::with_capacity(text.len());
@@ -19,7 +19,7 @@ pub fn code_only(text: &str) -> String {
     code
 }
 
-/// Words of code: identifiers and keywords, each with its line number from 1.
+/// Returns the words of code (identifiers and keywords), each with its line number from 1.
 pub fn words(code: &str) -> impl Iterator<Item = (usize, &str)> {
     code.lines().enumerate().flat_map(|(number, line)| {
         line.split(|c: char| !(c.is_alphanumeric() || c == '_'))
@@ -28,7 +28,7 @@ pub fn words(code: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Where the comment or literal that begins here ends; the same place when none begins here.
+/// Returns the end of the comment or literal that begins at `at`, or `at` if none begins there.
 fn literal_end(chars: &[char], at: usize) -> usize {
     let next = chars.get(at + 1).copied();
     let after_word = at > 0 && (chars[at - 1].is_alphanumeric() || chars[at - 1] == '_');
@@ -75,7 +75,7 @@ fn string_end(chars: &[char], from: usize) -> usize {
     chars.len()
 }
 
-/// `r"..."`, `r#"..."#`, `b"..."`, `br#"..."#`, `c"..."`.
+/// Returns the end of a string with a prefix: `r"..."`, `r#"..."#`, `b"..."`, `br#"..."#`, `c"..."`.
 fn prefixed_string_end(chars: &[char], from: usize) -> Option<usize> {
     let prefix = find(chars, from, |c| !matches!(c, 'r' | 'b' | 'c'));
     let raw = chars[from..prefix].contains(&'r');
@@ -92,7 +92,7 @@ fn prefixed_string_end(chars: &[char], from: usize) -> Option<usize> {
     Some(end.map_or(chars.len(), |at| at + 1 + hashes))
 }
 
-/// A character literal, and not a lifetime.
+/// Returns the end of a character literal, or `None` for a lifetime.
 fn character_end(chars: &[char], from: usize) -> Option<usize> {
     match (chars.get(from + 1)?, chars.get(from + 2)?) {
         ('\\', _) => Some((from + 3..chars.len()).find(|at| chars[*at] == '\'')? + 1),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_stay_lines() {
+    fn line_numbers_are_kept() {
         let code = code_only("a\n/* b\n c */ d\n\"e\nf\" g");
         let found: Vec<(usize, &str)> = words(&code).collect();
         assert_eq!(found, [(1, "a"), (3, "d"), (5, "g")]);

@@ -1,4 +1,4 @@
-//! Percentiles of a handful of measurements.
+//! Percentiles of a few measurements.
 
 /// Measurements in milliseconds, sorted.
 #[derive(Clone, Debug)]
@@ -7,24 +7,24 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// Takes them in any order; there must be one at least.
+    /// Takes measurements in any order. Returns `None` if there are none.
     pub fn new(mut milliseconds: Vec<f64>) -> Option<Self> {
         milliseconds.sort_by(f64::total_cmp);
         (!milliseconds.is_empty()).then_some(Self { sorted: milliseconds })
     }
 
-    /// The smallest value that at least so many percent are no larger than (nearest rank).
+    /// Returns the smallest value that is at least as large as `percent` % of the measurements (nearest rank).
     pub fn percentile(&self, percent: usize) -> f64 {
         let rank = (self.sorted.len() * percent).div_ceil(100).max(1);
         self.sorted[rank.min(self.sorted.len()) - 1]
     }
 
-    /// The smallest.
+    /// Returns the smallest measurement.
     pub fn min(&self) -> f64 {
         self.sorted[0]
     }
 
-    /// How many.
+    /// Returns the number of measurements.
     pub fn count(&self) -> usize {
         self.sorted.len()
     }
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn one_measurement_is_every_percentile_and_none_is_nothing() {
+    fn percentile_of_one_sample_is_that_sample_and_no_samples_are_refused() {
         let one = Samples::new(vec![7.0]).unwrap();
         assert_eq!(one.percentile(99).to_bits(), 7.0_f64.to_bits());
         assert!(Samples::new(Vec::new()).is_none());

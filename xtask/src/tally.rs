@@ -1,32 +1,33 @@
-//! How many tests a program says it ran, read from its closing lines.
+//! Counts of passed and failed tests, read from the closing lines of test programs.
 
-/// Tests that passed and failed.
+/// Numbers of tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Passed.
+    /// Tests that passed.
     pub passed: u64,
-    /// Failed.
+    /// Tests that failed.
     pub failed: u64,
-    /// Of those that passed: at a second try alone.
-    pub second: u64,
+    /// Those of the passed tests that passed only on their second try.
+    pub retried: u64,
 }
 
 impl Tally {
-    /// One check that is not a test program.
+    /// One passed check that is not a test program.
     pub const ONE: Self = Self {
         passed: 1,
         failed: 0,
-        second: 0,
+        retried: 0,
     };
 
-    /// Adds another.
+    /// Adds another tally.
     pub fn add(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
-        self.second += other.second;
+        self.retried += other.retried;
     }
 
-    /// Adds what one line says: libtest's `test result: ok. 5 passed; 0 failed; ...`, or `5 passed, 0 failed` alone.
+    /// Adds the counts of a closing line: libtest's `test result: ok. 5 passed; 0 failed; ...`, or `5 passed, 0 failed`
+    /// alone. Ignores other lines.
     pub fn read_line(&mut self, line: &str) {
         let line = line.trim();
         let (rest, separator) = match line.strip_prefix("test result: ") {
@@ -40,7 +41,7 @@ impl Tally {
             self.add(Self {
                 passed,
                 failed,
-                second: 0,
+                retried: 0,
             });
         }
     }

@@ -1,4 +1,4 @@
-//! Where things are: the checkout, its build directory, its files.
+//! The checkout, its build directory and its files.
 
 use crate::{
     command::{capture, command},
@@ -11,24 +11,24 @@ use std::{
     process::Command,
 };
 
-/// How the product and its tests are built.
+/// Build profile of the product and its tests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// Quickly, with assertions and overflow checks.
+    /// Builds quickly, with assertions and overflow checks.
     Dev,
-    /// As it is shipped.
+    /// The profile of the shipped binary.
     Release,
 }
 
-/// The checkout and what cargo knows of it.
+/// The checkout and cargo's metadata of it.
 pub struct Workspace {
-    /// Its directory.
+    /// Directory of the checkout.
     pub root: PathBuf,
     /// Build directory.
     pub target: PathBuf,
-    /// What [`Workspace::tests`] and [`Workspace::binary`] are of.
+    /// Profile of [`Workspace::tests`] and [`Workspace::binary`].
     pub profile: Profile,
-    /// How often a test that fails is run.
+    /// Number of times that a failing test is run.
     pub tries: Tries,
     /// The workspace's packages as `cargo metadata` describes them.
     pub packages: Vec<Value>,
@@ -37,21 +37,21 @@ pub struct Workspace {
 /// A text file of the checkout.
 #[derive(Clone, Debug)]
 pub struct TextFile {
-    /// Relative to the root.
+    /// Path relative to the root.
     pub path: String,
     /// Content.
     pub text: String,
 }
 
 impl Workspace {
-    /// Asks cargo.
+    /// Reads the metadata by `cargo metadata`.
     pub fn open() -> Result<Self, String> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned);
         let root = root.ok_or("xtask has no parent directory")?;
-        let mut ask = cargo(&root);
-        ask.args(["metadata", "--no-deps", "--format-version", "1"]);
+        let mut query = cargo(&root);
+        query.args(["metadata", "--no-deps", "--format-version", "1"]);
         let metadata: Value =
-            serde_json::from_str(&capture(ask)?).map_err(|error| format!("cargo metadata: {error}"))?;
+            serde_json::from_str(&capture(query)?).map_err(|error| format!("cargo metadata: {error}"))?;
         let target = metadata["target_directory"]
             .as_str()
             .map(PathBuf::from)
@@ -69,24 +69,24 @@ impl Workspace {
         })
     }
 
-    /// Cargo, in the checkout.
+    /// Returns a cargo command in the checkout.
     pub fn cargo(&self, arguments: &[&str]) -> Command {
         let mut cargo = cargo(&self.root);
         cargo.args(arguments);
         cargo
     }
 
-    /// `cargo test` with these words; see [`Workspace::built`].
+    /// Returns `cargo test` with these arguments; see [`Workspace::built`].
     pub fn tests(&self, words: &[&str]) -> Command {
         self.built("test", words)
     }
 
-    /// Cargo's `verb`, always for the same packages and by the same compiler: others would have other features of some
-    /// dependencies, and everything that stands on those would be built once more. The compiler is Clippy's, which
-    /// looks for its lints in what it compiles; `cargo clippy` would read all dependencies a second time.
+    /// Returns cargo's `verb` with these arguments, always for the same packages and with the same compiler. Other
+    /// packages would change the features of some dependencies, and everything above those would be built again. The
+    /// compiler is Clippy's, which also checks its lints; `cargo clippy` would read all dependencies a second time.
     pub fn built(&self, verb: &str, words: &[&str]) -> Command {
         let mut cargo = self.cargo(&[verb, "--workspace", "--locked"]);
-        // Beside the cargo that started us, as `cargo clippy` looks for it.
+        // Beside the cargo that started us, where `cargo clippy` looks for it, too.
         let beside = Path::new(cargo.get_program()).with_file_name("clippy-driver");
         cargo.env("RUSTC_WORKSPACE_WRAPPER", beside);
         if self.profile == Profile::Release {
@@ -96,7 +96,7 @@ impl Workspace {
         cargo
     }
 
-    /// Files that git has, or would take.
+    /// Returns the paths of all files that git tracks or would add, sorted.
     pub fn paths(&self) -> Result<Vec<String>, String> {
         let mut git = command(
             "git",
@@ -106,12 +106,12 @@ impl Workspace {
         let mut paths: Vec<String> = capture(git)?.split_terminator('\0').map(str::to_owned).collect();
         paths.sort();
         paths.dedup();
-        // One that is deleted, and not yet committed as such, is none.
+        // A file may be deleted without that being committed.
         paths.retain(|path| self.root.join(path).exists());
         Ok(paths)
     }
 
-    /// Every text file that is tracked or about to be, in a fixed order.
+    /// Returns every text file of [`Workspace::paths`], in the same order.
     pub fn text_files(&self) -> Result<Vec<TextFile>, String> {
         let read = |path: String| {
             let bytes = fs::read(self.root.join(&path)).ok()?;
@@ -120,7 +120,7 @@ impl Workspace {
         Ok(self.paths()?.into_iter().filter_map(read).collect())
     }
 
-    /// The product.
+    /// Returns the path of the product's binary.
     pub fn binary(&self) -> PathBuf {
         self.target.join(match self.profile {
             Profile::Dev => "debug/ringfence",
@@ -128,7 +128,7 @@ impl Workspace {
         })
     }
 
-    /// Names of the test programs (files of `tests/`) of all packages.
+    /// Returns the names of the test programs (files of `tests/`) of all packages.
     pub fn test_programs(&self) -> Vec<String> {
         let targets = self
             .packages
@@ -145,20 +145,21 @@ impl Workspace {
             .collect()
     }
 
-    /// The machine's triple, as rustc says it.
+    /// Returns the machine's target triple, from rustc.
     pub fn host_triple(&self) -> Result<String, String> {
         let mut rustc = command("rustc", ["-vV"]);
         rustc.current_dir(&self.root);
-        let said = capture(rustc)?;
-        said.lines()
+        let output = capture(rustc)?;
+        output
+            .lines()
             .find_map(|line| line.strip_prefix("host: "))
             .map(str::to_owned)
-            .ok_or("rustc names no host".to_owned())
+            .ok_or("rustc does not print its host".to_owned())
     }
 }
 
-/// The cargo that started us, in the checkout. What it told us about our own package must not reach the builds that
-/// we start.
+/// Returns the cargo that started us, in the checkout, without the variables that it set about our own package: these
+/// must not reach the builds that we start.
 fn cargo(root: &Path) -> Command {
     let mut cargo = command(
         std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()),

@@ -1,4 +1,4 @@
-//! A container engine for tests: its own socket and data, no bridge, no firewall.
+//! A container engine for tests, with its own socket and data, without a bridge and firewall rules.
 
 use super::web::Tls;
 use crate::{
@@ -14,15 +14,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-const PATIENCE: Duration = Duration::from_secs(60);
-const REMOVAL: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(60);
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(15);
 pub const IMAGE: &str = "ringfence-test:latest";
 const DAEMON: &str = r#"{"runtimes": {"runsc": {"path": "/usr/bin/runsc", "runtimeArgs": ["--platform=ptrace", "--ignore-cgroups", "--network=none"]}}}"#;
 
 pub struct Engine {
     pub directory: PathBuf,
     daemon: Child,
-    /// A host that programs reach by TLS, where one was begun.
+    /// A host that programs reach by TLS, if one was started.
     pub tls: Option<Arc<Tls>>,
 }
 
@@ -34,22 +34,22 @@ impl Engine {
         // A socket's path has at most 107 bytes, and runc refuses a root below a symlink.
         let directory = directory.canonicalize().map_err(failed)?;
         fs::write(directory.join("daemon.json"), DAEMON).map_err(failed)?;
-        let daemon = Self::begin(&directory)?;
+        let daemon = Self::spawn(&directory)?;
         let mut engine = Self {
             directory,
             daemon,
             tls: None,
         };
-        engine.wait()?;
+        engine.wait_until_ready()?;
         engine.make_image()?;
-        // Of a run that was broken off.
+        // Containers of an aborted run.
         for container in capture(engine.docker(&["ps", "-aq"]))?.lines() {
             capture(engine.docker(&["rm", "-f", container]))?;
         }
         Ok(engine)
     }
 
-    fn begin(directory: &Path) -> Result<Child, String> {
+    fn spawn(directory: &Path) -> Result<Child, String> {
         let at = |name: &str| directory.join(name).display().to_string();
         drop(fs::remove_file(at("docker.sock")));
         let log = File::create(at("dockerd.log")).map_err(|error| format!("dockerd.log: {error}"))?;
@@ -70,18 +70,18 @@ impl Engine {
             .map_err(|error| format!("dockerd: {error}; apt-get install docker.io runsc"))
     }
 
-    fn wait(&mut self) -> Result<(), String> {
+    fn wait_until_ready(&mut self) -> Result<(), String> {
         let begun = Instant::now();
         while capture(self.docker(&["version"])).is_err() {
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > TIMEOUT {
                 return Err(format!(
                     "dockerd does not answer; see {}/dockerd.log",
                     self.directory.display()
                 ));
             }
-            // It gives up where its containerd takes too long on a busy machine.
+            // The daemon ends if its containerd takes too long on a busy machine.
             if !matches!(self.daemon.try_wait(), Ok(None)) {
-                self.daemon = Self::begin(&self.directory)?;
+                self.daemon = Self::spawn(&self.directory)?;
             }
             sleep(Duration::from_millis(100));
         }
@@ -101,7 +101,7 @@ impl Engine {
         docker
     }
 
-    /// The image's files, which are kept.
+    /// Returns the path of the cached archive with the image's files.
     pub fn tarball() -> PathBuf {
         let home = std::env::var("HOME").unwrap_or_else(|_| "/tmp".to_owned());
         Path::new(&home).join(".cache/ringfence-test/bookworm.tar")
@@ -143,58 +143,58 @@ impl Engine {
         capture(self.docker(&["import", &tarball.display().to_string(), IMAGE])).map(drop)
     }
 
-    /// Containers that are there, however they are, when the engine has had time to remove them.
-    pub fn left(&self) -> Result<usize, String> {
+    /// Counts containers in any state, after giving the engine time to remove them.
+    pub fn remaining_containers(&self) -> Result<usize, String> {
         let begun = Instant::now();
         loop {
-            let left = self.there()?;
-            if left == 0 || begun.elapsed() > REMOVAL {
-                return Ok(left);
+            let count = self.container_count()?;
+            if count == 0 || begun.elapsed() > REMOVAL_TIMEOUT {
+                return Ok(count);
             }
             sleep(Duration::from_millis(200));
         }
     }
 
-    /// Containers that are there now, however they are.
-    pub fn there(&self) -> Result<usize, String> {
+    /// Counts containers in any state.
+    pub fn container_count(&self) -> Result<usize, String> {
         Ok(capture(self.docker(&["ps", "-aq"]))?.lines().count())
     }
 
-    pub fn containers(&self) -> Vec<String> {
+    pub fn running_containers(&self) -> Vec<String> {
         let listed = capture(self.docker(&["ps", "-q"])).unwrap_or_default();
         listed.lines().map(str::to_owned).collect()
     }
 
-    /// Kills the daemon at once, and starts it again.
-    pub fn kill(&mut self) -> Result<(), String> {
-        self.end();
-        self.begin_again()
+    /// Kills the daemon, and starts it again.
+    pub fn kill_and_restart(&mut self) -> Result<(), String> {
+        self.kill();
+        self.restart()
     }
 
-    /// Kills the daemon at once.
-    pub fn end(&mut self) {
+    /// Kills the daemon and its containerd with SIGKILL.
+    pub fn kill(&mut self) {
         drop(self.daemon.kill());
         drop(self.daemon.wait());
         drop(fs::remove_file(self.directory.join("pid")));
-        // Its containerd; a number that another process has meanwhile would be taken for it.
-        self.end_all("containerd.toml");
+        // Its containerd, and the file with its pid: the daemon would take another process with that pid for it.
+        self.kill_leftovers("containerd.toml");
         drop(fs::remove_file(
             self.directory.join("exec/containerd/containerd.pid"),
         ));
     }
 
-    pub fn begin_again(&mut self) -> Result<(), String> {
-        self.daemon = Self::begin(&self.directory)?;
-        self.wait()
+    pub fn restart(&mut self) -> Result<(), String> {
+        self.daemon = Self::spawn(&self.directory)?;
+        self.wait_until_ready()
     }
 
-    /// The daemon does nothing any more, with its socket open.
-    pub fn hang(&self) -> Result<(), String> {
+    /// Stops the daemon with its socket open.
+    pub fn suspend(&self) -> Result<(), String> {
         self.signal("STOP")
     }
 
-    /// It does again what it is asked, if it hangs.
-    pub fn go_on(&self) {
+    /// Lets a stopped daemon continue.
+    pub fn resume(&self) {
         drop(self.signal("CONT"));
     }
 
@@ -202,13 +202,13 @@ impl Engine {
         show(command("kill", ["-s", name, &self.daemon.id().to_string()]))
     }
 
-    /// Whether it has this container, however that is.
-    pub fn has(&self, id: &str) -> bool {
+    /// Returns true if the engine has this container, in any state.
+    pub fn has_container(&self, id: &str) -> bool {
         capture(self.docker(&["container", "inspect", id])).is_ok()
     }
 
-    /// A container that no server has made, with these words.
-    pub fn stranger(&self, words: &[&str]) -> Result<String, String> {
+    /// Starts a container that no server has made, with these options.
+    pub fn start_foreign(&self, words: &[&str]) -> Result<String, String> {
         let run = [
             &["run", "-d", "--network=none"],
             words,
@@ -218,14 +218,14 @@ impl Engine {
         Ok(capture(self.docker(&run))?.trim().to_owned())
     }
 
-    /// A container as a server with this state directory makes them, with this directory of the host.
-    pub fn ours(&self, state: &Path, directory: &Path) -> Result<String, String> {
+    /// Starts a container with the labels of a server with this state directory, and of this directory of the host.
+    pub fn start_own(&self, state: &Path, directory: &Path) -> Result<String, String> {
         let label = |name: &str, value: &Path| format!("--label=dev.ringfence.{name}={}", value.display());
-        self.stranger(&[&label("state", state), &label("directory", directory)])
+        self.start_foreign(&[&label("state", state), &label("directory", directory)])
     }
 
-    /// What this engine has started, and has outlived it: processes with this word and its directory in their command.
-    fn end_all(&self, word: &str) {
+    /// Kills processes of this engine that have outlived it: those with this word and its directory in their command.
+    fn kill_leftovers(&self, word: &str) {
         let own = self.directory.join("exec").display().to_string();
         for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
             let line = fs::read_to_string(process.path().join("cmdline")).unwrap_or_default();
@@ -239,10 +239,10 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // It ends its containers and containerd by itself when it is asked to.
-        self.go_on();
+        // On SIGTERM it ends its containers and containerd itself.
+        self.resume();
         drop(self.signal("TERM"));
         drop(self.daemon.wait());
-        self.end_all("containerd-shim");
+        self.kill_leftovers("containerd-shim");
     }
 }

@@ -1,6 +1,6 @@
-//! An engine that hangs, is gone, is full, or has not what is wanted; containers of others; and the words by which a
-//! container is asked for. No answer comes from another backend than the one that was named, native sandboxes go on, and
-//! what is not ours stays.
+//! An engine that hangs, is gone, is full or lacks an image or runtime; foreign containers; and the arguments and
+//! settings that select a container. Every answer comes from the backend that was named, native sandboxes keep working,
+//! and foreign containers are not touched.
 
 use super::{
     engine::{Engine, IMAGE},
@@ -20,32 +20,41 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a refusal may take: the engine has ten seconds for an answer.
+/// Time limit of a refusal: the engine has ten seconds for an answer.
 const REFUSAL: Duration = Duration::from_secs(14);
-/// And an answer of a native sandbox meanwhile.
+/// Time limit of an answer of a native sandbox meanwhile.
 const NATIVE: Duration = Duration::from_secs(8);
-/// How long the engine has for removing what is left.
-const PATIENCE: Duration = Duration::from_secs(40);
-/// Requests at once to an engine that hangs. With a native one they are all that run at once on two processors that
-/// are busy: more would wait for the answer of those before them.
+/// Time limit for the removal of remaining containers.
+const TIMEOUT: Duration = Duration::from_secs(40);
+/// Concurrent requests to an engine that hangs. Together with a native one they are all that run at once on two busy
+/// processors: more would wait for the earlier answers.
 const REQUESTS: usize = 3;
 
 type Story = fn(&Workspace, &mut Engine) -> Result<(), String>;
 
 const STORIES: &[(&str, Story)] = &[
-    ("an engine that hangs", hangs),
-    ("an engine that hangs while it makes a container", hangs_late),
-    ("an engine that is gone, and comes back", gone),
-    ("a server that ends soon after its engine came back", ended_soon),
-    ("an engine whose disk is full", full),
-    ("images, runtimes and pins that are not there", absent),
-    ("what is not ours stays", strangers),
-    ("the ways to ask for a container", asked),
+    ("an engine that hangs", engine_hangs),
+    (
+        "an engine that hangs while it makes a container",
+        engine_hangs_later,
+    ),
+    ("an engine that is killed and restarted", engine_restarts),
+    (
+        "a server that ends soon after its engine's restart",
+        server_ends_after_restart,
+    ),
+    ("an engine whose disk is full", disk_full),
+    ("missing images, runtimes and digests", missing_parts),
+    ("foreign containers are kept", foreign_containers),
+    (
+        "arguments and settings that select a container",
+        container_requests,
+    ),
     ("floors", floors),
-    ("Podman by its socket", podman),
+    ("Podman through its socket", podman),
 ];
 
-/// Podman's own place, its runtime, and limits that a host without the right to raise them lets it set.
+/// Podman's configuration: its runtimes, and limits that it can set on a host without the right to raise them.
 const PODMAN: &str = r#"
 [containers]
 default_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]
@@ -58,16 +67,16 @@ runc = ["/usr/sbin/runc"]
 runsc = ["/usr/bin/runsc"]
 "#;
 
-/// Those whose name holds `part`.
+/// Runs the stories whose name contains `part`.
 pub fn run(workspace: &Workspace, engine: &mut Engine, part: &str) -> Result<(), String> {
     let (mut failed, mut count) = (Vec::new(), 0);
     for (name, story) in STORIES.iter().filter(|(name, _)| name.contains(part)) {
         count += 1;
         let begun = Instant::now();
-        let told = story(workspace, engine);
-        engine.go_on();
+        let outcome = story(workspace, engine);
+        engine.resume();
         let seconds = begun.elapsed().as_secs();
-        match told {
+        match outcome {
             Ok(()) => println!("{name:58} {:>10} {seconds:>8} s", "held"),
             Err(why) => {
                 println!("{name:58} {:>10} {seconds:>8} s\n    {why}", "FAILED");
@@ -88,7 +97,7 @@ fn cold(workspace: &Workspace, engine: &Engine) -> Result<Server, String> {
     Server::start(&workspace.binary(), engine, &[("RINGFENCE_WARM_READY", "0")])
 }
 
-/// It is so; else what was seen.
+/// Ok if the condition holds; else an error with the value that was seen.
 macro_rules! expect {
     ($is_so:expr, $seen:expr $(,)?) => {
         match $is_so {
@@ -98,50 +107,50 @@ macro_rules! expect {
     };
 }
 
-/// A refusal with this code, a hint, and nothing that a program has said.
-fn refused(seen: &Value, code: &str) -> Result<(), String> {
+/// Expects a refusal with this code and a hint, and without output of a program.
+fn expect_refusal(seen: &Value, code: &str) -> Result<(), String> {
     let is_so = seen["code"] == code && seen["hint"].is_string() && seen["stdout"].is_null();
     expect!(is_so, format_args!("not refused with {code}: {seen}"))
 }
 
-fn right(seen: &Value, backend: &str) -> Result<(), String> {
+fn expect_output(seen: &Value, backend: &str) -> Result<(), String> {
     expect!(seen["stdout"] == "1\n" && seen["backend"] == backend, seen)
 }
 
-/// A native sandbox answers, soon.
-fn native_goes_on(server: &Server) -> Result<(), String> {
+/// Expects an answer of a native sandbox within [`NATIVE`].
+fn expect_native_works(server: &Server) -> Result<(), String> {
     let begun = Instant::now();
-    right(&server.run("native", "python", "print(1)")?, "native")?;
+    expect_output(&server.run("native", "python", "print(1)")?, "native")?;
     expect!(begun.elapsed() < NATIVE, "a native sandbox waits for the engine")
 }
 
-/// Until the engine has no container.
-fn emptied(engine: &Engine) -> Result<(), String> {
+/// Waits until the engine has no container.
+fn wait_until_empty(engine: &Engine) -> Result<(), String> {
     let begun = Instant::now();
-    while engine.there()? > 0 {
-        if begun.elapsed() > PATIENCE {
-            return Err(format!("{} container(s) are left", engine.there()?));
+    while engine.container_count()? > 0 {
+        if begun.elapsed() > TIMEOUT {
+            return Err(format!("{} container(s) are left", engine.container_count()?));
         }
         sleep(Duration::from_millis(200));
     }
     Ok(())
 }
 
-fn print(backend: &str) -> Value {
+fn print_arguments(backend: &str) -> Value {
     json!({"code": "print(1)", "language": "python", "backend": backend, "validate": "off"})
 }
 
-fn hangs(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
+fn engine_hangs(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
     let server = cold(workspace, engine)?;
-    engine.hang()?;
+    engine.suspend()?;
     let begun = Instant::now();
-    let asked: Result<Vec<u64>, String> = (0..REQUESTS)
-        .map(|number| server.begin("execute_code", &print(["docker", "gvisor"][number % 2])))
+    let calls: Result<Vec<u64>, String> = (0..REQUESTS)
+        .map(|number| server.send_call("execute_code", &print_arguments(["docker", "gvisor"][number % 2])))
         .collect();
-    let (asked, info) = (asked?, server.begin("get_sandbox_info", &json!({}))?);
-    native_goes_on(&server)?;
-    for id in asked {
-        refused(&server.result(id)?, "runtime_unavailable")?;
+    let (calls, info) = (calls?, server.send_call("get_sandbox_info", &json!({}))?);
+    expect_native_works(&server)?;
+    for id in calls {
+        expect_refusal(&server.result(id)?, "runtime_unavailable")?;
     }
     let info = server.result(info)?;
     expect!(
@@ -152,125 +161,126 @@ fn hangs(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
         begun.elapsed() < REFUSAL,
         format_args!("{REQUESTS} requests took {:?}", begun.elapsed()),
     )?;
-    // Nothing of it is known any more: the next one asks again, and is cancelled meanwhile.
+    // The server's knowledge of the engine has expired: the next request asks the engine again, and is cancelled
+    // meanwhile.
     sleep(Duration::from_millis(1200));
-    let mut later = print("docker");
+    let mut later = print_arguments("docker");
     later["background"] = json!(true);
     let run =
         json!({"execution_id": server.call("execute_code", &later)?["execution_id"], "wait_seconds": 20});
     let begun = Instant::now();
     server.call("cancel_execution", &json!({"execution_id": run["execution_id"]}))?;
-    refused(&server.call("get_execution", &run)?, "cancelled")?;
+    expect_refusal(&server.call("get_execution", &run)?, "cancelled")?;
     expect!(
         begun.elapsed() < NATIVE,
         "a cancelled request waits for the engine",
     )?;
-    engine.go_on();
-    right(&server.run("docker", "python", "print(1)")?, "docker")?;
-    emptied(engine)
+    engine.resume();
+    expect_output(&server.run("docker", "python", "print(1)")?, "docker")?;
+    wait_until_empty(engine)
 }
 
-fn hangs_late(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
+fn engine_hangs_later(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
     let server = cold(workspace, engine)?;
-    // What it is, and that it has the image, is known for a while.
-    right(&server.run("docker", "python", "print(1)")?, "docker")?;
-    emptied(engine)?;
-    engine.hang()?;
+    // For a while the server knows the engine's version and that it has the image.
+    expect_output(&server.run("docker", "python", "print(1)")?, "docker")?;
+    wait_until_empty(engine)?;
+    engine.suspend()?;
     let begun = Instant::now();
-    let asked: Result<Vec<u64>, String> = (0..REQUESTS)
-        .map(|_| server.begin("execute_code", &print("docker")))
+    let calls: Result<Vec<u64>, String> = (0..REQUESTS)
+        .map(|_| server.send_call("execute_code", &print_arguments("docker")))
         .collect();
-    native_goes_on(&server)?;
-    for id in asked? {
-        refused(&server.result(id)?, "runtime_unavailable")?;
+    expect_native_works(&server)?;
+    for id in calls? {
+        expect_refusal(&server.result(id)?, "runtime_unavailable")?;
     }
     expect!(begun.elapsed() < REFUSAL, format_args!("{:?}", begun.elapsed()))?;
-    // It wakes, and does what it was asked to: containers that wait for nobody. The server that lives removes them.
-    engine.go_on();
-    right(&server.run("docker", "python", "print(1)")?, "docker")?;
-    emptied(engine)
+    // The engine resumes, and makes the containers of requests that were given up. The running server removes them.
+    engine.resume();
+    expect_output(&server.run("docker", "python", "print(1)")?, "docker")?;
+    wait_until_empty(engine)
 }
 
-fn gone(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
+fn engine_restarts(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
     let state = engine
         .directory
         .join(format!("state-gone-{}", std::process::id()));
     let start = |engine: &Engine| Server::with_state(&workspace.binary(), engine, &[], state.clone());
     let server = start(engine)?;
-    right(&server.run("docker", "python", "print(1)")?, "docker")?;
-    let left = engine.ours(&state, &state.join("runs/gone"))?;
-    engine.end();
-    refused(
+    expect_output(&server.run("docker", "python", "print(1)")?, "docker")?;
+    let left = engine.start_own(&state, &state.join("runs/gone"))?;
+    engine.kill();
+    expect_refusal(
         &server.run("docker", "python", "print(1)")?,
         "runtime_unavailable",
     )?;
-    native_goes_on(&server)?;
+    expect_native_works(&server)?;
     server.kill();
     drop(fs::remove_file(engine.socket()));
-    // The next one begins before the engine does, without a socket, and removes what is left all the same.
+    // The next server starts before the engine, without a socket. It still removes the remaining container.
     let server = start(engine)?;
-    refused(
+    expect_refusal(
         &server.run("gvisor", "python", "print(1)")?,
         "runtime_unavailable",
     )?;
-    engine.begin_again()?;
-    right(&server.run("docker", "python", "print(1)")?, "docker")?;
+    engine.restart()?;
+    expect_output(&server.run("docker", "python", "print(1)")?, "docker")?;
     let begun = Instant::now();
-    while engine.has(&left) {
+    while engine.has_container(&left) {
         expect!(
-            begun.elapsed() < PATIENCE,
-            "what an earlier server left is still there",
+            begun.elapsed() < TIMEOUT,
+            "a container of an earlier server is still there",
         )?;
         sleep(Duration::from_millis(200));
     }
     drop(server);
-    emptied(engine)
+    wait_until_empty(engine)
 }
 
-/// What an engine that was killed had begun to make is there when it is back. A server that cleans looks for it once more
-/// at its end.
-fn ended_soon(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
+/// A container that a killed engine had begun to make appears after the engine's restart. The server looks for such
+/// containers again when it ends.
+fn server_ends_after_restart(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
     let state = engine
         .directory
         .join(format!("state-ended-{}", std::process::id()));
     let server = Server::with_state(&workspace.binary(), engine, &[], state.clone())?;
-    right(&server.run("docker", "python", "print(1)")?, "docker")?;
-    engine.end();
-    refused(
+    expect_output(&server.run("docker", "python", "print(1)")?, "docker")?;
+    engine.kill();
+    expect_refusal(
         &server.run("docker", "python", "print(1)")?,
         "runtime_unavailable",
     )?;
-    engine.begin_again()?;
-    right(&server.run("docker", "python", "print(1)")?, "docker")?;
-    // After a look of the server's, and before the next.
-    engine.ours(&state, &state.join("runs/gone"))?;
+    engine.restart()?;
+    expect_output(&server.run("docker", "python", "print(1)")?, "docker")?;
+    // Made after a check by the server, and before the next one.
+    engine.start_own(&state, &state.join("runs/gone"))?;
     drop(server);
-    emptied(engine)
+    wait_until_empty(engine)
 }
 
-fn full(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
-    emptied(engine)?;
+fn disk_full(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
+    wait_until_empty(engine)?;
     let server = cold(workspace, engine)?;
     let disk = engine.directory.join("data/containers");
     let at = disk.display().to_string();
     show(command("mount", ["-t", "tmpfs", "-o", "size=64k", "tmpfs", &at]))?;
     let judged = fill(&disk)
-        .and_then(|()| refused(&server.run("docker", "python", "print(1)")?, "sandbox_fault"))
-        .and_then(|()| native_goes_on(&server));
+        .and_then(|()| expect_refusal(&server.run("docker", "python", "print(1)")?, "sandbox_fault"))
+        .and_then(|()| expect_native_works(&server));
     show(command("umount", [&at]))?;
     judged?;
-    right(&server.run("docker", "python", "print(1)")?, "docker")?;
+    expect_output(&server.run("docker", "python", "print(1)")?, "docker")?;
     drop(server);
-    emptied(engine)
+    wait_until_empty(engine)
 }
 
-/// A small file system, to its last block.
+/// Fills a small file system.
 fn fill(disk: &Path) -> Result<(), String> {
     let filled = fs::write(disk.join("full"), vec![0; 1 << 20]);
-    expect!(filled.is_err(), "the disk does not fill")
+    expect!(filled.is_err(), "the disk is not full")
 }
 
-fn absent(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
+fn missing_parts(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
     for (variables, backend, code, word) in [
         (
             [("RINGFENCE_CONTAINERS_GVISOR_RUNTIME", "absent")],
@@ -293,9 +303,9 @@ fn absent(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
     ] {
         let server = Server::start(&workspace.binary(), engine, &variables)?;
         let seen = server.run(backend, "python", "print(1)")?;
-        refused(&seen, code)?;
+        expect_refusal(&seen, code)?;
         expect!(seen["message"].to_string().contains(word), &seen)?;
-        native_goes_on(&server)?;
+        expect_native_works(&server)?;
     }
     let id = capture(engine.docker(&["image", "inspect", "-f", "{{.Id}}", IMAGE]))?;
     let pinned = [
@@ -303,10 +313,10 @@ fn absent(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
         ("RINGFENCE_CONTAINERS_IMAGE_PYTHON", id.trim()),
     ];
     let server = Server::start(&workspace.binary(), engine, &pinned)?;
-    right(&server.run("docker", "python", "print(1)")?, "docker")
+    expect_output(&server.run("docker", "python", "print(1)")?, "docker")
 }
 
-fn strangers(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
+fn foreign_containers(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
     let state = engine
         .directory
         .join(format!("state-strangers-{}", std::process::id()));
@@ -318,53 +328,53 @@ fn strangers(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
     )?;
     let call = json!({"code": "1", "session_id": session["session_id"], "validate": "off"});
     first.call("execute_code", &call)?;
-    let living = engine.containers();
+    let living = engine.running_containers();
     let label = |value: &str| format!("--label=dev.ringfence.state={value}");
     let state_name = state.display().to_string();
     let mut stay = vec![
-        engine.stranger(&[])?,
-        engine.stranger(&["--name=ringfence-of-somebody"])?,
-        engine.stranger(&[&label(&format!("{state_name}-2"))])?,
-        engine.stranger(&[&label("")])?,
-        engine.stranger(&[&format!("--label=dev.ringfence.directory={state_name}/runs/x")])?,
+        engine.start_foreign(&[])?,
+        engine.start_foreign(&["--name=ringfence-of-somebody"])?,
+        engine.start_foreign(&[&label(&format!("{state_name}-2"))])?,
+        engine.start_foreign(&[&label("")])?,
+        engine.start_foreign(&[&format!("--label=dev.ringfence.directory={state_name}/runs/x")])?,
     ];
     let go = [
-        engine.ours(&state, &state.join("runs/gone"))?,
-        engine.ours(&state, Path::new("/nowhere"))?,
-        engine.stranger(&[&label(&state_name)])?,
+        engine.start_own(&state, &state.join("runs/gone"))?,
+        engine.start_own(&state, Path::new("/nowhere"))?,
+        engine.start_foreign(&[&label(&state_name)])?,
     ];
     stay.extend(living);
-    // Another server with this state directory, while the first one lives.
+    // Another server with this state directory, while the first one runs.
     let second = start()?;
-    right(&second.run("docker", "python", "print(1)")?, "docker")?;
+    expect_output(&second.run("docker", "python", "print(1)")?, "docker")?;
     let begun = Instant::now();
-    while go.iter().any(|id| engine.has(id)) {
-        expect!(begun.elapsed() < PATIENCE, "what is ours is still there")?;
+    while go.iter().any(|id| engine.has_container(id)) {
+        expect!(begun.elapsed() < TIMEOUT, "an own container is still there")?;
         sleep(Duration::from_millis(200));
     }
-    let kept = stay.iter().all(|id| engine.has(id));
+    let kept = stay.iter().all(|id| engine.has_container(id));
     let answer = first.call("execute_code", &call)?;
     drop((first, second));
     for id in &stay {
         drop(capture(engine.docker(&["rm", "-f", id])));
     }
-    expect!(kept, "a container that is not ours is gone")?;
+    expect!(kept, "a foreign container is gone")?;
     expect!(answer["result"] == 1, answer)?;
-    emptied(engine)
+    wait_until_empty(engine)
 }
 
-fn asked(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
+fn container_requests(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
     let server = cold(workspace, engine)?;
-    let mut container = print("docker");
+    let mut container = print_arguments("docker");
     container["use_container"] = json!(true);
-    right(&server.call("execute_code", &container)?, "docker")?;
+    expect_output(&server.call("execute_code", &container)?, "docker")?;
     container
         .as_object_mut()
         .map(|arguments| arguments.remove("backend"));
-    right(&server.call("execute_code", &container)?, "docker")?;
+    expect_output(&server.call("execute_code", &container)?, "docker")?;
     container["backend"] = json!("native");
-    refused(&server.call("execute_code", &container)?, "invalid_argument")?;
-    // At the command line, and by the names that other servers have for it.
+    expect_refusal(&server.call("execute_code", &container)?, "invalid_argument")?;
+    // On the command line, and by the settings of other servers.
     let image = [
         ("RINGFENCE_CONTAINERS_IMAGE_PYTHON", IMAGE),
         ("RINGFENCE_CONTAINERS_ENABLED", "true"),
@@ -396,11 +406,11 @@ fn asked(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
         expect!(is_so, format_args!("{words:?} {variables:?}: {seen}"))?;
     }
     drop(server);
-    emptied(engine)
+    wait_until_empty(engine)
 }
 
 fn floors(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
-    for (floor, backend, is_held) in [
+    for (floor, backend, is_allowed) in [
         ("full", "docker", false),
         ("full", "gvisor", false),
         ("gvisor", "docker", false),
@@ -409,16 +419,17 @@ fn floors(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
     ] {
         let server = Server::start(&workspace.binary(), engine, &[("RINGFENCE_FLOOR", floor)])?;
         let seen = server.run(backend, "python", "print(1)")?;
-        match is_held {
-            true => right(&seen, backend)?,
-            false => refused(&seen, "below_floor")?,
+        match is_allowed {
+            true => expect_output(&seen, backend)?,
+            false => expect_refusal(&seen, "below_floor")?,
         }
-        native_goes_on(&server)?;
+        expect_native_works(&server)?;
     }
-    emptied(engine)
+    wait_until_empty(engine)
 }
 
-/// The same walls by Podman's socket. It leaves the runtime out that one container asks for, and so has no gVisor.
+/// Tests the same walls through Podman's socket. Podman ignores the runtime that a container requests, and so has no
+/// gVisor.
 fn podman(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
     if !exists("podman") {
         let why = "podman is not installed";
@@ -429,7 +440,7 @@ fn podman(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
     let socket = format!("unix://{}", at.join("socket").display());
     let podman = Podman::start(&at, &["system", "service", "--time=0", &socket])?;
     let image = format!("localhost/{IMAGE}");
-    podman.has(&image)?;
+    podman.prepare(&image)?;
     let path = at.join("socket").display().to_string();
     let server = Server::start(
         &workspace.binary(),
@@ -439,17 +450,17 @@ fn podman(workspace: &Workspace, engine: &mut Engine) -> Result<(), String> {
             ("RINGFENCE_CONTAINERS_IMAGE_PYTHON", &image),
         ],
     )?;
-    right(&server.run("docker", "python", "print(1)")?, "docker")?;
+    expect_output(&server.run("docker", "python", "print(1)")?, "docker")?;
     let walls = "import re\nprint(re.findall(r'(?:CapEff|NoNewPrivs|Seccomp):\\s+(\\w+)', open('/proc/self/status').read()))";
     let seen = server.run("docker", "python", walls)?;
     expect!(seen["stdout"] == "['0000000000000000', '1', '2']\n", &seen)?;
-    refused(
+    expect_refusal(
         &server.run("gvisor", "python", "print(1)")?,
         "runtime_unavailable",
     )?;
-    native_goes_on(&server)?;
+    expect_native_works(&server)?;
     drop(server);
-    podman.emptied()
+    podman.wait_until_empty()
 }
 
 struct Podman {
@@ -487,28 +498,28 @@ impl Podman {
         })
     }
 
-    /// Until it answers, and has this image.
-    fn has(&self, image: &str) -> Result<(), String> {
+    /// Imports the image if it is missing, and waits until the service listens.
+    fn prepare(&self, image: &str) -> Result<(), String> {
         if capture(Self::command(&self.at, &["image", "exists", image])).is_err() {
             let tarball = Engine::tarball().display().to_string();
             capture(Self::command(&self.at, &["import", &tarball, image]))?;
         }
         let begun = Instant::now();
         while !self.at.join("socket").exists() {
-            expect!(begun.elapsed() < PATIENCE, "podman does not listen")?;
+            expect!(begun.elapsed() < TIMEOUT, "podman does not listen")?;
             sleep(Duration::from_millis(50));
         }
         Ok(())
     }
 
-    fn emptied(&self) -> Result<(), String> {
+    fn wait_until_empty(&self) -> Result<(), String> {
         let begun = Instant::now();
         loop {
             let left = capture(Self::command(&self.at, &["ps", "-aq"]))?;
             if left.trim().is_empty() {
                 return Ok(());
             }
-            expect!(begun.elapsed() < PATIENCE, format_args!("left in podman: {left}"))?;
+            expect!(begun.elapsed() < TIMEOUT, format_args!("left in podman: {left}"))?;
             sleep(Duration::from_millis(200));
         }
     }

@@ -1,5 +1,6 @@
-//! The image of `packaging/Dockerfile`, built from the binary of this build upon the tests' base, since no registry is
-//! asked, and started with the options of `packaging/compose.yaml` and with none: each time a client calls it by HTTP.
+//! The image of `packaging/Dockerfile`, built with this build's binary on the tests' base image, because no registry is
+//! used. It is started with the options of `packaging/compose.yaml` and with none; each time a client calls it over
+//! HTTP.
 
 use super::{
     engine::{Engine, IMAGE},
@@ -22,9 +23,9 @@ use std::{
 const NAME: &str = "ringfence-image:latest";
 const DOCKERFILE: &str = "packaging/Dockerfile";
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Builds it, and calls it in both ways.
+/// Builds the image, and calls it with both sets of options.
 pub fn run(workspace: &Workspace) -> Result<(), String> {
     let engine = Engine::start(workspace)?;
     build(workspace, &engine)?;
@@ -47,7 +48,7 @@ pub fn run(workspace: &Workspace) -> Result<(), String> {
     )
 }
 
-/// From a directory that has the Dockerfile and the binary: the rest of a checkout is for those who compile.
+/// Builds from a directory with the Dockerfile and the binary alone: the rest of a checkout is needed only to compile.
 fn build(workspace: &Workspace, engine: &Engine) -> Result<(), String> {
     let context: PathBuf = engine.directory.join("image");
     let failed = |error: std::io::Error| format!("{}: {error}", context.display());
@@ -72,7 +73,7 @@ fn build(workspace: &Workspace, engine: &Engine) -> Result<(), String> {
         &context,
     ];
     let mut docker = engine.docker(&words);
-    // The builder that every engine has.
+    // The classic builder is part of every engine.
     docker.env("DOCKER_BUILDKIT", "0");
     capture(docker).map(drop)
 }
@@ -84,7 +85,7 @@ fn call(workspace: &Workspace, engine: &Engine, options: &[&str], tier: &str) ->
         format!("--env=SANDBOX_API_TOKEN={TOKEN}"),
         format!("--env=HEALTH_URL=http://{address}/readyz"),
     ];
-    // Without a bridge a container has the network of this host.
+    // The engine has no bridge, so the container uses the network of this host.
     let mut words = vec![
         "run",
         "--detach",
@@ -104,7 +105,7 @@ fn call(workspace: &Workspace, engine: &Engine, options: &[&str], tier: &str) ->
     Ok(())
 }
 
-/// Waits until its health check says so.
+/// Waits until the health check succeeds.
 fn healthy(engine: &Engine, container: &str) -> Result<(), String> {
     let begun = Instant::now();
     loop {
@@ -112,8 +113,8 @@ fn healthy(engine: &Engine, container: &str) -> Result<(), String> {
         let state = capture(engine.docker(&["inspect", "--format", state, container]))?;
         match state.trim() {
             "running healthy" => return Ok(()),
-            "running starting" if begun.elapsed() < PATIENCE => sleep(Duration::from_millis(200)),
-            other => return Err(format!("it is {other} after {:?}", begun.elapsed())),
+            "running starting" if begun.elapsed() < TIMEOUT => sleep(Duration::from_millis(200)),
+            other => return Err(format!("the container is {other} after {:?}", begun.elapsed())),
         }
     }
 }
@@ -125,7 +126,7 @@ fn answers(workspace: &Workspace, engine: &Engine, address: &str, tier: &str) ->
         ["-s", "-o", "/dev/null", "-w", "%{http_code}", "-d", "{}", &url],
     ))?;
     if refused != "401" {
-        return Err(format!("without a token it answers {refused}"));
+        return Err(format!("the answer without a token is {refused}, not 401"));
     }
     let token = engine.directory.join("token");
     fs::write(&token, TOKEN)
@@ -133,7 +134,7 @@ fn answers(workspace: &Workspace, engine: &Engine, address: &str, tier: &str) ->
         .map_err(|error| error.to_string())?;
     let mut client = command(workspace.binary(), ["connect", &url, "--token-file"]);
     client.arg(&token);
-    let client = Server::of(client)?;
+    let client = Server::spawn(client)?;
     for (language, code) in [
         ("python", "print(6 * 7)"),
         ("node", "console.log(6 * 7)"),

@@ -1,4 +1,4 @@
-//! Runs while the server, containers and the engine are killed: no answer is wrong, and nothing is left.
+//! Runs programs while the server, containers and the engine are killed: no answer is wrong, and nothing remains.
 
 use super::{BACKENDS, engine::Engine, server::Server};
 use crate::{command::capture, workspace::Workspace};
@@ -10,17 +10,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Of each backend, unless the variable asks for more.
+/// Runs of each backend, unless the variable sets another number.
 pub const RUNS: usize = 12;
 pub const RUNS_VARIABLE: &str = "RINGFENCE_KILLED_RUNS";
-/// Kills of one backend, when there are many runs.
+/// Kills of one backend if there are many runs.
 const KILLS: usize = 20;
-/// How long a program takes to begin, and the engine to remove what is left.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Answers that one kill may cost: of the program that runs, and of containers that stood ready.
+/// Time limit for the start of a program, and for the removal of containers and directories at the end.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Answers that one kill may cost: that of the running program, and those of containers that were ready.
 const REFUSED_BY_ONE: usize = 3;
 
-/// What is killed, in turn.
+/// Targets of kills, in turn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Victim {
     Server,
@@ -34,10 +34,10 @@ struct Kills<'a> {
     workspace: &'a Workspace,
     engine: Engine,
     state: PathBuf,
-    /// A container that is not ours, and has to stay.
-    stranger: String,
+    /// A container that is not ours and has to survive.
+    foreign: String,
     server: Server,
-    right: usize,
+    correct: usize,
     refused: usize,
     kills: usize,
 }
@@ -46,40 +46,40 @@ pub fn run(workspace: &Workspace, engine: Engine, runs: usize) -> Result<(), Str
     let state = engine
         .directory
         .join(format!("state-kills-{}", std::process::id()));
-    let stranger = engine.stranger(&["--restart=always"])?;
+    let foreign = engine.start_foreign(&["--restart=always"])?;
     let server = Server::with_state(&workspace.binary(), &engine, &[], state.clone())?;
     let mut kills = Kills {
         workspace,
         engine,
         state,
-        stranger,
+        foreign,
         server,
-        right: 0,
+        correct: 0,
         refused: 0,
         kills: 0,
     };
     for backend in BACKENDS {
         kills.backend(backend, runs)?;
     }
-    kills.end()
+    kills.finish()
 }
 
 impl Kills<'_> {
     fn backend(&mut self, backend: &str, runs: usize) -> Result<(), String> {
         let each = (runs / KILLS).max(RUNS / VICTIMS.len());
-        let (right, kills) = (self.right, self.kills);
+        let (correct, kills) = (self.correct, self.kills);
         for number in 0..runs {
             if number % each == each - 1 {
                 self.kill(VICTIMS[(number / each) % VICTIMS.len()], backend)?;
             }
             let code = format!("print({number} * 2)");
             match judge(&self.server.run(backend, "python", &code)?, number) {
-                Answer::Right => self.right += 1,
+                Answer::Correct => self.correct += 1,
                 Answer::Refused => self.refused += 1,
                 Answer::Wrong(seen) => return Err(format!("{backend}, run {number}: {seen}")),
             }
         }
-        let refused = runs - (self.right - right);
+        let refused = runs - (self.correct - correct);
         let most = match backend {
             "native" => 0,
             _ => REFUSED_BY_ONE * (self.kills - kills),
@@ -91,10 +91,10 @@ impl Kills<'_> {
         }
     }
 
-    /// Kills it while a program runs.
+    /// Kills the victim while a program runs.
     fn kill(&mut self, victim: Victim, backend: &str) -> Result<(), String> {
         self.kills += 1;
-        let run = self.begun(backend)?;
+        let run = self.start_program(backend)?;
         match victim {
             Victim::Server => {
                 self.server.kill();
@@ -103,23 +103,23 @@ impl Kills<'_> {
                 return Ok(());
             }
             Victim::Containers => {
-                for container in self.engine.containers() {
-                    if !self.stranger.starts_with(&container) {
-                        // Those that end meanwhile are as good.
+                for container in self.engine.running_containers() {
+                    if !self.foreign.starts_with(&container) {
+                        // A container may have ended meanwhile.
                         drop(capture(self.engine.docker(&["kill", &container])));
                     }
                 }
             }
             Victim::Engine => {
-                self.engine.kill()?;
-                drop(capture(self.engine.docker(&["start", &self.stranger])));
+                self.engine.kill_and_restart()?;
+                drop(capture(self.engine.docker(&["start", &self.foreign])));
             }
         }
-        self.has_met(&run, backend)
+        self.check_killed(&run, backend)
     }
 
-    /// A program of this backend that runs until it is ended.
-    fn begun(&self, backend: &str) -> Result<Value, String> {
+    /// Starts a program that runs until it is killed, and returns its execution id.
+    fn start_program(&self, backend: &str) -> Result<Value, String> {
         let code = "import time\nprint('begun', flush=True)\ntime.sleep(600)";
         let more = json!({"background": true, "timeout_seconds": 120});
         let run = self.server.run_with(backend, "python", code, more)?["execution_id"].clone();
@@ -129,15 +129,15 @@ impl Kills<'_> {
             if seen.to_string().contains("begun\\n") {
                 return Ok(run);
             }
-            if begun.elapsed() > PATIENCE || seen["code"].is_string() {
-                return Err(format!("{backend}: a program does not begin: {seen}"));
+            if begun.elapsed() > TIMEOUT || seen["code"].is_string() {
+                return Err(format!("{backend}: the program has not started: {seen}"));
             }
             sleep(Duration::from_millis(50));
         }
     }
 
-    /// A container's program has ended by the kill; a native one has not noticed.
-    fn has_met(&self, run: &Value, backend: &str) -> Result<(), String> {
+    /// Checks that a container's program has ended by the kill, and that a native one still runs.
+    fn check_killed(&self, run: &Value, backend: &str) -> Result<(), String> {
         let wait = |seconds: u64| {
             let wanted = json!({"execution_id": run, "wait_seconds": seconds});
             self.server.call("get_execution", &wanted)
@@ -160,48 +160,49 @@ impl Kills<'_> {
         }
     }
 
-    /// What is left when the last server has ended.
-    fn end(self) -> Result<(), String> {
+    /// Ends the last server, and checks that nothing remains.
+    fn finish(self) -> Result<(), String> {
         drop(self.server);
         let begun = Instant::now();
         let left = || {
             let directories = fs::read_dir(self.state.join("runs")).map_or(0, |entries| entries.count());
-            Ok::<_, String>((self.engine.there()?.saturating_sub(1), directories))
+            Ok::<_, String>((self.engine.container_count()?.saturating_sub(1), directories))
         };
-        while left()? != (0, 0) && begun.elapsed() < PATIENCE {
+        while left()? != (0, 0) && begun.elapsed() < TIMEOUT {
             sleep(Duration::from_millis(200));
         }
         let (containers, directories) = left()?;
-        let mut running = self.engine.containers().into_iter();
-        let stranger = match running.any(|id| self.stranger.starts_with(&id)) {
-            true => "there",
+        let mut running = self.engine.running_containers().into_iter();
+        let foreign = match running.any(|id| self.foreign.starts_with(&id)) {
+            true => "running",
             false => "GONE",
         };
-        drop(capture(self.engine.docker(&["rm", "-f", &self.stranger])));
+        drop(capture(self.engine.docker(&["rm", "-f", &self.foreign])));
         println!(
-            "{} right, {} refused or ended by a kill, 0 wrong, in {} kills",
-            self.right, self.refused, self.kills
+            "{} correct, {} refused or ended by a kill, 0 wrong, in {} kills",
+            self.correct, self.refused, self.kills
         );
         println!(
-            "containers left: {containers}; directories left: {directories}; a stranger's container: {stranger}"
+            "containers left: {containers}; directories left: {directories}; the foreign container: {foreign}"
         );
-        match (containers, directories, stranger) {
-            (0, 0, "there") => Ok(()),
-            _ => Err("something is left, or a stranger's is gone".to_owned()),
+        match (containers, directories, foreign) {
+            (0, 0, "running") => Ok(()),
+            _ => Err("something is left, or the foreign container is gone".to_owned()),
         }
     }
 }
 
 enum Answer {
-    Right,
+    Correct,
     Refused,
     Wrong(Value),
 }
 
-/// A run that a kill has met may end, with its cause, or be refused with a code; it may not have another answer.
+/// Judges an answer. A run that was hit by a kill may end by a signal, or be refused with a code and a hint; any other
+/// answer is wrong.
 fn judge(result: &Value, number: usize) -> Answer {
     if result["stdout"] == json!(format!("{}\n", number * 2)) && result["success"] == true {
-        return Answer::Right;
+        return Answer::Correct;
     }
     let is_refused = result["code"].is_string() && result["hint"].is_string();
     let is_ended = result["success"] == false && result["exit"]["kind"] == "signal";

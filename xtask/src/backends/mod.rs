@@ -1,6 +1,6 @@
-//! One conformance suite over all backends: what a program sees of its sandbox, whoever made it. A container engine of its
-//! own is started, with gVisor by the ptrace platform; its images are made from `debootstrap` and kept in
-//! `~/.cache/ringfence-test`. Needs root, and `apt-get install docker.io runsc debootstrap`.
+//! One conformance suite for all backends: what a program sees of its sandbox, whichever backend made it. It starts a
+//! separate container engine, with gVisor's ptrace platform; its image is made with `debootstrap` and kept in
+//! `~/.cache/ringfence-test`. Requires root, and `apt-get install docker.io runsc debootstrap`.
 
 mod cases;
 mod engine;
@@ -18,31 +18,32 @@ use crate::{
     tally::Tally,
     workspace::Workspace,
 };
-use cases::{CASES, Case, Held};
+use cases::{CASES, Case, Verdict};
 use engine::Engine;
 use server::Server;
 use std::{collections::BTreeMap, sync::Arc};
 use web::Tls;
 
-/// Of a benchmark that names no other number.
+/// Runs of a benchmark by default.
 pub const RUNS: usize = 20;
 
-/// In the order of the matrix.
+/// Backends, in the order of the matrix.
 pub const BACKENDS: [&str; 3] = ["native", "docker", "gvisor"];
 
-/// How much of it.
+/// Extent of the suite.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// What CI runs.
+    /// Cases that CI runs.
     Short,
     Whole,
 }
 
-/// Runs the cases whose name holds `part`, and prints the matrix. A case for which the engine had no time, and so ran no
-/// program, is judged once more, as [`Tries`] says; where it holds then, that is said. Any other failure is one.
+/// Runs the cases whose name contains `part`, and prints the matrix. With [`Tries::Two`], a case whose program did not
+/// run because the engine had no time is judged a second time; the matrix marks it if it then passes. Any other failure
+/// counts.
 pub fn run(workspace: &Workspace, part: &str, extent: Extent) -> Result<Tally, String> {
     let mut engine = Engine::start(workspace)?;
-    engine.tls = Some(Arc::new(Tls::begin(&workspace.root, &engine.directory)?));
+    engine.tls = Some(Arc::new(Tls::start(&workspace.root, &engine.directory)?));
     let server = Server::start(&workspace.binary(), &engine, &[])?;
     println!(
         "{:58} {:>10} {:>10} {:>10}",
@@ -69,15 +70,15 @@ pub fn run(workspace: &Workspace, part: &str, extent: Extent) -> Result<Tally, S
         println!("{note}");
     }
     drop(server);
-    let left = engine.left()?;
+    let left = engine.remaining_containers()?;
     println!("{counts:?}; containers left: {left}");
     let count = |word: &str| counts.get(word).copied().unwrap_or(0);
-    match (count(FAILED), count(HELD) + count(SECOND), left) {
+    match (count(FAILED), count(HELD) + count(RETRIED), left) {
         (0, 0, _) => Err("no case was run".to_owned()),
         (0, passed, 0) => Ok(Tally {
             passed: passed as u64,
             failed: 0,
-            second: count(SECOND) as u64,
+            retried: count(RETRIED) as u64,
         }),
         (failed, _, left) => Err(format!(
             "{failed} case(s) failed, {left} container(s) left\n{}",
@@ -87,7 +88,7 @@ pub fn run(workspace: &Workspace, part: &str, extent: Extent) -> Result<Tally, S
 }
 
 const HELD: &str = "held";
-const SECOND: &str = "2nd try";
+const RETRIED: &str = "2nd try";
 const FAILED: &str = "FAILED";
 
 fn judge_twice(case: &Case, server: &Server, backend: &str, tries: Tries) -> (&'static str, Option<String>) {
@@ -96,7 +97,7 @@ fn judge_twice(case: &Case, server: &Server, backend: &str, tries: Tries) -> (&'
         .as_ref()
         .is_some_and(|why| why.contains("runtime_unavailable"));
     if tries == Tries::Two && word == FAILED && was_not_run && judge(case, server, backend).0 == HELD {
-        return (SECOND, why);
+        return (RETRIED, why);
     }
     (word, why)
 }
@@ -106,19 +107,20 @@ fn judge(case: &Case, server: &Server, backend: &str) -> (&'static str, Option<S
         return ("n.a.", Some((*why).to_owned()));
     }
     match (case.judge)(server, backend) {
-        Ok(Held::Yes) => (HELD, None),
-        Ok(Held::NotHere(why)) => ("n.a.", Some(why)),
+        Ok(Verdict::Held) => (HELD, None),
+        Ok(Verdict::Unavailable(why)) => ("n.a.", Some(why)),
         Err(why) => (FAILED, Some(why)),
     }
 }
 
-/// Times, beside the engine's own, in one run.
+/// Measures each backend, beside the engine itself, in one run.
 pub fn bench(workspace: &Workspace, runs: usize) -> Result<(), String> {
     let engine = Engine::start(workspace)?;
     speed::measure(workspace, &engine, runs)
 }
 
-/// Runs under kills of the server, of containers and of the engine; as many as the variable says, else a few.
+/// Runs programs while the server, containers and the engine are killed: as many as the variable says, else
+/// [`kills::RUNS`].
 pub fn kill(workspace: &Workspace) -> Result<(), String> {
     let runs = match std::env::var(kills::RUNS_VARIABLE) {
         Ok(runs) => crate::number(&runs)?,
@@ -127,18 +129,18 @@ pub fn kill(workspace: &Workspace) -> Result<(), String> {
     kills::run(workspace, Engine::start(workspace)?, runs)
 }
 
-/// An engine that hangs, is gone or full, and containers that are not ours.
+/// Tests an engine that hangs, is gone or is full, and containers that are not ours.
 pub fn fault(workspace: &Workspace, part: &str) -> Result<(), String> {
     faults::run(workspace, &mut Engine::start(workspace)?, part)
 }
 
-/// `docker restart web` for an agent: the real engine and client, the official client of the protocol, a person's answer
-/// in a terminal.
+/// Tests `docker restart web` for an agent: with the real engine and client, the official client of the protocol, and
+/// an answer in a terminal.
 pub fn restart(workspace: &Workspace) -> (Tally, Result<(), String>) {
     let story = || {
         let engine = Engine::start(workspace)?;
-        // A program that is pid 1 ends by no signal that it does not handle, but by this one.
-        engine.stranger(&["--name=web", "--stop-signal=KILL"])?;
+        // SIGKILL is the only signal that ends a pid 1 without a handler.
+        engine.start_foreign(&["--name=web", "--stop-signal=KILL"])?;
         let python = mcp_client::environment(workspace, "2.3")?;
         let mut story = command(python, [workspace.root.join("tests/mcp_client/restarting.py")]);
         story.arg("--server").arg(workspace.binary());

@@ -1,4 +1,4 @@
-//! A server of this build, over standard input and output, and what is asked of it.
+//! A server of this build over standard input and output, and a client of it.
 
 use super::{
     engine::{Engine, IMAGE},
@@ -22,20 +22,20 @@ use std::{
     time::Duration,
 };
 
-/// How long one answer may take.
-const PATIENCE: Duration = Duration::from_secs(90);
+/// Time limit of one answer.
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 pub struct Server {
     child: RefCell<Child>,
     input: RefCell<ChildStdin>,
-    /// What it says, a message to a line.
+    /// Messages of the server, one for each line.
     output: mpsc::Receiver<Value>,
-    asked: Cell<u64>,
-    /// Answers that came before somebody asked for them.
+    last_id: Cell<u64>,
+    /// Answers that came before the caller waited for them.
     early: RefCell<HashMap<u64, Value>>,
-    /// The port of the web server that programs may reach as [`web::NAME`].
+    /// Port of the web server that programs may reach as [`web::NAME`].
     pub web: Option<u16>,
-    /// The engine's.
+    /// TLS host of the engine.
     pub tls: Option<Arc<web::Tls>>,
 }
 
@@ -57,7 +57,7 @@ impl Server {
     ) -> Result<Self, String> {
         let mut serve = command(binary, ["serve"]);
         let socket = engine.socket().display().to_string();
-        // It is ours; a server takes no variable that it does not know.
+        // The variable is for this program; a server rejects unknown variables.
         serve.env_remove(RUNS_VARIABLE);
         serve.env("RINGFENCE_STATE_DIR", &state);
         serve
@@ -69,9 +69,9 @@ impl Server {
         for language in ["PYTHON", "NODE", "SHELL"] {
             serve.env(format!("RINGFENCE_CONTAINERS_IMAGE_{language}"), IMAGE);
         }
-        let outside = web::begin().ok();
-        if let Some(outside) = &outside {
-            let rule = format!("{}:{}", web::NAME, outside.web);
+        let servers = web::start().ok();
+        if let Some(servers) = &servers {
+            let rule = format!("{}:{}", web::NAME, servers.web_port);
             let (mut allowed, mut private) = (rule.clone(), rule);
             if let Some(tls) = &engine.tls {
                 allowed += &tls.allowed();
@@ -83,20 +83,20 @@ impl Server {
                 .env("RINGFENCE_EGRESS_PRIVATE", &private);
             serve.env(
                 "RINGFENCE_EGRESS_RESOLVERS",
-                format!("127.0.0.1:{}", outside.names),
+                format!("127.0.0.1:{}", servers.dns_port),
             );
         }
         serve.envs(variables.iter().copied());
         let log = std::fs::File::create(engine.directory.join("server.log"));
         serve.stderr(log.map_err(|error| error.to_string())?);
-        let mut server = Self::of(serve)?;
+        let mut server = Self::spawn(serve)?;
         server.tls = engine.tls.clone();
-        server.web = outside.as_ref().map(|outside| outside.web);
+        server.web = servers.as_ref().map(|servers| servers.web_port);
         Ok(server)
     }
 
-    /// What this command starts, which speaks the protocol on its standard input and output.
-    pub fn of(mut command: Command) -> Result<Self, String> {
+    /// Starts a command that speaks the protocol on its standard input and output, and initializes the session.
+    pub fn spawn(mut command: Command) -> Result<Self, String> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command
             .spawn()
@@ -106,14 +106,14 @@ impl Server {
             input: RefCell::new(input.ok_or("no input")?),
             output: read(output.ok_or("no output")?),
             child: RefCell::new(child),
-            asked: Cell::new(0),
+            last_id: Cell::new(0),
             early: RefCell::default(),
             tls: None,
             web: None,
         };
         let client = json!({"name": "backends", "version": "1"});
         let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client});
-        server.ask("initialize", &hello)?;
+        server.request("initialize", &hello)?;
         server.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))?;
         Ok(server)
     }
@@ -125,44 +125,44 @@ impl Server {
     }
 
     /// Sends a request without waiting for its answer.
-    pub fn begin(&self, tool: &str, arguments: &Value) -> Result<u64, String> {
-        self.begin_method("tools/call", &json!({"name": tool, "arguments": arguments}))
+    pub fn send_call(&self, tool: &str, arguments: &Value) -> Result<u64, String> {
+        self.send_request("tools/call", &json!({"name": tool, "arguments": arguments}))
     }
 
-    fn begin_method(&self, method: &str, parameters: &Value) -> Result<u64, String> {
-        let id = self.asked.get() + 1;
-        self.asked.set(id);
+    fn send_request(&self, method: &str, parameters: &Value) -> Result<u64, String> {
+        let id = self.last_id.get() + 1;
+        self.last_id.set(id);
         self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": parameters}))?;
         Ok(id)
     }
 
-    /// The answer that comes next, to whichever request.
-    pub fn next(&self) -> Result<Value, String> {
-        self.message(|message| message.get("id").is_some())
+    /// Returns the result of the next answer, to any request.
+    pub fn next_result(&self) -> Result<Value, String> {
+        self.next_message(|message| message.get("id").is_some())
             .map(|message| message["result"].clone())
     }
 
-    /// The next message like this; others are dropped.
-    fn message(&self, is_wanted: impl Fn(&Value) -> bool) -> Result<Value, String> {
+    /// Returns the next message that `is_wanted` accepts; others are dropped.
+    fn next_message(&self, is_wanted: impl Fn(&Value) -> bool) -> Result<Value, String> {
         loop {
-            match self.output.recv_timeout(PATIENCE) {
+            match self.output.recv_timeout(TIMEOUT) {
                 Ok(message) if is_wanted(&message) => return Ok(message),
                 Ok(_) => {}
                 Err(mpsc::RecvTimeoutError::Timeout) => {
-                    return Err(format!("no answer within {} s", PATIENCE.as_secs()));
+                    return Err(format!("no answer within {} s", TIMEOUT.as_secs()));
                 }
                 Err(mpsc::RecvTimeoutError::Disconnected) => return Err("the server is gone".to_owned()),
             }
         }
     }
 
-    /// The answer to a request, now or when it comes; others wait for those who ask for them.
+    /// Waits for the result of a request. Other answers that come first are kept.
     pub fn answer(&self, id: u64) -> Result<Value, String> {
         let mut early = self.early.borrow_mut();
         let message = match early.remove(&id) {
             Some(message) => message,
             None => loop {
-                let message = self.message(|message| message.get("id").is_some())?;
+                let message = self.next_message(|message| message.get("id").is_some())?;
                 match message["id"].as_u64() {
                     Some(other) if other != id => drop(early.insert(other, message)),
                     _ => break message,
@@ -175,24 +175,24 @@ impl Server {
         }
     }
 
-    fn ask(&self, method: &str, parameters: &Value) -> Result<Value, String> {
-        let id = self.begin_method(method, parameters)?;
+    fn request(&self, method: &str, parameters: &Value) -> Result<Value, String> {
+        let id = self.send_request(method, parameters)?;
         self.answer(id)
     }
 
-    /// The structured content of a tool's answer, also where that is a refusal.
+    /// Calls a tool and returns the structured content of its answer, or of its refusal.
     pub fn call(&self, tool: &str, arguments: &Value) -> Result<Value, String> {
-        let id = self.begin(tool, arguments)?;
+        let id = self.send_call(tool, arguments)?;
         self.result(id)
     }
 
     pub fn result(&self, id: u64) -> Result<Value, String> {
         let answer = self.answer(id)?;
         let refusal = &answer["_meta"]["io.ringfence/error"];
-        let shown = answer
+        let content = answer
             .get("structuredContent")
             .or(Some(refusal).filter(|it| it.is_object()));
-        Ok(shown.cloned().unwrap_or(answer))
+        Ok(content.cloned().unwrap_or(answer))
     }
 
     /// Runs a program on a backend.
@@ -216,7 +216,7 @@ impl Server {
     }
 }
 
-/// Messages as they come, until the server is gone or says what is none.
+/// Reads messages until the server ends or prints a line that is not a message.
 fn read(output: ChildStdout) -> mpsc::Receiver<Value> {
     let (to, messages) = mpsc::channel();
     thread::spawn(move || {
@@ -234,7 +234,7 @@ fn read(output: ChildStdout) -> mpsc::Receiver<Value> {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It ends when its input does; the engine is asked afterwards what is left.
+        // The server has to end here, so that the engine can be checked for remaining containers afterwards.
         let child = self.child.get_mut();
         if let Ok(None) = child.try_wait() {
             drop(crate::command::show(command("kill", [child.id().to_string()])));

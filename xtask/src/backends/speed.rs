@@ -1,4 +1,4 @@
-//! Times of each backend, beside what the engine takes for the same image, in one run.
+//! Times of each backend, beside those of the engine with the same image, in one run.
 
 use super::{
     BACKENDS,
@@ -13,29 +13,29 @@ use std::{
 };
 
 const PRINT: &str = "print(1)";
-/// Requests that are open at once where throughput is measured.
+/// Concurrent requests of the throughput measurement.
 const OPEN: usize = 4;
-/// How long a container may take to stand ready again.
-const READY: Duration = Duration::from_secs(30);
+/// Time limit for the next container to become ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a median has to keep to, in milliseconds.
+/// Limits of medians, in milliseconds.
 const DOCKER_COLD_OVER_RUN: f64 = 50.0;
 const WARM: [(&str, f64); 2] = [("docker", 40.0), ("gvisor", 100.0)];
 
-/// What missed its target, in words.
+/// Descriptions of missed targets.
 type Missed = Vec<String>;
 
 pub fn measure(workspace: &Workspace, engine: &Engine, runs: usize) -> Result<(), String> {
-    println!("{:44} {:>9} {:>9} {:>9}", "what, in ms", "p50", "p95", "max");
+    println!("{:44} {:>9} {:>9} {:>9}", "milliseconds", "p50", "p95", "max");
     let mut plain = Vec::new();
     for (name, runtime) in [("docker run", "runc"), ("docker run --runtime=runsc", "runsc")] {
-        plain.push(row(name, times(runs, || plainly(engine, runtime))?)?);
+        plain.push(row(name, times(runs, || docker_run(engine, runtime))?)?);
     }
     let mut missed = cold(workspace, engine, runs, plain[0])?;
     missed.extend(warm(workspace, engine, runs)?);
-    println!("\nruns in a second, {OPEN} at once");
+    println!("\nruns per second, {OPEN} at once");
     for (name, runtime) in [("docker run", "runc"), ("docker run --runtime=runsc", "runsc")] {
-        let run = || plainly(engine, runtime);
+        let run = || docker_run(engine, runtime);
         rate(name, runs, || {
             scope(|at_once| {
                 let all: Vec<_> = (0..OPEN).map(|_| at_once.spawn(run)).collect();
@@ -46,11 +46,11 @@ pub fn measure(workspace: &Workspace, engine: &Engine, runs: usize) -> Result<()
     }
     let server = Server::start(&workspace.binary(), engine, &[])?;
     for backend in BACKENDS {
-        printed(&server, backend)?;
+        run_print(&server, backend)?;
         rate(backend, runs, || {
-            let begun: Result<Vec<u64>, String> = (0..OPEN).map(|_| begin(&server, backend)).collect();
+            let begun: Result<Vec<u64>, String> = (0..OPEN).map(|_| send_run(&server, backend)).collect();
             for _ in begun? {
-                let answer = server.next()?;
+                let answer = server.next_result()?;
                 if answer["structuredContent"]["stdout"] != "1\n" {
                     return Err(answer.to_string());
                 }
@@ -60,17 +60,17 @@ pub fn measure(workspace: &Workspace, engine: &Engine, runs: usize) -> Result<()
     }
     match missed.is_empty() {
         true => Ok(()),
-        false => Err(format!("past its target: {}", missed.join("; "))),
+        false => Err(format!("over the limit: {}", missed.join("; "))),
     }
 }
 
-/// The engine's own, with the same walls as far as its words go.
-fn plainly(engine: &Engine, runtime: &str) -> Result<(), String> {
+/// Runs the program with the engine alone.
+fn docker_run(engine: &Engine, runtime: &str) -> Result<(), String> {
     let words = ["run", "--rm", "--network=none", "--runtime", runtime, IMAGE];
-    let said = capture(engine.docker(&[&words[..], &["python3", "-c", PRINT]].concat()))?;
-    match said.as_str() {
+    let output = capture(engine.docker(&[&words[..], &["python3", "-c", PRINT]].concat()))?;
+    match output.as_str() {
         "1\n" => Ok(()),
-        said => Err(format!("docker run says {said:?}")),
+        output => Err(format!("docker run printed {output:?}")),
     }
 }
 
@@ -78,30 +78,30 @@ fn cold(workspace: &Workspace, engine: &Engine, runs: usize, plain: f64) -> Resu
     let server = Server::start(&workspace.binary(), engine, &[("RINGFENCE_WARM_READY", "0")])?;
     let mut missed = Missed::new();
     for backend in BACKENDS {
-        printed(&server, backend)?;
+        run_print(&server, backend)?;
         let median = row(
             &format!("{backend}, cold"),
-            times(runs, || printed(&server, backend))?,
+            times(runs, || run_print(&server, backend))?,
         )?;
         if backend == "docker" && median > plain + DOCKER_COLD_OVER_RUN {
             missed.push(format!(
-                "docker, cold: {median:.1} ms, docker run {plain:.1} ms + {DOCKER_COLD_OVER_RUN} ms"
+                "docker, cold: {median:.1} ms, at most docker run {plain:.1} ms + {DOCKER_COLD_OVER_RUN} ms"
             ));
         }
     }
     Ok(missed)
 }
 
-/// One after the other, each when a container stands ready; and calls of a session.
+/// Measures runs one after the other, each when a container is ready; and calls of a session.
 fn warm(workspace: &Workspace, engine: &Engine, runs: usize) -> Result<Missed, String> {
     let server = Server::start(&workspace.binary(), engine, &[])?;
     let mut missed = Missed::new();
     for backend in BACKENDS {
-        printed(&server, backend)?;
+        run_print(&server, backend)?;
         let mut all = Vec::new();
         for _ in 0..runs {
-            ready(&server, backend)?;
-            all.extend(times(1, || printed(&server, backend))?);
+            wait_until_ready(&server, backend)?;
+            all.extend(times(1, || run_print(&server, backend))?);
         }
         let median = row(&format!("{backend}, warm"), all)?;
         let most = WARM.iter().find(|(name, _)| *name == backend);
@@ -113,24 +113,24 @@ fn warm(workspace: &Workspace, engine: &Engine, runs: usize) -> Result<Missed, S
             &json!({"language": "python", "backend": backend}),
         )?;
         let call = json!({"code": "1 + 1", "session_id": made["session_id"], "validate": "off"});
-        let evaluated = || match server.call("execute_code", &call)? {
-            said if said["result"] == 2 => Ok(()),
-            said => Err(said.to_string()),
+        let evaluate = || match server.call("execute_code", &call)? {
+            answer if answer["result"] == 2 => Ok(()),
+            answer => Err(answer.to_string()),
         };
-        row(&format!("{backend}, call of a session"), times(runs, evaluated)?)?;
+        row(&format!("{backend}, call of a session"), times(runs, evaluate)?)?;
         server.call("terminate_session", &json!({"session_id": made["session_id"]}))?;
     }
     Ok(missed)
 }
 
-fn begin(server: &Server, backend: &str) -> Result<u64, String> {
-    server.begin(
+fn send_run(server: &Server, backend: &str) -> Result<u64, String> {
+    server.send_call(
         "execute_code",
         &json!({"code": PRINT, "backend": backend, "validate": "off"}),
     )
 }
 
-fn printed(server: &Server, backend: &str) -> Result<(), String> {
+fn run_print(server: &Server, backend: &str) -> Result<(), String> {
     let result = server.run(backend, "python", PRINT)?;
     if result["stdout"] == "1\n" && result["backend"] == backend {
         Ok(())
@@ -139,10 +139,10 @@ fn printed(server: &Server, backend: &str) -> Result<(), String> {
     }
 }
 
-/// Until a container waits; native sandboxes do as soon as one is asked for.
-fn ready(server: &Server, backend: &str) -> Result<(), String> {
+/// Waits until a container of the backend is ready. Native sandboxes need no wait.
+fn wait_until_ready(server: &Server, backend: &str) -> Result<(), String> {
     let begun = Instant::now();
-    while backend != "native" && begun.elapsed() < READY {
+    while backend != "native" && begun.elapsed() < READY_TIMEOUT {
         let stats = server.call("list_runtimes", &json!({}))?;
         let mut python = stats["runtimes"].as_array().into_iter().flatten();
         let python = python.find(|one| one["language"] == "python");
@@ -154,23 +154,23 @@ fn ready(server: &Server, backend: &str) -> Result<(), String> {
     }
     match backend {
         "native" => Ok(()),
-        _ => Err(format!("no container of {backend} stands ready")),
+        _ => Err(format!("{backend}: no container is ready")),
     }
 }
 
-fn times(runs: usize, mut what: impl FnMut() -> Result<(), String>) -> Result<Vec<f64>, String> {
+fn times(runs: usize, mut run: impl FnMut() -> Result<(), String>) -> Result<Vec<f64>, String> {
     let mut all = Vec::new();
     for _ in 0..runs {
         let begun = Instant::now();
-        what()?;
+        run()?;
         all.push(begun.elapsed().as_secs_f64() * 1000.0);
     }
     Ok(all)
 }
 
-/// Prints a row; its median.
+/// Prints a row and returns the median.
 fn row(name: &str, times: Vec<f64>) -> Result<f64, String> {
-    let times = Samples::new(times).ok_or("--runs: at least one")?;
+    let times = Samples::new(times).ok_or("--runs must be at least 1")?;
     let [median, late, most] = [50, 95, 100].map(|percent| times.percentile(percent));
     println!("{name:44} {median:>9.1} {late:>9.1} {most:>9.1}");
     Ok(median)

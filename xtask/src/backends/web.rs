@@ -1,5 +1,5 @@
-//! The outside of the egress cases, all on this host's loopback: a name server, a web server, and a host that speaks TLS
-//! and asks who calls.
+//! Servers for the egress cases, all on this host's loopback: a DNS server, a web server, and a TLS host that reports
+//! the requests it gets.
 
 use crate::command::{capture, command};
 use std::{
@@ -14,26 +14,26 @@ use std::{
 
 pub const NAME: &str = "api.allowed.test";
 
-/// The ports of both.
-pub struct Outside {
-    pub names: u16,
-    pub web: u16,
+/// Ports of the DNS server and the web server.
+pub struct TestServers {
+    pub dns_port: u16,
+    pub web_port: u16,
 }
 
-pub fn begin() -> std::io::Result<Outside> {
+pub fn start() -> std::io::Result<TestServers> {
     let names = UdpSocket::bind("127.0.0.1:0")?;
     let web = TcpListener::bind("127.0.0.1:0")?;
-    let outside = Outside {
-        names: names.local_addr()?.port(),
-        web: web.local_addr()?.port(),
+    let servers = TestServers {
+        dns_port: names.local_addr()?.port(),
+        web_port: web.local_addr()?.port(),
     };
-    thread::spawn(move || answer(&names));
-    thread::spawn(move || serve(&web));
-    Ok(outside)
+    thread::spawn(move || answer_dns(&names));
+    thread::spawn(move || serve_web(&web));
+    Ok(servers)
 }
 
-/// Every name has the address of this host's loopback; other kinds of records have no answer.
-fn answer(socket: &UdpSocket) {
+/// Answers queries for the address of any name with 127.0.0.1, and other queries without a record.
+fn answer_dns(socket: &UdpSocket) {
     let mut query = [0; 512];
     while let Ok((count, from)) = socket.recv_from(&mut query) {
         let Some(end) = query[12..count]
@@ -54,7 +54,7 @@ fn answer(socket: &UdpSocket) {
     }
 }
 
-fn serve(listener: &TcpListener) {
+fn serve_web(listener: &TcpListener) {
     for mut stream in listener.incoming().flatten() {
         thread::spawn(move || {
             drop(stream.read(&mut [0; 4096]));
@@ -68,19 +68,19 @@ fn serve(listener: &TcpListener) {
     }
 }
 
-/// What `api.test` hears in the place of the program's word for it.
+/// Secret that `api.test` gets in place of the program's placeholder.
 pub const SECRET: &str = "Tok3n-of/the+Backends=7y";
 
-/// `api.test` and `read.test`, with a certificate of an authority that no host knows.
+/// TLS host for `api.test` and `read.test`, with a certificate of an authority that no host trusts.
 pub struct Tls {
     pub port: u16,
     directory: PathBuf,
-    heard: Mutex<mpsc::Receiver<String>>,
+    requests: Mutex<mpsc::Receiver<String>>,
     process: Child,
 }
 
 impl Tls {
-    pub fn begin(root: &Path, directory: &Path) -> Result<Self, String> {
+    pub fn start(root: &Path, directory: &Path) -> Result<Self, String> {
         for words in [
             "-subj /CN=root -keyout root.key -out root.pem",
             "-subj /CN=leaf -keyout leaf.key -out leaf.pem -CA root.pem -CAkey root.key -addext \
@@ -99,24 +99,24 @@ impl Tls {
             .stdout(Stdio::piped());
         let mut process = node.spawn().map_err(|error| format!("node: {error}"))?;
         let output = process.stdout.take().ok_or("node has no output")?;
-        let (to, heard) = mpsc::channel();
+        let (to, requests) = mpsc::channel();
         thread::spawn(move || {
-            // Read to its end: a host that cannot write ends.
+            // Read to the end: the host ends if it cannot write.
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 drop(to.send(line));
             }
         });
-        let port = heard.recv_timeout(Duration::from_secs(20)).ok();
+        let port = requests.recv_timeout(Duration::from_secs(20)).ok();
         let port = port.and_then(|port| port.parse().ok());
         Ok(Self {
-            port: port.ok_or("the host that speaks TLS does not begin")?,
+            port: port.ok_or("the TLS host has not started")?,
             directory: directory.to_owned(),
-            heard: Mutex::new(heard),
+            requests: Mutex::new(requests),
             process,
         })
     }
 
-    /// All of one host, and of the other a path.
+    /// Returns the rules: all of `api.test`, and one path of `read.test`.
     pub fn allowed(&self) -> String {
         let port = self.port;
         format!(";api.test:{port};GET read.test:{port}/seen")
@@ -142,12 +142,12 @@ impl Tls {
         ]
     }
 
-    /// The next so many requests that it has heard, and any that came with them.
-    pub fn heard(&self, count: usize) -> Vec<String> {
-        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        let awaited = (0..count).map_while(|_| heard.recv_timeout(Duration::from_secs(10)).ok());
+    /// Waits for this many requests, and returns them with any others that have arrived.
+    pub fn requests(&self, count: usize) -> Vec<String> {
+        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let awaited = (0..count).map_while(|_| requests.recv_timeout(Duration::from_secs(10)).ok());
         let mut all: Vec<String> = awaited.collect();
-        all.extend(heard.try_iter());
+        all.extend(requests.try_iter());
         all
     }
 }

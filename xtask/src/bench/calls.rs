@@ -1,4 +1,4 @@
-//! What a call costs an agent: through MCP, with the official Python client and without it.
+//! Cost of a call for an agent: through MCP, with the official Python client and without it.
 
 use super::{Row, cold};
 use crate::{
@@ -13,15 +13,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The client that is measured with: the current one.
+/// Version of the client: the current one.
 pub(super) const CLIENT: &str = "2.3";
 const PICTURE: &str = "docs/bench.svg";
 
-/// What was measured.
+/// Results of the benchmark.
 pub struct Measured {
     pub rows: Vec<Row>,
     pub figures: Vec<(String, String)>,
-    /// As it came, for the picture.
+    /// Output of the script, for the picture.
     pub document: Value,
 }
 
@@ -41,11 +41,11 @@ pub fn measure(workspace: &Workspace, runs: usize) -> Result<Measured, String> {
         .arg(mcp_client::data_environment(workspace)?);
     bench.args(["--runs", &runs.to_string()]);
     bench.env("PYTHONDONTWRITEBYTECODE", "1");
-    let said = capture(bench)?;
-    let mut document: Value = serde_json::from_str(&said).map_err(|error| format!("bench.py: {error}"))?;
+    let output = capture(bench)?;
+    let mut document: Value = serde_json::from_str(&output).map_err(|error| format!("bench.py: {error}"))?;
     document["machine"] = super::machine().into();
-    let rows = rows(&document).ok_or("bench.py said something else than measurements")?;
-    let figures = figures(&document).ok_or("bench.py said something else than figures")?;
+    let rows = rows(&document).ok_or("bench.py has printed no measurements")?;
+    let figures = figures(&document).ok_or("bench.py has printed no figures")?;
     Ok(Measured {
         rows,
         figures,
@@ -53,7 +53,7 @@ pub fn measure(workspace: &Workspace, runs: usize) -> Result<Measured, String> {
     })
 }
 
-/// Lines of a table, as the programs that measure print them.
+/// Reads the rows of a table from the output of a benchmark.
 pub(super) fn rows(document: &Value) -> Option<Vec<Row>> {
     let lines = document["lines"].as_array()?;
     let row = |line: &Value| {
@@ -84,7 +84,7 @@ fn figures(document: &Value) -> Option<Vec<(String, String)>> {
     let steady = samples(&document["steady"]["samples_ms"])?;
     let (p50, p99) = (steady.percentile(50), steady.percentile(99));
     add(
-        "`print(1)` at half of the capacity at 4".to_owned(),
+        "`print(1)` at half of the capacity of 4 at once".to_owned(),
         format!("p50 {p50:.2} ms, p99 {p99:.2} ms ({:.1} × p50)", p99 / p50),
     );
     let more = &document["figures"];
@@ -95,12 +95,12 @@ fn figures(document: &Value) -> Option<Vec<(String, String)>> {
     );
     let compute = samples(&more["describe_compute_ms"])?.percentile(50);
     add(
-        "the compute of `describe()` alone, second time in one process".to_owned(),
+        "`describe()` itself, second time in one process".to_owned(),
         format!("{compute:.2} ms"),
     );
     for (key, what) in [
-        ("parked_python", "unique memory of a Python sandbox that waits"),
-        ("running_python", "unique memory of one that runs"),
+        ("parked_python", "unique memory of a waiting Python sandbox"),
+        ("running_python", "unique memory of a running one"),
         ("template_python", "Python template (PSS)"),
         ("server_resident", "server, resident"),
     ] {
@@ -110,23 +110,20 @@ fn figures(document: &Value) -> Option<Vec<(String, String)>> {
         );
     }
     for (key, what) in [
-        ("queued_ms", "waiting for its turn"),
-        ("start_ms", "from the claim until the program goes"),
-        ("run_ms", "from there until nothing of it is alive"),
+        ("queued_ms", "waiting in the queue"),
+        ("start_ms", "from the claim until the program runs"),
+        ("run_ms", "from there until all its processes have ended"),
         ("finish_ms", "files and report"),
     ] {
         let phases = document["phases"].as_array()?;
         let values: Option<Vec<f64>> = phases.iter().map(|phases| phases[key].as_f64()).collect();
         let p50 = Samples::new(values?)?.percentile(50);
-        add(
-            format!("of one call of `print(1)`: {what}"),
-            format!("{p50:.2} ms"),
-        );
+        add(format!("one call of `print(1)`: {what}"), format!("{p50:.2} ms"));
     }
     Some(figures)
 }
 
-/// The distributions, drawn by the product itself.
+/// Draws the distributions with the product itself.
 pub fn plot(workspace: &Workspace, document: &Value) -> Result<(), String> {
     let file: PathBuf = workspace.target.join("bench/calls.json");
     fs::write(&file, document.to_string()).map_err(|error| format!("{}: {error}", file.display()))?;

@@ -1,4 +1,5 @@
-//! Cold starts: a bare interpreter, bubblewrap around it, ours around it, and the least program behind all layers.
+//! Cold starts: a bare interpreter, the interpreter in bubblewrap and in Ringfence, and the smallest program behind all
+//! layers.
 
 use super::Row;
 use crate::{
@@ -14,16 +15,16 @@ use std::{
     time::Instant,
 };
 
-/// Rounds before the count, which fill the page cache.
+/// Uncounted rounds at the start, which fill the page cache.
 const WARM_UP: usize = 3;
 
-/// One line of the table: what is measured, and one measurement of it in milliseconds.
+/// A row of the table: its name, and a function that returns one measurement in milliseconds.
 struct Line {
     name: &'static str,
     measure: Box<dyn FnMut() -> Result<f64, String>>,
 }
 
-/// Measures them in turn.
+/// Measures all rows in turn.
 pub fn measure(workspace: &Workspace, runs: usize) -> Result<Vec<Row>, String> {
     let example = [
         "build",
@@ -74,14 +75,14 @@ fn lines(workspace: &Workspace, scratch: &Path) -> Result<Vec<Line>, String> {
             measure: Box::new(move || time(bubblewrap(&python))),
         });
     } else {
-        println!("bubblewrap is not installed: its line is left out");
+        println!("bubblewrap is not installed: its row is left out");
     }
     let run = move || time(command(&binary, [Path::new("run"), &pass]));
     lines.push(Line {
         name: "ringfence run of the file `pass`",
         measure: Box::new(run),
     });
-    let mut alone = JailAlone::start(workspace)?;
+    let mut alone = SandboxOnly::start(workspace)?;
     lines.push(Line {
         name: "/bin/true behind all layers, sandbox only",
         measure: Box::new(move || alone.measure()),
@@ -89,21 +90,21 @@ fn lines(workspace: &Workspace, scratch: &Path) -> Result<Vec<Line>, String> {
     Ok(lines)
 }
 
-/// The interpreter that Ringfence itself would start, so that all lines measure the same one.
+/// Returns the interpreter that Ringfence itself would start, so that all rows measure the same one.
 pub fn interpreter(binary: &Path, scratch: &Path) -> Result<PathBuf, String> {
     let script = scratch.join("where.py");
     fs::write(&script, "import sys\nprint(sys.executable)\n")
         .map_err(|error| format!("{}: {error}", script.display()))?;
-    let said = capture(command(binary, [Path::new("run"), &script]))?;
-    let path = PathBuf::from(said.trim());
+    let output = capture(command(binary, [Path::new("run"), &script]))?;
+    let path = PathBuf::from(output.trim());
     if path.is_absolute() {
         Ok(path)
     } else {
-        Err(format!("the sandbox's python calls itself `{}`", said.trim()))
+        Err(format!("the path of the sandbox's python is `{}`", output.trim()))
     }
 }
 
-/// Wall time of one process, from before its start until it is waited for.
+/// Measures the wall time of a process, from before its start until its end has been waited for.
 fn time(mut command: Command) -> Result<f64, String> {
     command.stdin(Stdio::null()).stdout(Stdio::null());
     let begun = Instant::now();
@@ -129,7 +130,7 @@ fn bubblewrap(python: &Path) -> Command {
             Err(_) => &mut bwrap,
         };
     }
-    // An interpreter with a prefix of its own: `prefix/bin/python3`.
+    // An interpreter outside /usr: `prefix/bin/python3`.
     if let Some(prefix) = python
         .ancestors()
         .nth(2)
@@ -144,47 +145,47 @@ fn bubblewrap(python: &Path) -> Command {
     bwrap
 }
 
-/// The sandbox alone, without the start of our own binary: from the request to a helper that is already there until the
-/// tree of `/bin/true` is dead.
-struct JailAlone {
+/// The sandbox alone, without the start of our own binary: from the request to a running helper until the process tree
+/// of `/bin/true` has ended.
+struct SandboxOnly {
     child: Child,
-    ask: ChildStdin,
+    requests: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
 
-impl JailAlone {
+impl SandboxOnly {
     fn start(workspace: &Workspace) -> Result<Self, String> {
-        let said = |error: io::Error| format!("the example `cold`: {error}");
+        let failed = |error: io::Error| format!("the example `cold`: {error}");
         let mut child = command(workspace.target.join("release/examples/cold"), ["/bin/true"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .map_err(said)?;
-        let (ask, answers) = child
+            .map_err(failed)?;
+        let (requests, answers) = child
             .stdin
             .take()
             .zip(child.stdout.take())
             .ok_or("the example `cold` has no pipes")?;
         Ok(Self {
             child,
-            ask,
+            requests,
             answers: BufReader::new(answers),
         })
     }
 
     fn measure(&mut self) -> Result<f64, String> {
         let mut answer = String::new();
-        writeln!(self.ask)
+        writeln!(self.requests)
             .and_then(|()| self.answers.read_line(&mut answer))
             .map_err(|error| format!("the example `cold`: {error}"))?;
         let milliseconds = answer.trim().parse();
-        milliseconds.map_err(|_| format!("the example `cold` said `{}`", answer.trim()))
+        milliseconds.map_err(|_| format!("the example `cold` printed `{}`", answer.trim()))
     }
 }
 
-impl Drop for JailAlone {
+impl Drop for SandboxOnly {
     fn drop(&mut self) {
-        // It has nothing to lose, and its helper ends with it.
+        // The example has no state to save, and its helper ends with it.
         drop(self.child.kill());
         drop(self.child.wait());
     }

@@ -1,4 +1,4 @@
-//! What egress costs: a connection, many bytes, and a call with rules, on a network that is made for it.
+//! Cost of egress: a connection, many bytes, and a call with rules, on a network that is made for the benchmark.
 
 use super::{Options, as_json, as_markdown, as_text, calls, cold, sessions, with_figures, write};
 use crate::{
@@ -12,13 +12,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Who is measured beside root: an ordinary user.
+/// An ordinary user, measured beside root.
 const NOBODY: &str = "65534";
-/// What every user may start, so that all lines measure the same interpreter.
+/// An interpreter that every user may start, so that all rows measure the same one.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Runs `tests/mcp_client/bench_egress.py` in a network namespace of its own, which an ordinary user has with a user
-/// namespace.
+/// Runs `tests/mcp_client/bench_egress.py` in a separate network namespace; for an ordinary user in a user namespace,
+/// too.
 pub fn measure(workspace: &Workspace, options: &Options) -> Result<(), String> {
     show(workspace.cargo(&["build", "--release", "--locked", "-p", "ringfence"]))?;
     let scratch = workspace.target.join("bench");
@@ -36,10 +36,11 @@ pub fn measure(workspace: &Workspace, options: &Options) -> Result<(), String> {
         bench.args(["--uid", NOBODY]);
     }
     bench.env("PYTHONDONTWRITEBYTECODE", "1");
-    let said = capture(bench)?;
-    let document: Value = serde_json::from_str(&said).map_err(|error| format!("bench_egress.py: {error}"))?;
-    let rows = calls::rows(&document).ok_or("bench_egress.py said something else than measurements")?;
-    let figures = sessions::figures(&document).ok_or("bench_egress.py said something else than figures")?;
+    let output = capture(bench)?;
+    let document: Value =
+        serde_json::from_str(&output).map_err(|error| format!("bench_egress.py: {error}"))?;
+    let rows = calls::rows(&document).ok_or("bench_egress.py has printed no measurements")?;
+    let figures = sessions::figures(&document).ok_or("bench_egress.py has printed no figures")?;
     if options.json {
         println!("{}", as_json("egress", &rows, &figures));
     } else {
@@ -55,9 +56,9 @@ pub fn measure(workspace: &Workspace, options: &Options) -> Result<(), String> {
 }
 
 fn python(workspace: &Workspace, scratch: &Path) -> Result<PathBuf, String> {
-    let everybodys = PathBuf::from(PYTHON);
-    if everybodys.exists() {
-        return Ok(everybodys);
+    let system = PathBuf::from(PYTHON);
+    if system.exists() {
+        return Ok(system);
     }
     cold::interpreter(&workspace.binary(), scratch)
 }

@@ -1,5 +1,5 @@
-//! Measurements side by side in one run, interleaved (A B C A B C ...) so that whatever else the machine does hits all
-//! alike; as text, as JSON, and as the tables of the specification.
+//! Measurements side by side in one run, interleaved (A B C A B C ...) so that other load of the machine affects all
+//! alike. They are printed as text or JSON, and written as the tables of the specification.
 
 mod calls;
 mod cold;
@@ -20,7 +20,7 @@ use std::fs;
 const RUNS: usize = 100;
 const DOCUMENT: &str = "SPECIFICATION.md";
 
-/// What was asked for.
+/// Options of a benchmark.
 pub struct Options {
     runs: usize,
     json: bool,
@@ -28,7 +28,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// `--runs N`, `--json`, `--write`.
+    /// Parses `--runs N`, `--json` and `--write`.
     pub fn parse(words: &[&str]) -> Result<Self, String> {
         let mut options = Self {
             runs: RUNS,
@@ -45,7 +45,7 @@ impl Options {
                         .next()
                         .and_then(|count| count.parse().ok())
                         .filter(|count| *count > 0);
-                    options.runs = count.ok_or("--runs wants a number above 0")?;
+                    options.runs = count.ok_or("--runs needs a number above 0")?;
                 }
                 other => return Err(format!("bench: unknown option {other}")),
             }
@@ -54,15 +54,15 @@ impl Options {
     }
 }
 
-/// One line of a table.
+/// A row of a table.
 pub struct Row {
     name: String,
     samples: Samples,
-    /// The row that it is compared with.
+    /// Name of the row that it is compared with.
     reference: Option<String>,
 }
 
-/// Cold starts, and calls through MCP.
+/// Measures cold starts, and calls through MCP.
 pub fn all(workspace: &Workspace, options: &Options) -> Result<(), String> {
     cold(workspace, options)?;
     let measured = calls::measure(workspace, options.runs)?;
@@ -82,7 +82,7 @@ pub fn all(workspace: &Workspace, options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-/// Cold starts alone.
+/// Measures cold starts alone.
 pub fn cold(workspace: &Workspace, options: &Options) -> Result<(), String> {
     show(workspace.cargo(&["build", "--release", "--locked", "-p", "ringfence"]))?;
     let rows = cold::measure(workspace, options.runs)?;
@@ -112,7 +112,7 @@ fn as_text(rows: &[Row]) -> String {
     );
     for row in rows {
         let [min, p50, p90, p99] = figures(row);
-        let (count, ratio) = (row.samples.count(), shown_ratio(rows, row));
+        let (count, ratio) = (row.samples.count(), ratio_text(rows, row));
         text.push_str(&format!(
             "{:<width$}  {count:>5} {min:>8.2} {p50:>8.2} {p90:>8.2} {p99:>8.2}  {ratio:>7}\n",
             row.name
@@ -146,7 +146,7 @@ fn as_markdown(rows: &[Row]) -> String {
     );
     for row in rows {
         let [min, p50, p90, p99] = figures(row);
-        let (count, ratio) = (row.samples.count(), shown_ratio(rows, row));
+        let (count, ratio) = (row.samples.count(), ratio_text(rows, row));
         text.push_str(&format!(
             "| {} | {count} | {min:.2} | {p50:.2} | {p90:.2} | {p99:.2} | {ratio} |\n",
             row.name
@@ -155,7 +155,7 @@ fn as_markdown(rows: &[Row]) -> String {
     text
 }
 
-/// The table, and below it what is no row of it.
+/// Adds the table of single figures below the table of rows.
 fn with_figures(mut table: String, more: &[(String, String)]) -> String {
     table.push_str("\n| what else | figure |\n|---|---|\n");
     for (what, figure) in more {
@@ -173,7 +173,7 @@ fn figures(row: &Row) -> [f64; 4] {
     ]
 }
 
-/// Against its reference, in the same run.
+/// Returns the ratio of a row to its reference in the same run.
 fn ratio(rows: &[Row], row: &Row) -> Option<f64> {
     let reference = rows
         .iter()
@@ -181,7 +181,7 @@ fn ratio(rows: &[Row], row: &Row) -> Option<f64> {
     Some(row.samples.percentile(50) / reference.samples.percentile(50))
 }
 
-fn shown_ratio(rows: &[Row], row: &Row) -> String {
+fn ratio_text(rows: &[Row], row: &Row) -> String {
     ratio(rows, row).map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}"))
 }
 
@@ -203,11 +203,11 @@ fn write(workspace: &Workspace, bench: &str, table: &str) -> Result<(), String> 
     let path = workspace.root.join(DOCUMENT);
     let text = fs::read_to_string(&path).map_err(|error| format!("{DOCUMENT}: {error}"))?;
     let text = replace(&text, bench, table)
-        .ok_or_else(|| format!("{DOCUMENT} has no place for the table {bench}"))?;
+        .ok_or_else(|| format!("{DOCUMENT} has no marks for the table {bench}"))?;
     fs::write(&path, text).map_err(|error| format!("{DOCUMENT}: {error}"))
 }
 
-/// The text with everything between the two marks of a table replaced.
+/// Replaces the text between the two marks of a table.
 fn replace(text: &str, bench: &str, table: &str) -> Option<String> {
     let (begin, end) = (
         format!("<!-- bench {bench}: begin -->"),
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_between_the_marks_is_replaced() {
+    fn only_text_between_the_marks_is_replaced() {
         let (begin, end) = ("<!-- bench cold: begin -->", "<!-- bench cold: end -->");
         let text = format!("# a\n{begin}\nold\n{end}\nb\n");
         assert_eq!(

@@ -1,5 +1,5 @@
-//! Parts of the product on their own: the redactor over texts of many kinds, and the audit record on this disk. Each is an
-//! example program of its crate that prints what it measured as JSON.
+//! Benchmarks of single parts of the product: the redactor, code and data checks, and the audit record on this disk.
+//! Each is an example program of its crate that prints its measurements as JSON.
 
 use super::{Options, machine, write};
 use crate::{
@@ -9,13 +9,13 @@ use crate::{
 use serde_json::Value;
 use std::fs;
 
-/// Figures of one part: what was measured, and in which unit.
+/// A measurement with its unit.
 struct Figure {
     what: String,
     figure: String,
 }
 
-/// The redactor: megabytes in a second of one core, and what it takes to make one.
+/// Measures the redactor: megabytes per second on one core, and time and memory to construct one.
 pub fn redact(workspace: &Workspace, options: &Options) -> Result<(), String> {
     let printed = run(workspace, "ringfence-redact", "redact", &[])?;
     let figures = printed.iter().map(|line| {
@@ -34,7 +34,7 @@ pub fn redact(workspace: &Workspace, options: &Options) -> Result<(), String> {
             figure,
         })
     });
-    tell(
+    report(
         workspace,
         options,
         "redact",
@@ -43,7 +43,7 @@ pub fn redact(workspace: &Workspace, options: &Options) -> Result<(), String> {
     )
 }
 
-/// Looking at code and data: milliseconds for a text, megabytes in a second for a table.
+/// Measures checks of code and data: milliseconds for a program, megabytes per second for a table.
 pub fn check(workspace: &Workspace, options: &Options) -> Result<(), String> {
     let printed = run(workspace, "ringfence-check", "check", &[])?;
     let figures = printed.iter().map(|line| {
@@ -56,23 +56,23 @@ pub fn check(workspace: &Workspace, options: &Options) -> Result<(), String> {
         Ok(Figure { what, figure })
     });
     let figures = figures.collect::<Result<Vec<_>, _>>()?;
-    tell(workspace, options, "check", &printed, &figures)
+    report(workspace, options, "check", &printed, &figures)
 }
 
-/// The audit record: one append alone, many at once, and reading it all.
+/// Measures the audit record: single appends, many at once, and verification of all entries.
 pub fn audit(workspace: &Workspace, options: &Options) -> Result<(), String> {
     let scratch = workspace.target.join("bench-audit");
     fs::create_dir_all(&scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
-    let place = scratch.display().to_string();
-    let printed = run(workspace, "ringfence-store", "audit", &[&place])?;
+    let directory = scratch.display().to_string();
+    let printed = run(workspace, "ringfence-store", "audit", &[&directory])?;
     let mut figures = Vec::new();
     for document in &printed {
         flatten("", document, &mut figures);
     }
-    tell(workspace, options, "audit", &printed, &figures)
+    report(workspace, options, "audit", &printed, &figures)
 }
 
-/// Each number with the path to it.
+/// Collects each number with its path.
 fn flatten(path: &str, value: &Value, figures: &mut Vec<Figure>) {
     match value {
         Value::Object(fields) => {
@@ -93,7 +93,7 @@ fn flatten(path: &str, value: &Value, figures: &mut Vec<Figure>) {
     }
 }
 
-/// Builds and runs an example; the JSON documents that it printed.
+/// Builds and runs an example. Returns the JSON documents that it printed.
 fn run(workspace: &Workspace, package: &str, example: &str, words: &[&str]) -> Result<Vec<Value>, String> {
     show(workspace.cargo(&[
         "build",
@@ -113,7 +113,7 @@ fn run(workspace: &Workspace, package: &str, example: &str, words: &[&str]) -> R
         .map_err(|error| format!("{example}: {error}: {printed}"))
 }
 
-fn tell(
+fn report(
     workspace: &Workspace,
     options: &Options,
     bench: &str,

@@ -1,5 +1,5 @@
-//! Measurements by a script of `tests/mcp_client` that needs no client library: what HTTP adds to a call, and the web
-//! tools.
+//! Measurements by a script of `tests/mcp_client` that needs no client library: the cost of HTTP for a call, and the
+//! web tools.
 
 use super::{Options, as_json, as_markdown, as_text, calls, sessions, with_figures, write};
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
 use serde_json::Value;
 use std::fs;
 
-/// Runs `tests/mcp_client/bench_{name}.py`; its table is that of this name.
+/// Runs `tests/mcp_client/bench_{name}.py`, and fills the table of this name.
 pub fn measure(workspace: &Workspace, name: &str, options: &Options) -> Result<(), String> {
     show(workspace.cargo(&["build", "--release", "--locked", "-p", "ringfence"]))?;
     let scratch = workspace.target.join("bench").join(name);
@@ -20,10 +20,10 @@ pub fn measure(workspace: &Workspace, name: &str, options: &Options) -> Result<(
     bench.arg("--scratch").arg(&scratch);
     bench.args(["--runs", &options.runs.to_string()]);
     bench.env("PYTHONDONTWRITEBYTECODE", "1");
-    let said = capture(bench)?;
-    let document: Value = serde_json::from_str(&said).map_err(|error| format!("{name}: {error}"))?;
-    let rows = calls::rows(&document).ok_or("the script said something else than measurements")?;
-    let figures = sessions::figures(&document).ok_or("the script said something else than figures")?;
+    let output = capture(bench)?;
+    let document: Value = serde_json::from_str(&output).map_err(|error| format!("{name}: {error}"))?;
+    let rows = calls::rows(&document).ok_or("the script has printed no measurements")?;
+    let figures = sessions::figures(&document).ok_or("the script has printed no figures")?;
     if options.json {
         println!("{}", as_json(name, &rows, &figures));
     } else {

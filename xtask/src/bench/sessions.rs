@@ -1,4 +1,4 @@
-//! What a session costs: a call in a live one, its memory, many of them, and snapshots of what they leave.
+//! Cost of sessions: a call in a live session, its memory, many idle sessions, and snapshots of workspaces.
 
 use super::{Options, as_json, as_markdown, as_text, calls, cold, with_figures, write};
 use crate::{
@@ -24,11 +24,11 @@ pub fn measure(workspace: &Workspace, options: &Options) -> Result<(), String> {
     bench.arg("--scratch").arg(&scratch);
     bench.args(["--runs", &options.runs.to_string()]);
     bench.env("PYTHONDONTWRITEBYTECODE", "1");
-    let said = capture(bench)?;
+    let output = capture(bench)?;
     let document: Value =
-        serde_json::from_str(&said).map_err(|error| format!("bench_sessions.py: {error}"))?;
-    let rows = calls::rows(&document).ok_or("bench_sessions.py said something else than measurements")?;
-    let figures = figures(&document).ok_or("bench_sessions.py said something else than figures")?;
+        serde_json::from_str(&output).map_err(|error| format!("bench_sessions.py: {error}"))?;
+    let rows = calls::rows(&document).ok_or("bench_sessions.py has printed no measurements")?;
+    let figures = figures(&document).ok_or("bench_sessions.py has printed no figures")?;
     if options.json {
         println!("{}", as_json("sessions", &rows, &figures));
     } else {
@@ -43,12 +43,12 @@ pub fn measure(workspace: &Workspace, options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-/// Figures beside a table, as the programs that measure print them.
+/// Reads the figures beside a table from the output of a benchmark.
 pub(super) fn figures(document: &Value) -> Option<Vec<(String, String)>> {
-    let figure = |told: &Value| {
+    let figure = |value: &Value| {
         Some((
-            told["what"].as_str()?.to_owned(),
-            told["figure"].as_str()?.to_owned(),
+            value["what"].as_str()?.to_owned(),
+            value["figure"].as_str()?.to_owned(),
         ))
     };
     document["figures"].as_array()?.iter().map(figure).collect()

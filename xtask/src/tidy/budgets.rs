@@ -178,4 +178,16 @@ pub const NAMES: &[&str] = &[
 pub const NAME_END: &str = "Wish";
 
 /// Plain English has other words, in documents, comments and messages: a sentence is read once.
-pub const PHRASES: [&str; 5] = ["is none", "it is told", "nobody", "way out", "whoever"];
+pub const PHRASES: [&str; 8] = [
+    "all the same",
+    "is none",
+    "it is told",
+    "nobody",
+    "somebody",
+    "way out",
+    "whatever",
+    "whoever",
+];
+
+/// First words of a clause that stands for a noun. A doc comment begins with the noun or with a verb.
+pub const OPENINGS: [&str; 4] = ["What", "Who", "Whom", "Whose"];

@@ -1,8 +1,8 @@
-//! Claims and tests hold each other: every claim of `SECURITY.md` names its tests, and each of these names the claim.
+//! Compares claims with tests: every claim of `SECURITY.md` names its tests, and each of these tests names the claim.
 //!
-//! In `SECURITY.md` a claim is `**[FS-1]** what is promised`, followed, before the next claim, by a line
-//! ``tests: `name`, `name` ``. Beside a test it is a comment `claim: [FS-1]` (or `claim: [FS-1] [NET-2]`); the test is
-//! the next function below. In the catalogue of attacks it is the second word of a row: `attack("C01", "FS-1", ...`.
+//! In `SECURITY.md` a claim is `**[FS-1]** promise`, followed, before the next claim, by a line
+//! ``tests: `name`, `name` ``. At a test it is a comment `claim: [FS-1]` (or `claim: [FS-1] [NET-2]`); the test is the
+//! next function below. In the catalogue of attacks it is the second string of a row: `attack("C01", "FS-1", ...`.
 
 use super::{Finding, text_of};
 use crate::workspace::TextFile;
@@ -11,10 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 const DOCUMENT: &str = "SECURITY.md";
 const MARK: &str = "claim: [";
 const RULE: &str = "claims";
-/// How far below its comment a test may begin.
+/// Maximum lines from a comment to its test.
 const LINES_BELOW: usize = 8;
 
-/// A promise.
+/// A promise of `SECURITY.md`.
 struct Claim {
     id: String,
     line: usize,
@@ -22,14 +22,14 @@ struct Claim {
 }
 
 /// A test that names a claim.
-struct Witness<'a> {
+struct ClaimedTest<'a> {
     claim: String,
     test: String,
     path: &'a str,
     line: usize,
 }
 
-/// Holds document and tests together.
+/// Compares the document with the tests.
 pub fn check(files: &[TextFile]) -> Vec<Finding> {
     let Some(document) = text_of(files, DOCUMENT) else {
         return vec![Finding::new(DOCUMENT, 1, RULE, "there is no such document")];
@@ -52,28 +52,28 @@ pub fn check(files: &[TextFile]) -> Vec<Finding> {
                 .map(|test| ((claim.id.clone(), test.clone()), false)),
         );
     }
-    for witness in files
+    for claimed in files
         .iter()
         .filter(|file| may_hold_tests(&file.path))
-        .flat_map(witnesses)
+        .flat_map(claimed_tests)
     {
-        match seen.get_mut(&(witness.claim.clone(), witness.test.clone())) {
-            Some(met) => *met = true,
+        match seen.get_mut(&(claimed.claim.clone(), claimed.test.clone())) {
+            Some(found) => *found = true,
             None => {
                 let what = format!(
-                    "`{}` names [{}], and {DOCUMENT} does not name it there",
-                    witness.test, witness.claim
+                    "`{}` names [{}], but {DOCUMENT} does not name the test there",
+                    claimed.test, claimed.claim
                 );
-                findings.push(Finding::new(witness.path, witness.line, RULE, what));
+                findings.push(Finding::new(claimed.path, claimed.line, RULE, what));
             }
         }
     }
-    for ((claim, test), _) in seen.iter().filter(|(_, met)| !**met) {
+    for ((claim, test), _) in seen.iter().filter(|(_, found)| !**found) {
         let line = claims
             .iter()
             .find(|known| known.id == *claim)
             .map_or(1, |known| known.line);
-        let what = format!("[{claim}] names `{test}`, and no test of that name says `{MARK}{claim}]`");
+        let what = format!("[{claim}] names `{test}`, but no test of that name has `{MARK}{claim}]`");
         findings.push(Finding::new(DOCUMENT, line, RULE, what));
     }
     findings
@@ -123,13 +123,13 @@ fn is_id(id: &str) -> bool {
     })
 }
 
-fn witnesses(file: &TextFile) -> Vec<Witness<'_>> {
+fn claimed_tests(file: &TextFile) -> Vec<ClaimedTest<'_>> {
     let lines: Vec<&str> = file.text.lines().collect();
     let mut found = Vec::new();
     for (number, line) in lines.iter().enumerate() {
         let mut add = |claim: &str, test: &str| {
             let (claim, test) = (claim.to_owned(), test.to_owned());
-            found.push(Witness {
+            found.push(ClaimedTest {
                 claim,
                 test,
                 path: &file.path,
@@ -141,7 +141,7 @@ fn witnesses(file: &TextFile) -> Vec<Witness<'_>> {
         } else if let Some((_, ids)) = line.split_once(MARK) {
             let below = lines.iter().skip(number + 1).take(LINES_BELOW);
             let test = below
-                .filter(|line| !is_aside(line))
+                .filter(|line| !is_comment(line))
                 .find_map(|line| test_name(line))
                 .unwrap_or("nothing");
             ids.split(['[', ']'])
@@ -152,7 +152,7 @@ fn witnesses(file: &TextFile) -> Vec<Witness<'_>> {
     found
 }
 
-/// `attack("C01", "FS-1", "...` or `fact("C01", "FS-1", "...`.
+/// Reads test and claim of a row: `attack("C01", "FS-1", "...` or `fact("C01", "FS-1", "...`.
 fn row(line: &str) -> Option<(&str, &str)> {
     let (before, rest) = line.split_once("(\"")?;
     let mut words = rest.split('"');
@@ -161,13 +161,13 @@ fn row(line: &str) -> Option<(&str, &str)> {
     (is_row && comma == ", " && is_id(claim)).then_some((test, claim))
 }
 
-fn is_aside(line: &str) -> bool {
+fn is_comment(line: &str) -> bool {
     ["//", "#", "@"]
         .iter()
         .any(|mark| line.trim_start().starts_with(mark))
 }
 
-/// `fn name(` or `def name(`.
+/// Returns the name in `fn name(` or `def name(`.
 fn test_name(line: &str) -> Option<&str> {
     let (_, rest) = ["fn ", "def "]
         .iter()
@@ -191,25 +191,25 @@ mod tests {
     const TEST: &str = "// claim: [FS-1]\n#[test]\nfn nothing_is_seen() {}\n";
 
     #[test]
-    fn a_claim_and_its_test_hold_each_other() {
+    fn claim_and_test_that_name_each_other_have_no_findings() {
         assert!(findings(CLAIM, TEST).is_empty());
     }
 
     #[test]
-    fn rows_of_a_table_are_tests_too() {
+    fn rows_of_the_attack_catalogue_count_as_tests() {
         let row = "    with(fact(\"nothing_is_seen\", \"FS-1\", \"nothing is seen\", \"\nprobe\"), RO),\n";
         assert!(findings(CLAIM, row).is_empty());
         assert_eq!(findings(CLAIM, &row.replace("FS-1", "FS-2")).len(), 2);
     }
 
     #[test]
-    fn a_claim_without_a_test_is_found() {
+    fn claim_without_a_test_is_found() {
         assert_eq!(findings("- **[FS-1]** Nothing is seen.\n", "").len(), 1);
         assert_eq!(findings(CLAIM, "").len(), 1);
     }
 
     #[test]
-    fn a_test_of_another_name_is_found_from_both_sides() {
+    fn test_name_mismatch_is_found_for_claim_and_test() {
         assert_eq!(
             findings(CLAIM, "// claim: [FS-1]\nfn something_else() {}\n").len(),
             2
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_names_no_known_claim_is_found() {
+    fn test_of_an_unknown_claim_is_found() {
         assert_eq!(
             findings(CLAIM, &format!("{TEST}// claim: [NET-9]\nfn other() {{}}\n")).len(),
             1
@@ -225,13 +225,13 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_may_not_be_made_twice_or_be_misnamed() {
+    fn duplicate_or_malformed_claim_id_is_found() {
         assert!(!findings(&format!("{CLAIM}{CLAIM}"), TEST).is_empty());
         assert!(!findings("- **[fs1]** x\n  test: `a`\n", "").is_empty());
     }
 
     #[test]
-    fn the_document_must_exist() {
+    fn missing_document_is_found() {
         assert_eq!(check(&[]).len(), 1);
     }
 }

@@ -1,16 +1,16 @@
-//! Who may depend on whom. The table is the design; a new dependency is a new line here, seen in review.
+//! Allowed dependencies of each crate. The table is the design; a new dependency is a new line here, seen in review.
 
 use super::Finding;
 use serde_json::Value;
 
-/// What one crate may use.
+/// Crates that one crate may use.
 struct Allowed {
     name: &'static str,
     /// Crates of this workspace.
     workspace_crates: &'static [&'static str],
-    /// Crates of others.
+    /// External crates.
     others: &'static [&'static str],
-    /// In tests and at build time only.
+    /// External crates in tests only.
     tests: &'static [&'static str],
 }
 
@@ -31,7 +31,7 @@ const TABLE: &[Allowed] = &[
         workspace_crates: &[],
         others: &["serde_json", "zeroize"],
         tests: &["base64", "proptest"] },
-    // the database, the ciphers, the signatures, what cuts, compresses and unpacks: nobody else keeps anything
+    // the database, ciphers, signatures, chunking, compression and archives: no other crate stores anything
     Allowed { name: "ringfence-store",
         workspace_crates: &["ringfence-types"],
         others: &["argon2", "base64", "blake3", "chacha20poly1305", "data-encoding", "ed25519-dalek", "fastcdc", "flate2",
@@ -49,7 +49,7 @@ const TABLE: &[Allowed] = &[
         workspace_crates: &["ringfence-jail", "ringfence-sys", "ringfence-types"],
         others: &["libc", "rustix", "serde", "serde_json", "sha2"],
         tests: &["proptest"] },
-    // pages: HTTP over connections that it is given, codings, charsets, HTML, PDF
+    // pages: HTTP over connections that the caller opens, codings, charsets, HTML, PDF
     Allowed { name: "ringfence-web",
         workspace_crates: &["ringfence-redact", "ringfence-types"],
         others: &["base64", "brotli-decompressor", "chardetng", "ego-tree", "encoding_rs", "flate2", "getrandom", "html5ever", "htmd", "http-body-util",
@@ -67,7 +67,7 @@ const TABLE: &[Allowed] = &[
         others: &["base64", "governor", "infer", "mime_guess", "prometheus-client", "rustls", "serde", "serde_json", "sha2", "tokio",
             "tracing", "url", "uuid", "zeroize"],
         tests: &[] },
-    // rmcp, clap, HTTP, OpenTelemetry and the log's printer: nobody else knows the protocols, the command line or
+    // rmcp, clap, HTTP, OpenTelemetry and the log's printer: no other crate knows the protocols, the command line or
     // the files
     Allowed { name: "ringfence",
         workspace_crates: &["ringfence-engine", "ringfence-jail", "ringfence-store", "ringfence-types"],
@@ -83,9 +83,9 @@ const TABLE: &[Allowed] = &[
     Allowed { name: "xtask", workspace_crates: &[], others: &["proc-macro2", "serde_json", "syn"], tests: &[] },
 ];
 
-const HOUSE: &str = "ringfence";
+const PRODUCT: &str = "ringfence";
 
-/// Holds the packages of the workspace against the table.
+/// Compares the packages of the workspace with the table.
 pub fn check(packages: &[Value]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for package in packages {
@@ -115,18 +115,19 @@ pub fn check(packages: &[Value]) -> Vec<Finding> {
     findings
 }
 
-/// `kind` is cargo's: none for an ordinary dependency, else `dev` or `build`.
+/// Returns the reason if the table does not allow a dependency. `kind` is cargo's: none for an ordinary dependency,
+/// else `dev` or `build`.
 fn refused(allowed: &Allowed, used: &str, kind: Option<&str>) -> Option<&'static str> {
-    let of_the_house = used == HOUSE || used.starts_with("ringfence-");
+    let is_ours = used == PRODUCT || used.starts_with("ringfence-");
     let listed = |list: &[&str]| list.iter().any(|name| matches(name, used));
-    if of_the_house {
-        return (!listed(allowed.workspace_crates)).then_some("the design's arrows do not go there");
+    if is_ours {
+        return (!listed(allowed.workspace_crates)).then_some("the design does not allow it");
     }
     match kind {
-        None => (!listed(allowed.others)).then_some("it is not in xtask's table; say there what it earns"),
+        None => (!listed(allowed.others)).then_some("it is not in xtask's table of dependencies"),
         Some("dev") => (!listed(allowed.tests) && !listed(allowed.others))
-            .then_some("not even in tests, by xtask's table"),
-        Some(_) => Some("nothing of this workspace has a build script"),
+            .then_some("xtask's table does not allow it in tests either"),
+        Some(_) => Some("build dependencies are not used in this workspace"),
     }
 }
 
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn arrows_go_one_way() {
+    fn crate_dependency_outside_the_table_is_refused() {
         assert_eq!(findings("ringfence-engine", "ringfence-jail", None), 0);
         assert_eq!(findings("ringfence-jail", "ringfence-engine", None), 1);
         assert_eq!(findings("ringfence-types", "ringfence-sys", Some("dev")), 1);
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_of_others_are_listed() {
+    fn unlisted_library_is_refused() {
         assert_eq!(findings("ringfence-check", "oxc_parser", None), 0);
         assert_eq!(findings("ringfence-types", "tokio", None), 1);
         assert_eq!(findings("ringfence", "proptest", Some("dev")), 0);
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_that_nobody_decided_about_is_found() {
+    fn crate_missing_from_the_table_is_found() {
         assert_eq!(
             check(&[json!({"name": "ringfence-extra", "dependencies": []})]).len(),
             1

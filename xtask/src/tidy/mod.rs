@@ -1,5 +1,5 @@
-//! The rules that no compiler holds: how a file begins and how long it may be, which names are not used, who may depend
-//! on whom, and that what the documents say is what the code and the tests say. All findings are printed.
+//! Rules that the compiler cannot check: headers and lengths of files, banned names, dependencies between crates, and
+//! agreement of documents with code and tests. All findings are printed.
 
 mod budgets;
 mod claims;
@@ -18,7 +18,7 @@ use crate::{
 };
 use std::fmt;
 
-/// Something that breaks a rule.
+/// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     path: String,
@@ -44,7 +44,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Applies every rule; an error when anything was found.
+/// Applies every rule. Findings are an error.
 pub fn run(workspace: &Workspace) -> Result<(), String> {
     let files = workspace.text_files()?;
     let mut findings = source::check(&files);
@@ -70,7 +70,7 @@ pub fn run(workspace: &Workspace) -> Result<(), String> {
     }
 }
 
-/// Everything that breaks a fence which has a ratchet.
+/// Returns all violations of the fences that have a ratchet.
 fn fences(shapes: &[structure::Shape], files: &[TextFile]) -> Vec<Finding> {
     let of_crates = shapes.iter().flat_map(|shape| shape.findings.clone());
     of_crates
@@ -84,7 +84,7 @@ fn allowed(files: &[TextFile]) -> Result<ratchet::Counts, String> {
     ratchet::read(text)
 }
 
-/// Prints the shape of each crate: lines against budgets, and what breaks a fence; then each of `fence`.
+/// Prints the table of lines against budgets and violations of fences, and then each violation of `fence`.
 pub fn report(workspace: &Workspace, fence: &str) -> Result<(), String> {
     let files = workspace.text_files()?;
     let shapes = structure::measure(&files)?;
@@ -95,7 +95,7 @@ pub fn report(workspace: &Workspace, fence: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes the ratchet's numbers as low as the tree is.
+/// Lowers the ratchet's numbers to the remaining violations.
 pub fn bless(workspace: &Workspace) -> Result<(), String> {
     let files = workspace.text_files()?;
     let found = fences(&structure::measure(&files)?, &files);
@@ -104,7 +104,7 @@ pub fn bless(workspace: &Workspace) -> Result<(), String> {
         .map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// A lock file goes stale unseen until somebody builds with `--locked`.
+/// Checks the lock file, which can otherwise go stale unnoticed until a build with `--locked`.
 fn lock_file(workspace: &Workspace) -> Option<Finding> {
     let words = ["metadata", "--locked", "--format-version", "1"];
     let what = "is behind the manifests: `cargo update --workspace`";
@@ -113,7 +113,7 @@ fn lock_file(workspace: &Workspace) -> Option<Finding> {
         .then(|| Finding::new("Cargo.lock", 1, "lock file", what))
 }
 
-/// What may lie at the root.
+/// Files that are allowed at the root.
 const AT_ROOT: [&str; 14] = [
     ".gitignore",
     "ARCHITECTURE.md",
@@ -131,15 +131,15 @@ const AT_ROOT: [&str; 14] = [
     "rustfmt.toml",
 ];
 
-/// What fuzzing begins with, which may be pictures.
+/// Directory of fuzzing seeds, which need not be text.
 const SEEDS: &str = "fuzz/seeds/";
 
-/// What a tool has dropped here: a file at the root that nobody expects, or one that is not text.
+/// Finds files that a tool has left by mistake: unexpected ones at the root, and those that are not text.
 fn strays(paths: &[String], files: &[TextFile]) -> Vec<Finding> {
     let is_text = |path: &str| files.iter().any(|file| file.path == path);
     let found = paths.iter().filter_map(|path| {
         if !path.contains('/') && !AT_ROOT.contains(&path.as_str()) {
-            Some(Finding::new(path, 1, "stray", "is not known at the root"))
+            Some(Finding::new(path, 1, "stray", "is not expected at the root"))
         } else if !is_text(path) && !path.starts_with(SEEDS) {
             Some(Finding::new(path, 1, "stray", "is not text"))
         } else {
@@ -156,7 +156,7 @@ fn text_of<'a>(files: &'a [TextFile], path: &str) -> Option<&'a str> {
         .map(|file| file.text.as_str())
 }
 
-/// A file for the tests of the rules.
+/// Returns a file for the tests of the rules.
 #[cfg(test)]
 fn file(path: &str, text: &str) -> TextFile {
     TextFile {
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_tool_has_dropped_is_found() {
+    fn stray_files_are_found() {
         let paths = ["README.md", "trace.txt", "docs/x.md", "docs/trace.data"].map(str::to_owned);
         let files = [
             file("README.md", ""),

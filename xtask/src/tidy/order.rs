@@ -1,5 +1,5 @@
-//! The order of a crate's modules: each lies on a floor, an import goes to its own floor or down, and none goes in a
-//! circle.
+//! The order of a crate's modules: each lies on a floor, imports go to its own floor or down, and there are no circles
+//! of imports.
 
 use super::{
     Finding,
@@ -13,10 +13,10 @@ pub const CIRCLE: &str = "circle";
 /// Imports from a higher floor.
 pub const UP: &str = "arrow up";
 
-/// Which modules each module imports from.
+/// The modules that each module imports from.
 type Arrows<'a> = BTreeMap<&'a ModulePath, BTreeSet<&'a ModulePath>>;
 
-/// Circles, arrows up, and modules that have no floor.
+/// Finds circles, arrows up, and modules without a floor.
 pub fn check(modules: &Modules, budget: &Budget) -> Vec<Finding> {
     let arrows = arrows(modules);
     let mut findings = Vec::new();
@@ -56,7 +56,8 @@ fn floor(budget: &Budget, module: &str) -> Option<usize> {
         .position(|floor| floor.split_whitespace().any(|name| name == module))
 }
 
-/// What a module has of its own parent is not an arrow: the parent is where the words of a family stand.
+/// Collects the arrows. Imports from a module's own parent are not arrows: the parent has the shared definitions of its
+/// children.
 fn arrows(modules: &Modules) -> Arrows<'_> {
     let targets = |place: &ModulePath, module: &Module| {
         let targets = module.uses.iter().filter_map(|path| defining(modules, path));
@@ -68,7 +69,7 @@ fn arrows(modules: &Modules) -> Arrows<'_> {
         .collect()
 }
 
-/// Groups of files each of which reaches every other by imports.
+/// Finds groups of files in which each reaches every other by imports.
 fn circles<'a>(arrows: &Arrows<'a>) -> Vec<Vec<&'a ModulePath>> {
     let reached: Arrows<'_> = arrows
         .keys()
@@ -93,10 +94,10 @@ fn reachable<'a>(arrows: &Arrows<'a>, from: &'a ModulePath) -> BTreeSet<&'a Modu
     found
 }
 
-/// The module in which the item of a path is defined; imports that hand a name on are followed.
+/// Returns the module that defines the item of a path, following re-exports.
 fn defining<'a>(modules: &'a Modules, path: &[String]) -> Option<&'a ModulePath> {
     let mut path = path.to_vec();
-    // A chain of imports longer than this is a circle of its own.
+    // A longer chain of imports is a circle itself.
     for _ in 0..16 {
         let depth = (0..=path.len())
             .rev()
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn two_files_that_import_each_other_are_a_circle_also_through_a_name_that_is_handed_on() {
+    fn mutual_imports_are_a_circle_also_through_a_reexport() {
         let found = broken(&[
             ("lib", "mod a; mod b; mod c; pub use b::B;"),
             ("a", "use crate::B; pub struct A;"),
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_import_goes_along_its_floor_or_down_and_never_up() {
+    fn import_from_a_higher_floor_is_found() {
         assert_eq!(
             broken(&[
                 ("a", "use crate::b::B;"),
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_without_a_floor_is_found_and_the_program_needs_none() {
+    fn module_without_a_floor_is_found_except_main() {
         assert_eq!(broken(&[("new", "")]), [expect(UP, "new.rs")]);
         assert_eq!(
             broken(&[("main", "fn main() {}"), ("lib", "mod a;"), ("a", "")]),

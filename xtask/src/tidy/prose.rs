@@ -2,7 +2,7 @@
 
 use super::{
     Finding,
-    budgets::{COLUMNS_MAX, PHRASES},
+    budgets::{COLUMNS_MAX, OPENINGS, PHRASES},
     structure,
 };
 use crate::workspace::TextFile;
@@ -35,9 +35,22 @@ pub fn check(files: &[TextFile]) -> Vec<Finding> {
             for phrase in PHRASES.iter().filter(|phrase| says(line, phrase)) {
                 add(WORDS, format!("`{phrase}`: say it in plain English"));
             }
+            if let Some(opening) = opening(line) {
+                add(WORDS, format!("`{opening} ...`: begin with the noun or the verb"));
+            }
         }
     }
     findings
+}
+
+/// Returns the word of [`OPENINGS`] that a doc comment begins with. Questions are left alone.
+fn opening(line: &str) -> Option<&'static str> {
+    let line = line.trim_start();
+    let text = line.strip_prefix("//!").or_else(|| line.strip_prefix("///"))?;
+    let first = text.split_whitespace().next()?;
+    OPENINGS
+        .into_iter()
+        .find(|word| *word == first && !line.ends_with('?'))
 }
 
 /// Whether a long line could have been two: a row of a table cannot, nor can what has no space; code is rustfmt's.
@@ -105,5 +118,21 @@ mod tests {
         );
         let tested = "x();\n#[cfg(test)]\nmod tests {\n// nobody\n}\n";
         assert_eq!(broken("crates/x/src/a.rs", tested), []);
+    }
+
+    #[test]
+    fn doc_comment_that_begins_with_a_relative_clause_is_found() {
+        for text in ["//! What a place is.\n", "    /// Whose turn it is.\n"] {
+            assert_eq!(broken("crates/x/src/a.rs", text), [(WORDS, 1)]);
+        }
+        for text in [
+            "/// Whatsapp.\n",
+            "/// What is it?\n",
+            "// What else\n",
+            "let what = 1; // What\n",
+        ] {
+            assert_eq!(broken("crates/x/src/a.rs", text), []);
+        }
+        assert_eq!(broken("docs/a.md", "What you need.\n"), []);
     }
 }

@@ -1,21 +1,21 @@
-//! The ratchet: for each crate or document and each fence, how much of today's tree may still break it. More is an
-//! error, and so is less, until the number is lowered; `tidy --bless` only ever lowers.
+//! The ratchet: the number of violations allowed for each crate or document and each fence. More are an error, and
+//! fewer are one until the number is lowered; `tidy --bless` only lowers numbers.
 
 use super::Finding;
 use std::collections::BTreeMap;
 
-/// Where the numbers stand.
+/// File of the numbers.
 pub const FILE: &str = "xtask/ratchet.json";
 
-/// By owner (a crate, or a document's path), then by fence.
+/// Numbers by owner (a crate, or a document's path), then by fence.
 pub type Counts = BTreeMap<String, BTreeMap<String, usize>>;
 
-/// The file's content; a number that is not there is nought.
+/// Parses the file's content. A missing number is zero.
 pub fn read(text: &str) -> Result<Counts, String> {
     serde_json::from_str(text).map_err(|error| format!("{FILE}: {error}"))
 }
 
-/// What the file is to hold: each number as low as the tree is, and none raised.
+/// Returns the new content of the file: each number lowered to the remaining violations, and none raised.
 pub fn lowered(found: &[Finding], allowed: &Counts) -> String {
     let mut counts = allowed.clone();
     let now = count(found);
@@ -30,7 +30,7 @@ pub fn lowered(found: &[Finding], allowed: &Counts) -> String {
     text + "\n"
 }
 
-/// Every number that is not exactly what the file holds; above it also each thing that is counted.
+/// Finds every number that differs from the file's. For a higher one, each violation is a finding, too.
 pub fn check(found: &[Finding], allowed: &Counts) -> Vec<Finding> {
     let now = count(found);
     let keys = |counts: &Counts| -> Vec<(String, String)> {
@@ -52,7 +52,7 @@ pub fn check(found: &[Finding], allowed: &Counts) -> Vec<Finding> {
             findings.push(Finding::new(FILE, 1, "ratchet", what));
         } else if counted > most {
             let what = format!(
-                "{owner}: {fence}: {counted}, where {most} are allowed; each is listed under its file"
+                "{owner}: {fence}: {counted}, at most {most} are allowed; each is listed under its file"
             );
             findings.push(Finding::new(FILE, 1, "ratchet", what));
             let of_it = |one: &&Finding| one.rule == fence && owner_of(&one.path) == owner;
@@ -62,7 +62,7 @@ pub fn check(found: &[Finding], allowed: &Counts) -> Vec<Finding> {
     findings
 }
 
-/// How many there are of each.
+/// Counts violations by owner and fence.
 pub fn count(found: &[Finding]) -> Counts {
     let mut counts = Counts::new();
     for finding in found {
@@ -72,7 +72,7 @@ pub fn count(found: &[Finding]) -> Counts {
     counts
 }
 
-/// One number.
+/// Returns the number of an owner and a fence.
 pub fn of(counts: &Counts, owner: &str, fence: &str) -> usize {
     counts
         .get(owner)
@@ -81,7 +81,7 @@ pub fn of(counts: &Counts, owner: &str, fence: &str) -> usize {
         .unwrap_or(0)
 }
 
-/// A crate has its files together; a document stands for itself.
+/// Returns the owner of a path: the crate of a file, or the document's path.
 fn owner_of(path: &str) -> &str {
     path.strip_prefix("crates/")
         .and_then(|inside| inside.split('/').next())
@@ -103,19 +103,19 @@ mod tests {
     }
 
     #[test]
-    fn as_many_as_are_allowed_are_no_finding() {
+    fn exactly_the_allowed_count_is_not_a_finding() {
         assert_eq!(check(&found(2), &allowed(2)), []);
         assert_eq!(check(&found(0), &Counts::new()), []);
     }
 
     #[test]
-    fn more_than_are_allowed_are_listed_and_a_new_one_needs_no_line_in_the_file() {
+    fn violations_over_the_count_are_listed_also_without_an_entry() {
         assert_eq!(check(&found(3), &allowed(2)).len(), 1 + 3);
         assert_eq!(check(&found(1), &Counts::new()).len(), 1 + 1);
     }
 
     #[test]
-    fn less_than_are_allowed_ask_for_a_lower_number() {
+    fn fewer_violations_ask_for_a_lower_count() {
         let findings = check(&found(1), &allowed(2));
         assert_eq!(findings.len(), 1);
         assert!(findings[0].what.contains("from 2 to 1"), "{}", findings[0]);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_stands_for_itself() {
+    fn owner_of_a_path_is_its_crate_or_the_document() {
         assert_eq!(owner_of("docs/guide.md"), "docs/guide.md");
         assert_eq!(owner_of("crates/ringfence-jail/src/a.rs"), "ringfence-jail");
     }

@@ -1,4 +1,5 @@
-//! What `docs/reference.md` says is what the code has: error codes and the command line's flags, both ways.
+//! Compares the error codes and the command line's flags in `docs/reference.md` with those of the code, in both
+//! directions.
 
 use super::{Finding, text_of};
 use crate::workspace::TextFile;
@@ -7,14 +8,14 @@ use std::collections::BTreeSet;
 const REFERENCE: &str = "docs/reference.md";
 const ERRORS: &str = "crates/ringfence-types/src/error.rs";
 const RULE: &str = "reference";
-/// The `--help` texts as the golden tests keep them.
+/// Directory of the `--help` texts of the golden tests.
 const GOLDEN: &str = "crates/ringfence/tests/golden/";
-/// The heading of the table of error codes.
+/// Heading of the table of error codes.
 const ERRORS_HEADING: &str = "error codes";
-/// Flags in the reference that are other programs'.
+/// Flags of other programs in the reference.
 const OTHERS_FLAGS: [&str; 3] = ["--bless", "--release", "--security-opt"];
 
-/// Holds reference, codes and flags together.
+/// Compares the reference with codes and flags.
 pub fn check(files: &[TextFile]) -> Vec<Finding> {
     let Some(reference) = text_of(files, REFERENCE) else {
         return vec![Finding::new(REFERENCE, 1, RULE, "there is no such document")];
@@ -42,7 +43,7 @@ fn compare(kind: &str, source: &str, real: &BTreeSet<String>, documented: &BTree
             source,
             1,
             RULE,
-            format!("no {kind} was found here, so the reference cannot be held to it"),
+            format!("no {kind} was found here to compare the reference with"),
         )];
     }
     let missing = real
@@ -57,7 +58,7 @@ fn compare(kind: &str, source: &str, real: &BTreeSet<String>, documented: &BTree
         .collect()
 }
 
-/// `pub enum ErrorCode { Busy = "busy", ... }`: every second part between quotes.
+/// Reads the codes of `pub enum ErrorCode { Busy = "busy", ... }`: every second part between quotes.
 fn error_codes(source: &str) -> BTreeSet<String> {
     let list = source.split_once("pub enum ErrorCode {");
     let list = list.and_then(|(_, list)| list.split_once('}'));
@@ -65,7 +66,7 @@ fn error_codes(source: &str) -> BTreeSet<String> {
     parts.skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// First cells of the table below the heading.
+/// Reads the first cells of the table below the heading.
 fn documented_codes(reference: &str) -> BTreeSet<String> {
     let mut inside = false;
     let mut codes = BTreeSet::new();
@@ -84,7 +85,7 @@ fn documented_codes(reference: &str) -> BTreeSet<String> {
     codes
 }
 
-/// Long flags that a help text defines: those that begin a line, after their short form.
+/// Reads the long flags that a help text defines: those at the start of a line or after a short form there.
 fn flags(help: &str) -> BTreeSet<String> {
     let lines = help
         .lines()
@@ -133,23 +134,23 @@ mod tests {
     }
 
     #[test]
-    fn a_reference_that_says_what_is_has_no_findings() {
+    fn complete_reference_has_no_findings() {
         assert_eq!(findings(BOOK, CODE, HELP), [""; 0]);
     }
 
     #[test]
-    fn a_code_must_be_documented_and_a_documented_code_must_exist() {
+    fn undocumented_and_nonexistent_error_codes_are_found() {
         assert_eq!(findings(&BOOK.replace("`busy`", "`tired`"), CODE, HELP).len(), 2);
     }
 
     #[test]
-    fn a_flag_must_be_documented_and_a_documented_flag_must_exist() {
+    fn undocumented_and_nonexistent_flags_are_found() {
         assert_eq!(findings(&BOOK.replace("--json", "--xml"), CODE, HELP).len(), 2);
         assert_eq!(findings(BOOK, CODE, &format!("{HELP}  --fast\n")).len(), 1);
     }
 
     #[test]
-    fn nothing_to_compare_with_is_a_finding_and_not_a_pass() {
+    fn missing_reference_codes_and_flags_are_found() {
         assert_eq!(findings("# Reference\n", "", "").len(), 2);
         assert_eq!(check(&[]).len(), 1);
     }

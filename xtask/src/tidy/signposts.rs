@@ -1,17 +1,17 @@
-//! What documents point at exists: the files and headings of their links, the paths they name, and the functions that a
-//! row of a table says are in the files that it names. Code moves, and a map that is not checked soon lies.
+//! Checks that the targets of references in documents exist: the files and headings of links, the paths that are named,
+//! and the functions that a row of a table locates in files. Code moves, and a map that is not checked soon lies.
 
 use super::{Finding, text_of};
 use crate::workspace::TextFile;
 use std::path::{Component, Path, PathBuf};
 
 const RULE: &str = "signpost";
-/// Text in backticks that begins so is a path.
+/// Beginnings of texts in backticks that are paths.
 const ROOTS: [&str; 4] = ["crates/", "docs/", "tests/", "xtask/"];
-/// Records of the past, and what is generated.
+/// Records of the past, and generated documents.
 const NOT_READ: [&str; 2] = ["CHANGELOG.md", "docs/reference.md"];
 
-/// The documents at the root and below `docs/`.
+/// Checks the documents at the root and below `docs/`.
 pub fn check(files: &[TextFile]) -> Vec<Finding> {
     let is_read = |path: &str| {
         path.ends_with(".md")
@@ -34,7 +34,7 @@ fn of(document: &TextFile, files: &[TextFile]) -> Vec<Finding> {
                 target => joined(folder, target),
             };
             if !exists(&path, files) {
-                missing(format!("the link leads to {path}, which is not there"));
+                missing(format!("the link leads to {path}, which does not exist"));
             } else if !heading.is_empty() && !has_heading(text_of(files, &path), heading) {
                 missing(format!("{path} has no heading `{heading}`"));
             }
@@ -58,7 +58,7 @@ fn of(document: &TextFile, files: &[TextFile]) -> Vec<Finding> {
             )
             .collect();
         for path in paths.iter().filter(|path| !exists(path, files)) {
-            missing(format!("{path} is not there"));
+            missing(format!("{path} does not exist"));
         }
         let functions = quoted.iter().filter_map(|text| text.strip_suffix("()"));
         for function in functions.filter(|_| line.starts_with('|') && !paths.is_empty()) {
@@ -70,7 +70,7 @@ fn of(document: &TextFile, files: &[TextFile]) -> Vec<Finding> {
     findings
 }
 
-/// The targets of links within the repository: a file, and the heading in it that is meant.
+/// Returns the targets of links within the repository: file and heading.
 fn links(line: &str) -> impl Iterator<Item = (&str, &str)> {
     let targets = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     targets
@@ -78,7 +78,7 @@ fn links(line: &str) -> impl Iterator<Item = (&str, &str)> {
         .map(|target| target.split_once('#').unwrap_or((target, "")))
 }
 
-/// Whether a document has a heading that is linked as `wanted`.
+/// Returns true if a document has a heading with the anchor `wanted`.
 fn has_heading(text: Option<&str>, wanted: &str) -> bool {
     let anchor = |heading: &str| -> String {
         let kept = heading
@@ -110,13 +110,13 @@ fn is_path(text: &str) -> bool {
     ROOTS.iter().any(|root| text.starts_with(root)) && !text.contains([' ', '<', '*'])
 }
 
-/// The first cell of a row that names something in backticks.
+/// Returns the first cell of a row if it has a text in backticks.
 fn first_cell(line: &str) -> Option<&str> {
     let cell = line.strip_prefix('|')?.split('|').next()?;
     cell.contains('`').then_some(cell)
 }
 
-/// What a cell names, below the folder that the heading above names.
+/// Returns the paths that a cell names, below the folder of the heading above.
 fn below(base: &str, cell: &str) -> Vec<String> {
     let names = cell.split('`').skip(1).step_by(2);
     names
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_links_and_functions_that_are_not_there_are_found() {
+    fn missing_paths_links_and_functions_are_found() {
         assert_broken(
             "see `crates/a/src/b.rs`, `crates/a/` and [x](docs/x.md#the-y-way)\n",
             &[],

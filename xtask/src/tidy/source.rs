@@ -1,4 +1,4 @@
-//! Rules about single files.
+//! Rules for single files.
 
 use super::{
     Finding,
@@ -10,26 +10,27 @@ use crate::{
 };
 use std::path::Path;
 
-/// Lines of a file, its tests not counted.
+/// Maximum lines of a file without its tests.
 const LINES_MAX: usize = 700;
 
-/// The one process of the design that has the name of a banned word.
+/// The only crate that may use `Helper`: the helper is a process of the design.
 const HELPER_CRATE: &str = "crates/ringfence-jail/src/";
 
-/// The only crate with the keyword.
+/// The only crate that may use `unsafe`.
 const UNSAFE_CRATE: &str = "crates/ringfence-sys/src/";
 
-/// Written in a comment on the line or on the line above, this lets a machine's path stand, with its reason.
+/// Text of a comment on the line or on the line above that permits a machine's path, followed by the reason.
 const PATH_EXCUSE: &str = "tidy: machine path, because ";
 
-/// Directories of one machine; `{}` stands for a name.
+/// Directories of a single machine; `{}` stands for a name.
 // tidy: machine path, because this is the rule
 const MACHINE_PATHS: [&str; 3] = ["/work/", "/root/", "/home/{}"];
 
-/// Names below `/home` that are no person's: the sandbox's own, the person of examples, Homebrew's fixed place.
+/// Names below `/home` that do not belong to a person: the sandbox's home, the person of examples, Homebrew's fixed
+/// directory.
 const HOMES: [&str; 3] = ["sandbox", "alice", "linuxbrew"];
 
-/// Every rule on every file.
+/// Applies every rule to every file.
 pub fn check(files: &[TextFile]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in files {
@@ -48,20 +49,20 @@ pub fn check(files: &[TextFile]) -> Vec<Finding> {
 
 fn opening(file: &TextFile) -> Option<Finding> {
     let first = file.text.lines().next().unwrap_or("");
-    let says_why = first
+    let has_header = first
         .strip_prefix("//!")
         .is_some_and(|words| words.trim().len() > 10);
-    (!says_why).then(|| {
+    (!has_header).then(|| {
         Finding::new(
             &file.path,
             1,
             "opening",
-            "a file begins with `//!` and why it exists",
+            "a file begins with `//!` and a sentence about its purpose",
         )
     })
 }
 
-/// Files of `tests/` are tests from end to end; elsewhere the tests are the tail.
+/// Checks the length. Files of `tests/` are tests as a whole; in other files the tests are at the end.
 fn length(file: &TextFile) -> Option<Finding> {
     if file.path.contains("/tests/") {
         return None;
@@ -69,7 +70,7 @@ fn length(file: &TextFile) -> Option<Finding> {
     let lines: Vec<&str> = file.text.lines().collect();
     let is_tail = |pair: &[&str]| pair[0] == "#[cfg(test)]" && pair[1].starts_with("mod ");
     let counted = lines.windows(2).position(is_tail).unwrap_or(lines.len());
-    let what = format!("{counted} lines without tests; {LINES_MAX} are the most: a file is one idea");
+    let what = format!("{counted} lines without tests, at most {LINES_MAX}: a file is one idea");
     (counted > LINES_MAX).then(|| Finding::new(&file.path, LINES_MAX, "length", what))
 }
 
@@ -85,7 +86,10 @@ fn file_name(file: &TextFile) -> Option<Finding> {
     let banned = stems
         .iter()
         .find(|stem| EMPTY_WORDS.contains(&stem.as_str()) && !excused(&file.path, stem))?;
-    let what = format!("`{}` names no idea of this domain", banned.to_lowercase());
+    let what = format!(
+        "`{}` says nothing about the file's subject",
+        banned.to_lowercase()
+    );
     Some(Finding::new(&file.path, 1, "file name", what))
 }
 
@@ -101,17 +105,17 @@ fn type_names(file: &TextFile, code: &str) -> Vec<Finding> {
     for (line, name) in declared_types(code) {
         let is_empty = |part: &&str| EMPTY_WORDS.contains(part) && !excused(&file.path, part);
         if let Some(part) = camel_words(name).find(is_empty) {
-            let what = format!("`{name}`: {part} says nothing of what it is");
+            let what = format!("`{name}`: `{part}` says nothing about the type");
             findings.push(Finding::new(&file.path, line, "type name", what));
         }
     }
     findings
 }
 
-/// Types that have a name of our own where the field has one.
+/// Types with a banned name.
 pub const NAME: &str = "name";
 
-/// Every type of the crates that is called what no type is.
+/// Finds types of the crates that have a banned name.
 pub fn names(files: &[TextFile]) -> Vec<Finding> {
     let sources = files
         .iter()
@@ -126,14 +130,14 @@ pub fn names(files: &[TextFile]) -> Vec<Finding> {
                 &file.path,
                 line,
                 NAME,
-                format!("`{name}`: the field has another word"),
+                format!("`{name}`: use the standard term of the field"),
             )
         }));
     }
     findings
 }
 
-/// Names of types in code, each with its line.
+/// Returns the names of types declared in code, each with its line.
 fn declared_types(code: &str) -> impl Iterator<Item = (usize, &str)> {
     let pairs = words(code).zip(words(code).skip(1));
     pairs.filter_map(|((_, before), word)| {
@@ -162,7 +166,7 @@ fn unsafe_place(file: &TextFile, code: &str) -> Vec<Finding> {
     }
     let found = words(code).filter(|(_, word)| *word == "unsafe");
     found
-        .map(|(line, _)| Finding::new(&file.path, line, "unsafe", "only ringfence-sys has it"))
+        .map(|(line, _)| Finding::new(&file.path, line, "unsafe", "only ringfence-sys may use it"))
         .collect()
 }
 
@@ -172,8 +176,9 @@ fn machine_paths(file: &TextFile) -> Vec<Finding> {
     for (number, line) in file.text.lines().enumerate() {
         let excuse = [line, above].iter().any(|line| line.contains(PATH_EXCUSE));
         if let Some(path) = machine_path(line).filter(|_| !excuse) {
-            let what =
-                format!("`{path}` is a directory of one machine (or say `{PATH_EXCUSE}...` in a comment)");
+            let what = format!(
+                "`{path}` is a directory of one machine (to permit it, write `{PATH_EXCUSE}...` in a comment)"
+            );
             findings.push(Finding::new(&file.path, number + 1, "machine path", what));
         }
         above = line;
@@ -196,7 +201,7 @@ fn is_home(rest: &str) -> bool {
         .split(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c)))
         .next()
         .unwrap_or("");
-    // A single letter is nobody's name.
+    // A single letter is not a person's name.
     name.len() > 1 && !HOMES.contains(&name)
 }
 
@@ -204,7 +209,7 @@ fn is_home(rest: &str) -> bool {
 mod tests {
     use super::{super::file, *};
 
-    /// The rules that a file breaks.
+    /// Returns the rules that a file breaks.
     fn broken(path: &str, text: &str) -> Vec<&'static str> {
         check(&[file(path, text)])
             .into_iter()
@@ -215,7 +220,7 @@ mod tests {
     const GOOD: &str = "//! Why this file exists.\n";
 
     #[test]
-    fn a_good_file_breaks_no_rule() {
+    fn good_file_breaks_no_rule() {
         assert!(
             broken(
                 "crates/ringfence-types/src/good.rs",
@@ -226,14 +231,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_says_why_it_exists() {
+    fn file_without_a_header_comment_is_found() {
         assert_eq!(broken("crates/x/src/a.rs", "use std::io;\n"), ["opening"]);
         assert_eq!(broken("crates/x/src/a.rs", "//!\nuse std::io;\n"), ["opening"]);
         assert_eq!(broken("crates/x/src/a.rs", ""), ["opening"]);
     }
 
     #[test]
-    fn a_file_is_not_too_long_and_its_tests_do_not_count() {
+    fn file_over_the_line_limit_is_found_and_its_tests_do_not_count() {
         let long = format!("{GOOD}{}", "// line\n".repeat(700));
         assert_eq!(broken("crates/x/src/a.rs", &long), ["length"]);
         let tested = format!(
@@ -246,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_not_named_after_nothing() {
+    fn empty_word_in_a_file_name_is_found() {
         assert_eq!(broken("crates/x/src/utils.rs", GOOD), ["file name"]);
         assert_eq!(broken("crates/x/src/common/mod.rs", GOOD), ["file name"]);
         assert_eq!(broken("crates/x/src/helper.rs", GOOD), ["file name"]);
@@ -254,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn types_are_not_named_after_nothing() {
+    fn empty_word_in_a_type_name_is_found() {
         let check = |line: &str, expect: &[&str]| {
             assert_eq!(
                 broken("crates/x/src/a.rs", &format!("{GOOD}{line}\n")),
@@ -272,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn types_have_the_names_of_the_field() {
+    fn banned_type_name_is_found() {
         let found = |path: &str, text: &str| names(&[file(path, text)]).len();
         assert_eq!(
             found(
@@ -289,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_crate_is_unsafe() {
+    fn unsafe_outside_ringfence_sys_is_found() {
         let text = format!("{GOOD}fn f() {{ unsafe {{ g() }} }}\n");
         assert_eq!(broken("crates/ringfence-jail/src/a.rs", &text), ["unsafe"]);
         assert!(broken("crates/ringfence-sys/src/a.rs", &text).is_empty());
@@ -303,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_one_machine_do_not_stand_anywhere() {
+    fn path_of_one_machine_is_found_unless_excused() {
         let check = |line: &str, bad: bool| {
             let expect: &[&str] = if bad { &["machine path"] } else { &[] };
             assert_eq!(broken("docs/a.md", line), expect, "{line}");

@@ -1,5 +1,5 @@
-//! The shape of each crate as its source says it: lines without tests against a budget, the order of its modules, type
-//! names defined twice, and functions with too many or with tuple arguments.
+//! The structure of each crate, read from its source: lines without tests against a budget, the order of its modules,
+//! type names defined twice, and functions with too many or with tuple arguments.
 
 use super::{
     Finding,
@@ -10,48 +10,48 @@ use crate::workspace::TextFile;
 use std::collections::{BTreeMap, BTreeSet};
 use syn::{Attribute, FnArg, Item, Signature, Type, UseTree, Visibility, visit::Visit};
 
-/// Steps of lines over the budget.
+/// Lines over the budget, in steps.
 pub const LINES: &str = "lines";
-/// Type names that the crate defines already.
+/// Type names that the crate defines more than once.
 pub const TWICE: &str = "defined twice";
 /// Functions with too many or with tuple arguments.
 pub const ARGUMENTS: &str = "arguments";
 
-/// A module of a crate, named from the crate's root: `["session", "registry"]`.
+/// Path of a module from the crate's root: `["session", "registry"]`.
 pub type ModulePath = Vec<String>;
 
 /// The modules of a crate.
 pub type Modules = BTreeMap<ModulePath, Module>;
 
-/// What one source file declares and uses.
+/// Declarations and uses of one source file.
 #[derive(Default)]
 pub struct Module {
-    /// Its file, from the checkout's root.
+    /// Path of its file from the checkout's root.
     pub path: String,
     /// Paths used in code, absolute within the crate.
     pub uses: BTreeSet<Vec<String>>,
-    /// Names that an import brings into this module, with where they come from.
+    /// Names that are imported into this module, with their sources.
     pub imported: BTreeMap<String, Vec<String>>,
-    /// Types that other modules see, with their lines.
+    /// Types that are visible to other modules, with their lines.
     types: Vec<(String, usize)>,
     wide: Vec<Finding>,
 }
 
-/// One crate's figures.
+/// Figures of one crate.
 pub struct Shape {
     budget: &'static Budget,
     lines: usize,
     test_lines: usize,
-    /// What it breaks.
+    /// Violations of fences.
     pub findings: Vec<Finding>,
 }
 
-/// Reads every crate's sources.
+/// Measures the sources of every crate.
 pub fn measure(files: &[TextFile]) -> Result<Vec<Shape>, String> {
     BUDGETS.iter().map(|budget| shape(files, budget)).collect()
 }
 
-/// The columns of the report behind the lines: heading and fence.
+/// Columns of the report after the lines: heading and fence.
 const COLUMNS: [(&str, &str); 7] = [
     ("in circle", order::CIRCLE),
     ("up", order::UP),
@@ -62,7 +62,8 @@ const COLUMNS: [(&str, &str); 7] = [
     ("words", super::prose::WORDS),
 ];
 
-/// The table that `tidy --report` prints: each crate, and all documents. `found` is everything that breaks a fence.
+/// Returns the table of `tidy --report`, with rows for each crate and for all documents. `found` are all violations of
+/// fences.
 pub fn report(shapes: &[Shape], found: &[Finding]) -> String {
     let counts = ratchet::count(found);
     let heads = COLUMNS.map(|(head, _)| format!("{head:>10}")).concat();
@@ -129,7 +130,7 @@ fn shape(files: &[TextFile], budget: &'static Budget) -> Result<Shape, String> {
     })
 }
 
-/// The modules of a crate, its tests left out.
+/// Reads the modules of a crate without its tests.
 pub fn modules_of(files: &[TextFile], name: &str) -> Result<Modules, String> {
     let source = format!("crates/{name}/src/");
     let read = |file: &TextFile| {
@@ -143,14 +144,14 @@ pub fn modules_of(files: &[TextFile], name: &str) -> Result<Modules, String> {
     files.iter().filter_map(read).collect()
 }
 
-/// Every definition of a name but the first.
+/// Finds every definition of a name except the first.
 fn defined_twice(modules: &Modules) -> Vec<Finding> {
     let mut first: BTreeMap<&str, &str> = BTreeMap::new();
     let mut findings = Vec::new();
     for module in modules.values() {
         for (name, line) in &module.types {
             if let Some(elsewhere) = first.get(name.as_str()) {
-                let what = format!("`{name}` is a type of {elsewhere} too");
+                let what = format!("`{name}` is also a type of {elsewhere}");
                 findings.push(Finding::new(&module.path, *line, TWICE, what));
             } else {
                 first.insert(name, &module.path);
@@ -160,12 +161,12 @@ fn defined_twice(modules: &Modules) -> Vec<Finding> {
     findings
 }
 
-/// Whether the file is a test from end to end.
+/// Returns true for a file that consists of tests or of an example.
 pub fn is_test(path: &str) -> bool {
     path.contains("/tests/") || path.contains("/examples/") || path.ends_with("tests.rs")
 }
 
-/// Lines before the tests at the end of a file.
+/// Counts the lines before the tests at the end of a file.
 pub fn code_lines(text: &str) -> usize {
     let lines: Vec<&str> = text.lines().collect();
     let tail = lines
@@ -190,7 +191,7 @@ fn read(file: &TextFile, place: ModulePath) -> Result<Module, String> {
     let parsed = syn::parse_file(&file.text).map_err(|error| format!("{}: {error}", file.path))?;
     let mut reader = Reader {
         place,
-        hands_on: false,
+        is_reexport: false,
         module: Module {
             path: file.path.clone(),
             ..Module::default()
@@ -200,16 +201,16 @@ fn read(file: &TextFile, place: ModulePath) -> Result<Module, String> {
     Ok(reader.module)
 }
 
-/// Collects what a file says, its test modules left out.
+/// Collects the declarations and uses of a file without its test modules.
 struct Reader {
     place: ModulePath,
-    /// Whether the import being read only hands a name on (`pub use`).
-    hands_on: bool,
+    /// True while reading a re-export (`pub use`).
+    is_reexport: bool,
     module: Module,
 }
 
 impl Reader {
-    /// A path of this crate from its root, or nothing for a path that leads elsewhere.
+    /// Makes a path of this crate absolute. Returns `None` for other paths.
     fn absolute(&self, path: &[String]) -> Option<Vec<String>> {
         let mut from = match path.first()?.as_str() {
             "crate" => Vec::new(),
@@ -235,21 +236,21 @@ impl Reader {
             UseTree::Rename(name) => (name.ident.to_string(), name.rename.to_string()),
             UseTree::Glob(_) => ("self".to_owned(), "*".to_owned()),
         };
-        let (name, shown) = name;
+        let (name, alias) = name;
         let mut path = before.clone();
-        let shown = if name == "self" {
-            before.last().cloned().unwrap_or(shown)
+        let alias = if name == "self" {
+            before.last().cloned().unwrap_or(alias)
         } else {
-            shown
+            alias
         };
         path.extend((name != "self").then_some(name));
         let target = self
             .absolute(&path)
             .unwrap_or_else(|| [self.place.clone(), path].concat());
-        if !self.hands_on {
+        if !self.is_reexport {
             self.module.uses.insert(target.clone());
         }
-        self.module.imported.insert(shown, target);
+        self.module.imported.insert(alias, target);
     }
 }
 
@@ -264,7 +265,7 @@ impl<'ast> Visit<'ast> for Reader {
             Item::Trait(item) => (&item.attrs, Some((&item.vis, &item.ident))),
             Item::Type(item) => (&item.attrs, Some((&item.vis, &item.ident))),
             Item::Use(item) => {
-                self.hands_on = !matches!(item.vis, Visibility::Inherited);
+                self.is_reexport = !matches!(item.vis, Visibility::Inherited);
                 return self.import(&item.tree, &mut Vec::new());
             }
             _ => return syn::visit::visit_item(self, item),
@@ -280,7 +281,7 @@ impl<'ast> Visit<'ast> for Reader {
         syn::visit::visit_item(self, item);
     }
 
-    /// What another language declares has the arguments that it has.
+    /// Skips foreign declarations: their arguments are given.
     fn visit_item_foreign_mod(&mut self, _: &'ast syn::ItemForeignMod) {}
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
@@ -305,11 +306,15 @@ impl<'ast> Visit<'ast> for Reader {
         };
         let count = signature.inputs.len();
         if count > ARGUMENTS_MAX {
-            wide(format!("`{name}` takes {count}; {ARGUMENTS_MAX} are the most"));
+            wide(format!(
+                "`{name}` takes {count} arguments, at most {ARGUMENTS_MAX} are allowed"
+            ));
         }
         let is_tuple = |argument: &FnArg| matches!(argument, FnArg::Typed(typed) if is_tuple(&typed.ty));
         if signature.inputs.iter().any(is_tuple) {
-            wide(format!("`{name}` takes a tuple; a struct has names"));
+            wide(format!(
+                "`{name}` takes a tuple; use a struct, whose fields have names"
+            ));
         }
         syn::visit::visit_signature(self, signature);
     }
@@ -350,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_test_imports_is_not_counted() {
+    fn imports_of_tests_are_not_counted() {
         let found = only(&[
             file(
                 "crates/ringfence-types/src/a.rs",
@@ -367,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_arguments_are_counted() {
+    fn duplicate_types_and_wide_functions_are_counted() {
         let found = only(&[
             file(
                 "crates/ringfence-types/src/a.rs",
@@ -392,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn the_report_has_a_line_for_each_crate_for_documents_and_for_all() {
+    fn report_has_a_row_for_each_crate_for_documents_and_for_all() {
         let shape = only(&[file("crates/ringfence-types/src/a.rs", "fn f(a: (u8, u8)) {}")]);
         let text = report(
             &[shape],
