@@ -64,13 +64,13 @@ pub(super) fn archive(
         Some(open) if !is_too_large => open - 1,
         _ => until,
     };
-    if oldest_bytes.is_some() && until < first + (head.seq - first) / 4 {
-        return Ok(None); // too little for a file
-    }
     for left in segments::list(database, u64::MAX)? {
         if left.first >= first {
             std::fs::remove_file(&left.path)?;
         }
+    }
+    if oldest_bytes.is_some() && until < first + (head.seq - first) / 4 {
+        return Ok(None); // too little for a file
     }
     let written = {
         let sql = format!("SELECT {COLUMNS} FROM record WHERE seq <= ?1 ORDER BY seq");
