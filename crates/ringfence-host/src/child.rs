@@ -320,7 +320,7 @@ fn rlimits(spec: &Spec) -> Vec<(Limit, u64)> {
         (Limit::Memlock, 64 << 10),
     ];
     // RLIMIT_NPROC counts all processes of a user, so another user's limit is wider.
-    if spec.identity.is_none() && namespaces(spec).contains(&NamespaceKind::User) {
+    if spec.identity.is_none() && spec.namespaces {
         // In its own user namespace only the command's processes count.
         limits.push((Limit::Nproc, u64::from(PROCESSES)));
     }

@@ -5,8 +5,9 @@ use ringfence_host::{Ending, Outcome};
 use std::{
     fs,
     io::{Read, Write},
-    os::unix::{fs::PermissionsExt, net::UnixListener},
+    os::unix::{fs::PermissionsExt, net::UnixListener, process::CommandExt},
     path::{Path, PathBuf},
+    process::Command,
     thread,
     time::{Duration, Instant},
 };
@@ -174,6 +175,22 @@ time.sleep(600)
         text(&outcome.stdout.bytes).contains("stopped True"),
         "{outcome:?}"
     );
+}
+
+/// The same for a server of an ordinary user, which has no cgroup here: only RLIMIT_NPROC stops the fork loop.
+/// claim: [HOST-3]
+pub fn commands_of_an_ordinary_user_end_with_all_their_descendants() {
+    if !rustix::process::geteuid().is_root() {
+        return command_ends_with_all_its_descendants();
+    }
+    let world = World::new("ordinary");
+    let program = world.directory.join("walls");
+    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let mut command = Command::new(&program);
+    command.arg("command_ends_with_all").uid(65534).gid(65534);
+    let output = command.current_dir("/").output().unwrap();
+    let said = text(&output.stdout) + &text(&output.stderr);
+    assert!(said.contains("1 passed, 0 failed"), "{said}");
 }
 
 fn processes_named(name: &str) -> usize {

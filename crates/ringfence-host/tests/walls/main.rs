@@ -33,6 +33,7 @@ const CHECKS: &[(&str, fn())] = &[
     check!(limits::command_inherits_nothing_from_the_server),
     check!(limits::writing_command_leaves_no_set_id_file_and_reaches_no_socket),
     check!(limits::command_ends_with_all_its_descendants),
+    check!(limits::commands_of_an_ordinary_user_end_with_all_their_descendants),
     check!(limits::only_the_named_socket_is_reachable),
     check!(files::files_are_read_listed_and_written_by_rule),
     check!(files::directory_rules_are_not_bypassed),
