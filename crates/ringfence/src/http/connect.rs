@@ -31,6 +31,8 @@ const REQUESTS_MAX: usize = 256;
 /// Messages of the server queued for the client.
 const LINES_MAX: usize = 64;
 const REOPEN: Duration = Duration::from_secs(1);
+/// Maximum time to replace a lost session.
+const RESTART_MAX: Duration = Duration::from_secs(30);
 const SESSION_ID: &str = "mcp-session-id";
 const REVISION: &str = "mcp-protocol-version";
 /// The member of `_meta` that makes a request independent of a session.
@@ -41,8 +43,8 @@ struct Bridge {
     path: String,
     token: Option<HeaderValue>,
     state: Mutex<State>,
-    /// Held while a lost session is replaced: other requests that need it wait for the new one.
-    restart: AsyncMutex<()>,
+    /// Held while a lost session is replaced: other requests that need it wait. The error of the last attempt.
+    restart: AsyncMutex<String>,
     lines: mpsc::Sender<Value>,
     permits: Arc<Semaphore>,
 }
@@ -50,6 +52,8 @@ struct Bridge {
 #[derive(Default)]
 struct State {
     session: Option<String>,
+    /// Attempts to replace a lost session that have ended.
+    restarts: u64,
     revision: Option<String>,
     /// The client's `initialize` request, sent again if the server has lost the session.
     initialize: Option<Value>,
@@ -190,10 +194,14 @@ impl Bridge {
     /// Sends a message and forwards the response. If the server has lost the session, retries once in a new one.
     async fn post(&self, message: &Value) {
         let forwarded = async {
-            let session = lock(&self.state).session.clone();
+            let (session, restarts) = {
+                let state = lock(&self.state);
+                let is_stateless = !message["params"]["_meta"][META_REVISION].is_null();
+                (state.session.clone().filter(|_| !is_stateless), state.restarts)
+            };
             let mut exchange = self.exchange(message).await?;
             if let (Some(lost), StatusCode::NOT_FOUND) = (session, exchange.answer.status()) {
-                self.begin_new_session(&lost).await?;
+                self.restart(&lost, restarts).await?;
                 exchange = self.exchange(message).await?;
             }
             self.forward(message, exchange).await
@@ -204,36 +212,55 @@ impl Bridge {
         }
     }
 
-    /// Replaces the session `lost`, unless another request has done so. After an error the next request tries again.
-    async fn begin_new_session(&self, lost: &str) -> Result<(), String> {
-        let _restart = self.restart.lock().await;
+    /// Replaces the session `lost`, unless another request has done so. `restarts`: their number when this request was
+    /// sent. Requests sent before an attempt ended share its error; a later one tries again.
+    async fn restart(&self, lost: &str, restarts: u64) -> Result<(), String> {
+        let mut error = self.restart.lock().await;
         let initialize = {
             let state = lock(&self.state);
             if state.session.as_deref() != Some(lost) {
                 return Ok(());
             }
+            if state.restarts != restarts {
+                return Err(error.clone());
+            }
             let known = state.initialize.clone();
             known.ok_or("the server does not know the session")?
         };
-        let mut exchange = self.exchange(&initialize).await?;
-        let status = exchange.answer.status();
-        if !status.is_success() {
-            return Err(format!("the server answered {status} to a new session"));
+        let late = |_| Err("the server began no new session in time".to_owned());
+        let begun = tokio::time::timeout(RESTART_MAX, self.begin_new_session(&initialize)).await;
+        let begun = begun.unwrap_or_else(late);
+        let mut state = lock(&self.state);
+        state.restarts += 1;
+        if let Err(reason) = &begun {
+            state.session = Some(lost.to_owned());
+            error.clone_from(reason);
         }
+        begun
+    }
+
+    async fn begin_new_session(&self, initialize: &Value) -> Result<(), String> {
+        let mut exchange = self.exchange(initialize).await?;
         let body = exchange.body(MESSAGE_BYTES_MAX).await?;
-        self.store_session(&initialize, &exchange);
-        if let Ok(answer) = serde_json::from_slice(&body) {
-            self.store_revision(&initialize, &answer);
+        let answer = serde_json::from_slice::<Value>(&body).unwrap_or_default();
+        let status = exchange.answer.status();
+        if !status.is_success() || answer["error"].is_object() {
+            let why = answer["error"]["message"].as_str().unwrap_or_default();
+            return Err(format!("the server answered {status} to a new session: {why}"));
         }
+        // None: the server has become stateless.
+        lock(&self.state).session = session_of(&exchange);
+        self.store_revision(initialize, &answer);
         let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-        drop(self.exchange(&initialized).await?);
-        Ok(())
+        let status = self.exchange(&initialized).await?.answer.status();
+        match status.is_success() {
+            true => Ok(()),
+            false => Err(format!("the server answered {status} in a new session")),
+        }
     }
 
     fn store_session(&self, message: &Value, exchange: &Exchange) {
-        let session = exchange.answer.headers().get(SESSION_ID);
-        let session = session.and_then(|session| Some(session.to_str().ok()?.to_owned()));
-        if let (Some(session), true) = (session, message["method"] == "initialize") {
+        if let (Some(session), true) = (session_of(exchange), message["method"] == "initialize") {
             let mut state = lock(&self.state);
             state.session = Some(session);
             state.initialize = Some(message.clone());
@@ -385,6 +412,11 @@ impl Bridge {
             tracing::debug!(reason, "the session was not ended");
         }
     }
+}
+
+fn session_of(exchange: &Exchange) -> Option<String> {
+    let session = exchange.answer.headers().get(SESSION_ID)?;
+    session.to_str().ok().map(str::to_owned)
 }
 
 fn error_response(id: &Value, code: i64, message: &str) -> Value {

@@ -139,8 +139,15 @@ fn a_client_continues_after_its_server_is_restarted() {
 #[derive(Default)]
 struct FakeServer {
     session: u32,
-    /// Number of `initialize` requests that it still refuses.
+    /// True if it gives no session and knows none.
+    is_stateless: bool,
+    /// Number of `initialize` requests that it still refuses, each once it has answered `waiting` others with 404.
     refusals: u32,
+    waiting: u32,
+    /// Number of `notifications/initialized` that it still refuses.
+    lost_notifications: u32,
+    unknown: u32,
+    attempts: u32,
     /// The protocol revision in the header of the last request.
     revision: String,
 }
@@ -172,8 +179,20 @@ impl FakeServer {
         let length = header("content-length").parse().unwrap_or(0);
         reader.take(length).read_to_end(&mut body).unwrap();
         let message: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let is_refused_later = || {
+            let server = shared.lock().unwrap();
+            message["method"] == "initialize" && server.refusals > 0 && server.unknown < server.waiting
+        };
+        while is_refused_later() {
+            std::thread::yield_now();
+        }
         let mut server = shared.lock().unwrap();
-        let is_known = header("mcp-session-id") == server.session.to_string();
+        let session = match server.is_stateless {
+            true => String::new(),
+            false => server.session.to_string(),
+        };
+        let is_known = header("mcp-session-id") == session;
+        server.attempts += u32::from(message["method"] == "initialize");
         let (status, answer) = match message["method"].as_str().unwrap_or_default() {
             _ if head.starts_with("GET /healthz") => (200, json!({})),
             _ if head.starts_with("GET") => (405, json!({})),
@@ -185,7 +204,14 @@ impl FakeServer {
                 server.session += 1;
                 (200, json!({"protocolVersion": "2025-06-18"}))
             }
-            _ if !is_known => (404, json!({})),
+            _ if !is_known => {
+                server.unknown += 1;
+                (404, json!({}))
+            }
+            "notifications/initialized" if server.lost_notifications > 0 => {
+                server.lost_notifications -= 1;
+                (503, json!({}))
+            }
             _ => {
                 server.revision = header("mcp-protocol-version");
                 (200, json!({}))
@@ -196,11 +222,14 @@ impl FakeServer {
             _ => json!({"error": {"message": "refused"}}),
         };
         let answer = answer.to_string();
-        let session = server.session;
+        let session = match server.is_stateless {
+            true => String::new(),
+            false => format!("mcp-session-id: {}\r\n", server.session),
+        };
         drop(server);
         let written = write!(
             &stream,
-            "HTTP/1.1 {status} -\r\ncontent-type: application/json\r\nmcp-session-id: {session}\r\n\
+            "HTTP/1.1 {status} -\r\ncontent-type: application/json\r\n{session}\
              content-length: {}\r\nconnection: close\r\n\r\n{answer}",
             answer.len()
         );
@@ -238,6 +267,57 @@ fn a_failed_session_restart_is_retried_at_the_next_request() {
     let answer = client.rpc("ping", json!({}));
     assert!(answer["result"].is_object(), "{answer}");
     assert_eq!(server.lock().unwrap().session, 11);
+}
+
+#[test]
+fn concurrent_requests_share_the_error_of_a_failed_session_restart() {
+    let (server, url) = FakeServer::start();
+    let mut client = Server::without_handshake(connect(&[&url]));
+    client.rpc("initialize", json!({}));
+    {
+        let mut server = server.lock().unwrap();
+        (server.session, server.refusals, server.waiting) = (10, 100, 16);
+    }
+    let ids: Vec<_> = (0..16).map(|_| client.send("ping", json!({}))).collect();
+    for id in ids {
+        let (answer, _) = client.await_response(id);
+        let message = text_of(&answer["error"]["message"]);
+        assert!(message.contains("503") && message.contains("refused"), "{answer}");
+    }
+    assert_eq!(
+        server.lock().unwrap().attempts,
+        2,
+        "the first session, and one attempt"
+    );
+}
+
+#[test]
+fn a_session_without_its_initialized_notification_is_begun_again() {
+    let (server, url) = FakeServer::start();
+    let mut client = Server::without_handshake(connect(&[&url]));
+    client.rpc("initialize", json!({}));
+    {
+        let mut server = server.lock().unwrap();
+        (server.session, server.lost_notifications) = (10, 1);
+    }
+    let refused = client.rpc("ping", json!({}));
+    assert!(text_of(&refused["error"]["message"]).contains("503"), "{refused}");
+    let answer = client.rpc("ping", json!({}));
+    assert!(answer["result"].is_object(), "{answer}");
+    assert_eq!(server.lock().unwrap().session, 12);
+}
+
+#[test]
+fn a_server_that_has_become_stateless_is_sent_no_session() {
+    let (server, url) = FakeServer::start();
+    let mut client = Server::without_handshake(connect(&[&url]));
+    client.rpc("initialize", json!({}));
+    server.lock().unwrap().is_stateless = true;
+    for _ in 0..2 {
+        let answer = client.rpc("ping", json!({}));
+        assert!(answer["result"].is_object(), "{answer}");
+    }
+    assert_eq!(server.lock().unwrap().attempts, 2);
 }
 
 #[test]
