@@ -54,7 +54,9 @@ pub(super) fn check(out: &mut Reporter<'_>, command: usize, call: &Call) {
         name if name.starts_with("mkfs.") => formatted(out, call),
         "chmod" => mode(out, command, call),
         "chown" | "chgrp" if call.has("R", &["recursive"]) => {
-            let wide = reaches(out, command, call, &[Root, System, Home]);
+            let operands = call.operands();
+            let paths = operands.get(1..).unwrap_or_default();
+            let wide = reaches(out, command, paths, &[Root, System, Home]);
             let severity = if wide { Error } else { Warning };
             let what = out.what(call, "gives files to another");
             out.report_as(&rules::PERMISSIONS, severity, what);
@@ -204,10 +206,10 @@ fn formatted(out: &mut Reporter<'_>, call: &Call) {
     out.report_as(&rules::FORMAT_DEVICE, severity, what);
 }
 
-/// True if one of the operands after the first is one of these locations.
-fn reaches(out: &Reporter<'_>, command: usize, call: &Call, places: &[Location]) -> bool {
+/// True if one of these paths is one of these locations.
+fn reaches(out: &Reporter<'_>, command: usize, paths: &[&str], places: &[Location]) -> bool {
     let directory = out.context.directory(command);
-    let mut paths = call.operands().into_iter().skip(1);
+    let mut paths = paths.iter();
     paths.any(|path| place::of(path, directory).is_some_and(|at| places.contains(&at)))
 }
 
@@ -228,7 +230,12 @@ fn mode(out: &mut Reporter<'_>, command: usize, call: &Call) {
         Ok(bits) if mode.len() >= 3 => (bits & 0o1002 == 0o0002, bits & 0o6000 != 0),
         _ => (mode.split(',').any(writes), mode.split(',').any(acts)),
     };
-    let wide = call.has("R", &["recursive"]) && reaches(out, command, call, &[Root, System]);
+    // A mode like `-x` is no operand.
+    let operands = call.operands();
+    let paths = operands
+        .get(usize::from(!mode.starts_with('-'))..)
+        .unwrap_or_default();
+    let wide = call.has("R", &["recursive"]) && reaches(out, command, paths, &[Root, System]);
     let (severity, does) = match (to_all, as_owner) {
         _ if wide => (Error, "changes the rights of the whole system"),
         (true, _) => (Warning, "lets everybody write"),

@@ -199,7 +199,7 @@ fn permission_process_and_system_changes_are_found() {
         "permissions",
         Error,
         &[
-            "chmod -R 777 /", "chmod -R 000 /etc", "chown -R me /", "chown -R me: ~",
+            "chmod -R 777 /", "chmod -R 000 /etc", "chmod -R -x /", "chmod -R -rwx /etc", "chown -R me /", "chown -R me: ~",
         ],
     );
     assert_found(
