@@ -110,6 +110,16 @@ fn full_directory_is_attributed_to_trees_that_write() {
     )]
     let idle = std::process::Command::new("sleep").arg("1000").spawn();
     let mut idle = idle.unwrap();
+    // Its start uses processor time: it counts as idle once it sleeps.
+    let is_asleep = || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", idle.id())).unwrap();
+        stat.contains("(sleep) S ")
+    };
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_asleep() {
+        assert!(Instant::now() < deadline, "it does not sleep");
+        std::thread::yield_now();
+    }
     let holders = |pid: u32| {
         Some(Holders {
             proc: &proc,

@@ -192,11 +192,8 @@ impl Driver {
         let begun = self.directory.join("begun");
         drop(fs::remove_file(&begun));
         self.send(code, &[], &[], b"");
+        self.await_file("begun");
         let end = Instant::now() + TIMEOUT;
-        while !begun.exists() {
-            assert!(Instant::now() < end, "never begun: {code}");
-            thread::yield_now();
-        }
         self.signal();
         loop {
             assert!(Instant::now() < end, "not interrupted: {code}");
@@ -212,6 +209,15 @@ impl Driver {
             if let Some(answer) = answer {
                 return self.reply(answer);
             }
+        }
+    }
+
+    /// Waits until the program has made the file.
+    fn await_file(&self, name: &str) {
+        let end = Instant::now() + TIMEOUT;
+        while !self.directory.join(name).exists() {
+            assert!(Instant::now() < end, "no file {name}");
+            thread::yield_now();
         }
     }
 

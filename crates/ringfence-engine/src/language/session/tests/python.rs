@@ -248,10 +248,15 @@ fn python_is_interrupted_at_any_code_and_keeps_its_state() {
         assert_eq!(got.answer.report.result, Some(json!(5)), "after {code}: {got:?}");
     }
     // A loop may catch interrupts; the call then ends by itself.
-    let got = live.interrupted(&format!(
-        "{begun}caught = 0\nwhile caught < 3:\n    try: time.sleep(1000)\n    except KeyboardInterrupt: caught += 1\ncaught"
-    ));
-    assert_eq!(got.answer.report.result, Some(json!(3)));
+    let code = "caught = 0\nwhile caught < 3:\n    try:\n        open(f'caught{caught}', 'w').close()\n        \
+        time.sleep(1000)\n    except KeyboardInterrupt: caught += 1\ncaught";
+    live.send(code, &[], &[], b"");
+    for caught in 0..3 {
+        live.await_file(&format!("caught{caught}"));
+        live.signal();
+    }
+    let got = live.wait().unwrap();
+    assert_eq!(got.answer.report.result, Some(json!(3)), "{got:?}");
 }
 
 #[test]
