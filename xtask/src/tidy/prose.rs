@@ -43,7 +43,7 @@ pub fn check(files: &[TextFile]) -> Vec<Finding> {
     findings
 }
 
-/// Returns the word of [`OPENINGS`] that a doc comment begins with. Questions are left alone.
+/// Returns the word of [`OPENINGS`] that a line of a doc comment begins with. Questions are left alone.
 fn opening(line: &str) -> Option<&'static str> {
     let line = line.trim_start();
     let text = line.strip_prefix("//!").or_else(|| line.strip_prefix("///"))?;

@@ -112,7 +112,9 @@ async fn get(session: &Arc<Session>, name: &EnvName, timeout_ms: u64) -> Result<
     }
     if values(&text) > VALUES_MAX {
         return Err(RequestError::invalid(
-            format!("the value has more than {VALUES_MAX} parts, among which secrets are looked for."),
+            format!(
+                "secrets are looked for in at most {VALUES_MAX} values; an object counts as {OBJECT_VALUES}, and this has more."
+            ),
             "Move large data as a file: `get_file` and `put_file`.",
         ));
     }

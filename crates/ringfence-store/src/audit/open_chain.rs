@@ -82,7 +82,9 @@ impl OpenChain {
             if bytes_max == 0 || used <= bytes_max {
                 break;
             }
-            self.archive(Some(bytes_max))?;
+            if self.archive(Some(bytes_max))?.is_none() {
+                break;
+            }
         }
         self.retain()
     }
