@@ -216,10 +216,16 @@ fn config_first(words: &[OsString]) -> Vec<OsString> {
     let has_both = words
         .get(1)
         .is_some_and(|word| word == "audit" || word == "snapshot");
-    let mut own = words.iter().take_while(|word| *word != "--");
-    let at = own.position(|word| word == "--config").filter(|_| has_both);
-    if let Some(words) = at.and_then(|at| words.get_mut(1..at + 2)) {
-        words.rotate_right(2);
+    let own = words.iter().take_while(|word| *word != "--").enumerate();
+    let mut flags = own.filter_map(|(at, word)| match word.as_encoded_bytes() {
+        b"--config" => Some((at, 2)),
+        text => text.starts_with(b"--config=").then_some((at, 1)),
+    });
+    let flag = flags.next().filter(|_| has_both);
+    if let Some((at, taken)) = flag
+        && let Some(words) = words.get_mut(1..at + taken)
+    {
+        words.rotate_right(taken);
     }
     words
 }

@@ -46,6 +46,7 @@ fn config_flag_is_accepted_before_any_subcommand() {
     };
     for line in [
         "ringfence audit --config c.yaml list --limit 2",
+        "ringfence audit --config=c.yaml list --limit 2",
         "ringfence audit list --config c.yaml",
         "ringfence snapshot --config c.yaml create text",
         "ringfence vault --config c.yaml list",
