@@ -393,7 +393,7 @@ fn record_table(records: &[Record]) -> String {
             word(&record.namespace),
             word(record.execution_id.as_deref().unwrap_or_default()),
             word(&record.caller),
-            neutral::line(&record.details),
+            details(&record.details),
         ]
     };
     let columns = [
@@ -417,6 +417,19 @@ fn word(name: &str) -> String {
         name if name.chars().all(plain) => name.to_owned(),
         name => format!("{name:?}"),
     }
+}
+
+/// Details as words `name=value`, without the limits of a run, which the facts have.
+fn details(text: &str) -> String {
+    let Ok(Value::Object(mut details)) = serde_json::from_str(text) else {
+        return neutral::line(text);
+    };
+    details.remove("limits");
+    let words = details.iter().map(|(name, value)| match value {
+        Value::String(text) => format!("{name}={}", word(text)),
+        value => format!("{name}={value}"),
+    });
+    neutral::line(&words.collect::<Vec<_>>().join(" "))
 }
 
 pub(crate) fn record(record: &Record) -> Value {
@@ -496,5 +509,7 @@ mod tests {
             assert_eq!(head.find(title), line.find(cell), "{table}");
         }
         assert_eq!([word("cli"), word("mcp record 1")], ["cli", "\"mcp record 1\""]);
+        let stored = r#"{"exit":"code","limits":{"processes":64},"n":[{"a":1}],"tool":"x\ny exit=0"}"#;
+        assert_eq!(details(stored), r#"exit=code n=[{"a":1}] tool="x\ny exit=0""#);
     }
 }
