@@ -59,7 +59,7 @@ pub(super) fn examine(connection: &Connection, public_key: &[u8; 32]) -> Result<
     let sql = format!("SELECT {COLUMNS} FROM record WHERE seq = ?1");
     let mut statement = connection.prepare_cached(&sql)?;
     let last = statement.query_row([head.seq], Record::of_row)?;
-    if last.head() != head || last.computed_hash() != last.hash || !last.is_signed_by(public_key) {
+    if last.head() != head || !last.follows(None) || !last.is_signed_by(public_key) {
         return Err(damage("its last record was edited", Some(head)));
     }
     Ok(head)

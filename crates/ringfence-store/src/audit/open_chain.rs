@@ -23,6 +23,7 @@ pub(super) struct OpenChain {
     open: Option<OpenDatabase>,
     pub(super) head: Head,
     pub(super) keep: Keep,
+    kept: archive::Kept,
 }
 
 impl OpenChain {
@@ -35,6 +36,7 @@ impl OpenChain {
             head: open.head,
             open: Some(open),
             keep: Keep::default(),
+            kept: archive::Kept::new(),
         })
     }
 
@@ -112,9 +114,13 @@ impl OpenChain {
         let (Storage::File(path), Some(open)) = (&self.location, &self.open) else {
             return Ok(());
         };
-        let path = path.clone();
-        for (segment, removed) in archive::removals(&open.connection, &path, self.keep)? {
-            self.append(&[removed])?;
+        let (key, kept) = (&self.writer.public_key, &mut self.kept);
+        let removals = archive::removals(&open.connection, path, self.keep, key, kept)
+            .map_err(|broken| broken.at(path, "looking for old segments of it"))?;
+        for (segment, removed) in removals {
+            if let Some(removed) = removed {
+                self.append(&[removed])?;
+            }
             std::fs::remove_file(&segment.path)
                 .map_err(|error| AuditError::of_io(&segment.path, "removing it", &error))?;
         }

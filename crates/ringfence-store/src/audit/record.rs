@@ -126,6 +126,12 @@ impl Record {
         crate::verify(public_key, &signed_bytes(&self.hash), &self.signature)
     }
 
+    /// Returns true if it is what was hashed, and comes after that record.
+    pub(super) fn follows(&self, before: Option<Head>) -> bool {
+        let is_next = |before: Head| self.seq == before.seq + 1 && self.prev_hash == before.hash;
+        before.is_none_or(is_next) && self.computed_hash() == self.hash
+    }
+
     pub(super) fn head(&self) -> Head {
         let (seq, hash, time_us) = (self.seq, self.hash, self.time_us);
         Head { seq, hash, time_us }

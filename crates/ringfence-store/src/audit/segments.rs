@@ -3,7 +3,7 @@
 //!
 //! File names are `audit-<first>-<last>.jsonl.zst`: the numbers of the first and the last record, in twenty digits.
 
-use super::Record;
+use super::{Head, Record};
 use crate::{tree::Timestamp, whole_file::Directory};
 use rustix::fs::{Mode, OFlags};
 use std::{
@@ -58,13 +58,20 @@ impl Segment {
         Ok(BufReader::new(zstd::stream::read::Decoder::new(file)?))
     }
 
-    /// Returns its last record, if all of it can be read and ends with the record that its name gives.
-    pub(super) fn last_record(&self) -> Option<Record> {
-        let mut last = None;
+    /// Returns its last record, if all records that its name gives are there and this key signed them.
+    pub(super) fn last_record(&self, public_key: &[u8; 32]) -> Option<Head> {
+        let (mut last, mut is_signed) = (None, false);
         for record in self.read() {
-            last = Some(record.ok()?);
+            let record = record.ok()?;
+            if !record.follows(last) || (last.is_none() && record.seq != self.first) {
+                return None;
+            }
+            (last, is_signed) = (
+                Some(record.head()),
+                record.seq == self.last && record.is_signed_by(public_key),
+            );
         }
-        last.filter(|last| last.seq == self.last)
+        last.filter(|_| is_signed)
     }
 }
 

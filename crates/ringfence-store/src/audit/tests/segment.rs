@@ -1,13 +1,14 @@
 //! Closed segments: the chain spans them, each removal is recorded, and damage to one leaves the others readable.
 
 use crate::audit::{
-    Action, Audit, Durability, Fault, Keep, Outcome, Query, Records, Storage, query, segments,
+    Action, Audit, AuditError, Durability, Fault, Keep, Outcome, Query, Records, Storage, query, segments,
     tests::fixture::{self, Directory},
 };
 use std::{
     fs,
     io::{Seek, SeekFrom, Write},
-    time::Duration,
+    path::Path,
+    time::{Duration, SystemTime},
 };
 
 fn write(audit: &Audit, count: u64) {
@@ -201,31 +202,84 @@ fn segments_are_closed_by_size_and_removed_by_total_size_on_record() {
 #[test]
 fn segments_are_removed_by_age_but_not_after_a_clock_jump() {
     let (directory, audit) = segmented();
-    let keep = Keep {
-        segment_bytes: 0,
-        total_bytes: 0,
-        age: Duration::from_secs(3600),
+    let keep = |age| Keep {
+        age,
+        ..Keep::default()
     };
-    // Two of them are a month old, by the time of their last record.
-    let old = std::time::SystemTime::now() - Duration::from_secs(30 * 86_400);
-    for path in &files(&directory)[..2] {
-        fs::File::options()
-            .write(true)
-            .open(path)
-            .unwrap()
-            .set_modified(old)
-            .unwrap();
-    }
+    // The time of their last record counts, not that of the files.
+    files(&directory)
+        .iter()
+        .for_each(|path| set_time(path, SystemTime::UNIX_EPOCH));
+    audit.set_keep(keep(Duration::from_secs(3600)));
+    audit.tidy_now().unwrap();
+    assert_eq!(files(&directory).len(), 3);
     let clock = directory.database().with_file_name("clock.json");
     fs::write(&clock, "{\"seen_ms\":1000,\"jumped_ms\":null}").unwrap();
-    audit.set_keep(keep);
+    audit.set_keep(keep(Duration::from_micros(1)));
     audit.tidy_now().unwrap();
     assert_eq!(files(&directory).len(), 3);
     fs::remove_file(&clock).unwrap();
     audit.tidy_now().unwrap();
-    assert_eq!(files(&directory).len(), 1);
+    assert_eq!(files(&directory).len(), 0);
     drop(audit);
     assert_eq!(directory.verdict().bad, None);
+}
+
+fn set_time(path: &Path, time: SystemTime) {
+    let file = fs::File::options().write(true).open(path).unwrap();
+    file.set_modified(time).unwrap();
+}
+
+/// claim: [REC-8]
+#[test]
+fn inflated_or_damaged_segment_and_edited_size_remove_nothing() {
+    let (directory, audit) = segmented();
+    let keep = Keep {
+        segment_bytes: 1 << 20,
+        total_bytes: 1 << 20,
+        age: Duration::ZERO,
+    };
+    audit.set_keep(keep);
+    let inflated = fs::File::options()
+        .write(true)
+        .open(&files(&directory)[1])
+        .unwrap();
+    inflated.set_len(8 << 20).unwrap();
+    audit.tidy_now().unwrap();
+    assert_eq!(files(&directory).len(), 3, "the record knows the size");
+    let edit = |from: &str, to: &str| {
+        let newest = "seq = (SELECT max(seq) FROM record WHERE action = 'audit.archived')";
+        directory.tamper(&format!(
+            "UPDATE record SET details = replace(details, '{from}', '{to}') WHERE {newest}"
+        ));
+    };
+    edit("\"closed_bytes\":", "\"closed_bytes\":999999");
+    assert!(matches!(audit.tidy_now(), Err(AuditError::Damaged { .. })));
+    assert_eq!(files(&directory).len(), 3, "the size was edited");
+    edit("\"closed_bytes\":999999", "\"closed_bytes\":");
+    // Two are over the limit of age; the damaged one remains.
+    files(&directory)
+        .iter()
+        .for_each(|path| set_time(path, SystemTime::UNIX_EPOCH));
+    audit.set_keep(Keep {
+        age: Duration::from_micros(1),
+        ..keep
+    });
+    audit.tidy_now().unwrap();
+    assert_eq!(files(&directory).len(), 1);
+    // A file that comes back is removed without a second entry.
+    let path = directory
+        .path
+        .join(format!("audit-{:020}-{:020}.jsonl.zst", 23, 33));
+    fs::write(&path, b"left by a crash").unwrap();
+    set_time(&path, SystemTime::UNIX_EPOCH);
+    audit.tidy_now().unwrap();
+    assert_eq!(files(&directory).len(), 1, "the damaged one");
+    let removed = Query {
+        actions: Some(crate::audit::Actions::One(Action::AuditRemoved)),
+        ..Query::default()
+    };
+    assert_eq!(audit.query(&removed).unwrap().records.len(), 2);
 }
 
 #[test]
@@ -451,7 +505,7 @@ fn removed_directory_is_reported() {
     let fail = || audit.append_and_wait(fixture::entry(0)).unwrap_err();
     fail();
     let last = fail();
-    assert_eq!(last, crate::audit::AuditError::Gone(directory.path.to_path_buf()));
+    assert_eq!(last, AuditError::Gone(directory.path.to_path_buf()));
     assert!(last.to_string().contains("start the server again"), "{last}");
 }
 
