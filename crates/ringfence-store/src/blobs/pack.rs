@@ -13,6 +13,7 @@ use super::chunk::{self, CHUNK_BYTES_MAX, ChunkId, Encoding};
 use crate::whole_file::{Directory, FileError, UNFINISHED, random_hex};
 use rustix::fs::OFlags;
 use std::{
+    cmp::Reverse,
     collections::HashMap,
     fs::File,
     io::{self, BufWriter, Write},
@@ -80,11 +81,12 @@ struct Unfinished<'a> {
 
 impl Index {
     pub(crate) fn read(packs: &Directory) -> Result<Self, FileError> {
-        let mut names: Vec<String> = packs.files()?.into_iter().map(|(name, _)| name).collect();
-        names.retain(|name| name.ends_with(SUFFIX));
-        names.sort_unstable();
+        let mut files = packs.files()?;
+        files.retain(|(name, _)| name.ends_with(SUFFIX));
+        // The newest first: it has the chunks that were found damaged in the others.
+        files.sort_unstable_by_key(|(_, stat)| Reverse((stat.st_mtime, stat.st_mtime_nsec)));
         let mut index = Self::default();
-        for name in names {
+        for (name, _) in files {
             let number = u32::try_from(index.packs.len()).unwrap_or(u32::MAX);
             let Some(file) = packs.open(&name, OFlags::RDONLY)? else {
                 continue;

@@ -2,7 +2,7 @@
 //! saved.
 
 use crate::snapshots::{
-    tests::fixture::{Scratch, about, namespace, noise, populate},
+    tests::fixture::{Scratch, about, namespace, noise, populate, set_mtime, settle},
     *,
 };
 use std::{fs, os::fd::AsFd, path::Path};
@@ -161,4 +161,29 @@ fn missing_chunk_is_reported_with_its_file_and_stored_again_by_next_snapshot() {
         panic!("it is a file");
     };
     assert_eq!(digest.0, content.sha256);
+}
+
+/// claim: [SNAP-5]
+#[test]
+fn damaged_chunk_is_stored_again_by_the_next_snapshot() {
+    let scratch = Scratch::new();
+    scratch.write("unchanged", noise(100_000, 1));
+    scratch.write("moved", noise(100_000, 2));
+    settle(&scratch);
+    let first = scratch.create(&scratch.store()).id;
+    let packs = scratch.base.join("store/namespaces/ours/packs");
+    let pack = fs::read_dir(&packs).unwrap().next().unwrap().unwrap().path();
+    let mut bytes = fs::read(&pack).unwrap();
+    (1..20).for_each(|at| bytes[at * 10_000] ^= 1);
+    fs::write(&pack, bytes).unwrap();
+    set_mtime(&pack, 1_000_000_000, 0);
+    fs::rename(scratch.path("moved"), scratch.path("here")).unwrap();
+    let (store, state) = (scratch.store(), scratch.state());
+    let made = scratch.create(&store);
+    assert_eq!(made.new_bytes, 200_000);
+    assert_eq!(scratch.create(&store).new_bytes, 0);
+    store.collect(&namespace("ours")).unwrap();
+    attempt(&scratch, first).unwrap();
+    attempt(&scratch, made.id).unwrap();
+    assert_eq!(scratch.state(), state);
 }
