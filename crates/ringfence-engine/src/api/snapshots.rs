@@ -198,6 +198,7 @@ impl NamespaceAccess<'_> {
         .await?;
         self.with_snapshots(move |store, of| {
             store.settle(opened.root())?;
+            store.abandon(id)?;
             store.delete(id, of)
         })
         .await

@@ -169,7 +169,7 @@ impl SnapshotStore {
     /// Opens the store; creates it (mode 0700) if it is missing. A directory that other users may enter is refused.
     pub fn open(directory: PathBuf, signer: Signer, limits: SnapshotLimits) -> Result<Self, SnapshotError> {
         let layout = SnapshotsDir::open(directory)?;
-        restore::remove_orphaned_journals(&layout.journals)?;
+        restore::remove_orphaned_journals(&layout.journals, None)?;
         Ok(Self {
             layout,
             signer,
@@ -210,13 +210,13 @@ impl SnapshotStore {
         // The same order of locks everywhere. No restore begins while the list is locked.
         let _lock = dir.lock_shared()?;
         let _list_lock = dir.lock_list()?;
-        restore::expect_unused(&self.layout.journals, id)?;
         let mut list = list::read(dir, &self.signer.public_key())?;
         let before = list.len();
         list.retain(|listed| listed.id != id);
         if list.len() == before {
             return Err(SnapshotError::NotFound(id));
         }
+        restore::expect_unused(&self.layout.journals, id)?;
         list::write(dir, &self.signer, &list)
     }
 

@@ -12,7 +12,10 @@ use rustix::fs::{AtFlags, FlockOperation, StatxFlags};
 use serde::{Deserialize, Serialize};
 use std::{
     io,
-    os::{fd::BorrowedFd, unix::fs::FileExt},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::fs::FileExt,
+    },
 };
 
 const JOURNAL_BYTES_MAX: u64 = 4096;
@@ -38,6 +41,9 @@ pub(super) struct JournalRecord {
     /// Modification time of the workspace before the restore.
     pub(super) root_mtime: Timestamp,
     root: Identity,
+    /// The directory of this journal; another one is a copy.
+    #[serde(default)]
+    store: Option<Identity>,
     /// The process with which the workspace ends; None if the workspace outlives it.
     #[serde(default)]
     dies_with: Option<Process>,
@@ -97,11 +103,12 @@ impl<'a> Journal<'a> {
             staging: format!("{STAGING}{random}"),
             root_mtime: Timestamp::of_content(&stat),
             root: identity,
+            store: Identity::of(journals.as_fd()).ok(),
             dies_with: Process::of(std::process::id()).filter(|_| *into != Source::Namespace),
         };
         let lock = lock(journals, &name)?;
         if let Some((_, found)) = read(journals, &name)?
-            && found.is_of(identity, root)
+            && found.is_of(journals, root)
         {
             return Err(SnapshotError::InUse(found.snapshot));
         }
@@ -119,13 +126,9 @@ impl<'a> Journal<'a> {
 
     /// Opens the journal left by an interrupted restore of this workspace. Errors: `Busy` if a restore is running.
     pub(super) fn find(journals: &'a Directory, root: BorrowedFd<'_>) -> Result<Option<Self>, SnapshotError> {
-        let identity = Identity::of(root)?;
-        let inode = format!("{:x}-", identity.inode);
         for name in journals.names()? {
-            let is_ours = |record: &JournalRecord| record.is_of(identity, root);
-            if !name.starts_with(&inode)
-                || !read(journals, &name)?.is_some_and(|(_, record)| is_ours(&record))
-            {
+            let is_ours = |record: &JournalRecord| record.is_of(journals, root);
+            if !read(journals, &name)?.is_some_and(|(_, record)| is_ours(&record)) {
                 continue;
             }
             let found = Self::left(journals, name)?;
@@ -184,6 +187,15 @@ impl Identity {
             born: known.map(|statx| Timestamp(statx.stx_btime.tv_sec, statx.stx_btime.tv_nsec)),
         })
     }
+
+    /// Returns `None` if only the device, which may change at a reboot, can tell.
+    fn is(self, now: Self) -> Option<bool> {
+        match (self.born, now.born) {
+            _ if self.inode != now.inode => Some(false),
+            (Some(born), Some(now)) => Some(born == now),
+            _ => None,
+        }
+    }
 }
 
 impl Process {
@@ -202,17 +214,29 @@ impl Process {
 }
 
 impl JournalRecord {
-    /// True if the record is of this workspace: of the same creation time; without one, of the same device, which may
-    /// change at a reboot, and with the staging directory in it.
-    fn is_of(&self, now: Identity, root: BorrowedFd<'_>) -> bool {
-        if self.root.inode != now.inode {
-            return false;
+    /// True if the record is of this workspace, by its creation time. Otherwise the staging directory must be in it,
+    /// and it must be on the same device, or be a copy that came with a copy of the store.
+    fn is_of(&self, journals: &Directory, root: BorrowedFd<'_>) -> bool {
+        let Ok(now) = Identity::of(root) else { return false };
+        let is_copied = || {
+            let (written, found) = (self.store, Identity::of(journals.as_fd()).ok());
+            written.zip(found).and_then(|(written, found)| written.is(found)) == Some(false)
+        };
+        let may_be = match self.root.is(now) {
+            Some(true) => return true,
+            Some(false) => is_copied(),
+            None => self.root.device == now.device || is_copied(),
+        };
+        may_be && rustix::fs::statat(root, &self.staging, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
+    /// True if its workspace ended with its server process, or if it is of this snapshot and into the workspace of a
+    /// namespace.
+    fn is_orphan(&self, deleted: Option<SnapshotId>) -> bool {
+        match self.dies_with {
+            Some(process) => process.is_gone(),
+            None => deleted == Some(self.snapshot),
         }
-        if self.root.born.is_some() && now.born.is_some() {
-            return self.root.born == now.born;
-        }
-        let staging = rustix::fs::statat(root, &self.staging, AtFlags::SYMLINK_NOFOLLOW);
-        self.root.device == now.device && staging.is_ok()
     }
 }
 
@@ -234,12 +258,16 @@ fn parse(bytes: &[u8]) -> Option<(RestoreStage, JournalRecord)> {
     Some((RestoreStage::of(*first)?, record)).filter(|_| is_plain)
 }
 
-/// Removes the journals of workspaces that ended with their server process.
-pub(in crate::snapshots) fn remove_orphaned_journals(journals: &Directory) -> Result<(), SnapshotError> {
+/// Removes the journals of workspaces that are gone. `deleted`: see [`JournalRecord::is_orphan`].
+pub(in crate::snapshots) fn remove_orphaned_journals(
+    journals: &Directory,
+    deleted: Option<SnapshotId>,
+) -> Result<(), SnapshotError> {
     for name in journals.names()? {
         match Journal::left(journals, name) {
-            Ok(Some(journal)) if journal.record.dies_with.is_some_and(Process::is_gone) => {
-                journal.remove()?
+            Ok(Some(journal)) if journal.record.is_orphan(deleted) => {
+                tracing::warn!(restore = ?journal.record, "the workspace of an interrupted restore is gone");
+                journal.remove()?;
             }
             Err(SnapshotError::Busy) => {}
             left => drop(left?),

@@ -150,6 +150,12 @@ impl SnapshotStore {
         Ok(())
     }
 
+    /// Abandons interrupted restores of this snapshot into workspaces that are no longer its namespace's. Call it after
+    /// [`Self::settle`].
+    pub fn abandon(&self, id: SnapshotId) -> Result<(), SnapshotError> {
+        remove_orphaned_journals(&self.layout.journals, Some(id))
+    }
+
     /// Abandons an interrupted restore. Call it before a workspace is deleted and when a session ends.
     pub fn forget(&self, root: BorrowedFd<'_>) -> Result<(), SnapshotError> {
         let left = Journal::find(&self.layout.journals, root)?;

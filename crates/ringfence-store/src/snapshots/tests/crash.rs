@@ -207,6 +207,44 @@ fn decided_restore_of_damaged_snapshot_is_replaced_or_abandoned() {
     }
 }
 
+/// claim: [SNAP-4]
+#[test]
+fn restore_cut_off_before_its_store_was_copied_is_completed_in_the_copy() {
+    #![expect(
+        clippy::disallowed_methods,
+        reason = "a test copies a directory with its times"
+    )]
+    let scratch = Scratch::new();
+    populate(&scratch);
+    let (store, ours, new) = (scratch.store(), namespace("ours"), scratch.state());
+    let id = scratch.create(&store).id;
+    for step in 0.. {
+        ruin(&scratch);
+        assert!(!child(&scratch, "restores", step).wait().unwrap().success());
+        if restore::expect_unused(&store.layout.journals, id).is_err() {
+            break;
+        }
+        store.resume(scratch.root().as_fd()).unwrap();
+    }
+    let copy = TestDir::new();
+    let copied = Command::new("cp")
+        .arg("-a")
+        .arg(scratch.base.join("."))
+        .arg(&*copy)
+        .status();
+    assert!(copied.unwrap().success());
+    let copy = Scratch::at(copy);
+    let resumed = copy.store().resume(copy.root().as_fd()).unwrap();
+    assert!(matches!(resumed, Some(Resumed::Done(of, _)) if of == id));
+    assert_eq!((copy.state(), journals(&copy)), (new, 0));
+    // A workspace that was replaced: the restore ends when its snapshot is deleted.
+    fs::rename(scratch.path(""), scratch.base.join("aside")).unwrap();
+    fs::create_dir(scratch.path("")).unwrap();
+    assert!(matches!(store.delete(id, &ours), Err(SnapshotError::InUse(of)) if of == id));
+    store.abandon(id).unwrap();
+    store.delete(id, &ours).unwrap();
+}
+
 /// Rewrites the list with only this one of the snapshots.
 fn list_only(store: &SnapshotStore, all: &[ListedSnapshot], id: SnapshotId) {
     let ours = namespace("ours");
