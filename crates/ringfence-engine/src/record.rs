@@ -209,6 +209,7 @@ impl Record {
                 "session.created" => Action::SessionCreated,
                 "approval.requested" => Action::ApprovalDecided,
                 "host.executed" => Action::HostExecuted,
+                "snapshot.restored" => Action::SnapshotRestored,
                 _ => continue,
             };
             let details =

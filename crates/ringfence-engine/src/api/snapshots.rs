@@ -15,8 +15,8 @@ use ringfence_store::{
     FileError,
     audit::Action,
     snapshots::{
-        About, LeftOut, ListedSnapshot, Restored, SnapshotError, SnapshotId, SnapshotKind, SnapshotStore,
-        Source,
+        About, LeftOut, ListedSnapshot, Restored, Snapshot, SnapshotError, SnapshotId, SnapshotKind,
+        SnapshotStore, Source,
     },
 };
 use ringfence_types::{ErrorCode, Namespace, SessionId};
@@ -119,9 +119,19 @@ impl NamespaceAccess<'_> {
     /// Restores a snapshot into the workspace that it was taken from, or a session's: completely or not at all.
     pub async fn restore_snapshot(self, id: &str, into: Option<SessionId>) -> Result<Restored> {
         let id = snapshot_id(id)?;
-        let details = json!({"snapshot": id.to_string(), "into": into.as_ref().map(SessionId::as_str)});
-        let restore = self.restore(id, into);
-        let restored = self.change(Action::SnapshotRestored, details, restore).await?;
+        let manifest = self.with_snapshots(move |store, of| store.manifest(id, of)).await;
+        // Its session ends with the server: the next one finds a restore that was cut off by it.
+        let session = match (&into, manifest.as_ref().map(|manifest| &manifest.source)) {
+            (Some(session), _) => Some(session.to_string()),
+            (None, Ok(Source::Session(session))) => Some(session.clone()),
+            _ => None,
+        };
+        let details = json!({"snapshot": id.to_string(), "into": session});
+        let note = self
+            .note(Action::SnapshotRestored, details)
+            .of_execution(session.as_deref());
+        let restore = self.restore(manifest, into);
+        let restored = self.services.record.around(note, restore, |_, _| ()).await?;
         let kind = EventKind::SnapshotRestored {
             snapshot_id: id.to_string(),
         };
@@ -129,10 +139,9 @@ impl NamespaceAccess<'_> {
         Ok(restored)
     }
 
-    async fn restore(&self, id: SnapshotId, into: Option<SessionId>) -> Result<Restored> {
-        let manifest = self
-            .with_snapshots(move |store, of| store.manifest(id, of))
-            .await?;
+    async fn restore(&self, manifest: Result<Snapshot>, into: Option<SessionId>) -> Result<Restored> {
+        let manifest = manifest?;
+        let id = manifest.id;
         let is_original = into.is_none() && manifest.source != Source::Namespace;
         let target = match (into, &manifest.source) {
             (Some(session), _) => WorkspaceRef::Session(session),

@@ -91,3 +91,24 @@ fn a_run_that_died_with_its_server_is_recorded_as_lost_by_the_next_one() {
     assert_eq!(pending(), 0);
     state.assert_verifies();
 }
+
+/// claim: [REC-8]
+#[test]
+fn a_restore_into_a_session_that_died_with_its_server_is_recorded_as_lost() {
+    let state = State::new("restore");
+    let mut agent = state.serve();
+    let session = agent.create_session(json!({"language": "python"}));
+    let made = agent.facts("create_state_snapshot", json!({"session_id": session}));
+    // The restore waits for the session's call.
+    agent.send_run(json!({"session_id": session, "code": "while True: pass"}));
+    let begun = |words: &str| state.words_of(&session).iter().any(|found| found == words);
+    agent.send_call(
+        "restore_state_snapshot",
+        json!({"snapshot_id": made["snapshot_id"]}),
+    );
+    eventually(|| begun("snapshot.restored pending"));
+    drop(agent.kill());
+    state.serve().call_and_close();
+    assert!(begun("snapshot.restored lost"), "{:?}", state.words_of(&session));
+    state.assert_verifies();
+}
