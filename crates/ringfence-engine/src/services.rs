@@ -17,6 +17,7 @@ use crate::{
     sandbox::Sandboxes,
     secrets::Secrets,
     session::Sessions,
+    store,
     telemetry::Telemetry,
     web::Web,
     workspaces::Workspaces,
@@ -100,6 +101,10 @@ impl Services {
     pub(crate) fn record_stop(&self, log_bytes_left: u64) {
         if self.is_stop_recorded.swap(true, Ordering::Relaxed) {
             return;
+        }
+        // A process of one run has no later moment for it.
+        if self.artifacts.has_added() {
+            store::sweep(&self.artifacts);
         }
         self.record.flush_refusals();
         let details = json!({"not_recorded": self.record.lost()});

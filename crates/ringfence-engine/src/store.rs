@@ -100,8 +100,12 @@ pub(crate) fn sweep_when_due(artifacts: &Arc<ArtifactStore>) {
         return;
     }
     let artifacts = artifacts.clone();
-    tokio::task::spawn_blocking(move || match artifacts.sweep() {
+    tokio::task::spawn_blocking(move || sweep(&artifacts));
+}
+
+pub(crate) fn sweep(artifacts: &ArtifactStore) {
+    match artifacts.sweep() {
         Ok(swept) => tracing::info!(?swept, "artifacts"),
         Err(error) => tracing::error!(%error, "artifacts that are too old or too many could not be removed"),
-    });
+    }
 }

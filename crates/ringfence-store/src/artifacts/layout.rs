@@ -117,7 +117,7 @@ pub(super) struct Tally {
     /// No sweep has used it yet.
     retention_is_new: bool,
     last: Option<Count>,
-    added: u64,
+    pub(super) added: u64,
 }
 
 impl Tally {

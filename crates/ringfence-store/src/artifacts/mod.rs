@@ -321,6 +321,11 @@ impl ArtifactStore {
         self.layout.tally().is_due(last, SystemTime::now())
     }
 
+    /// True if this process has added to the store since the last sweep.
+    pub fn has_added(&self) -> bool {
+        self.layout.tally().added > 0
+    }
+
     pub fn set_retention(&self, retention: Retention) {
         self.layout.tally().set_retention(retention);
     }

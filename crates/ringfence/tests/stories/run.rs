@@ -184,6 +184,21 @@ fn result_has_value_error_and_variables() {
     result.assert_fields(json!({"error.message": "at 1", "error.line": 3}));
 }
 
+/// claim: [ART-4]
+#[test]
+fn artifacts_of_single_runs_stay_within_their_limit() {
+    let state = TempDir::new("artifacts-limit");
+    for number in 0..3 {
+        let mut command = ringfence(&["run", "-", "--language", "python", "--json"]);
+        command.env("RINGFENCE_STATE_DIR", &state.0);
+        command.env("RINGFENCE_ARTIFACTS_MAX_MB", "1");
+        let code = format!("open('a', 'wb').write(b'{number}' * 700_000)");
+        let result = json_of(&run_with_stdin(command, code));
+        assert_eq!(texts_of(&result["artifacts"], "name"), ["a"], "{result}");
+    }
+    assert_eq!(files_below(&state.0.join("record/artifacts/blobs")).len(), 1);
+}
+
 #[test]
 fn files_left_by_the_program_become_artifacts() {
     let keep = TempDir::new("artifacts");
