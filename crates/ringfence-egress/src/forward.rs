@@ -4,6 +4,7 @@
 
 use crate::{
     ClientHello, Destination, Host, NoIdentity, Progress, RefusalRule,
+    client_hello::{asks_again, other_record},
     connection::{ConnState, Connection, Mode, check_connection, not_inspected},
     destination::{HTTP_PORT, TLS_PORT},
     dialer::Purpose,
@@ -13,13 +14,17 @@ use crate::{
     request::ProxyMode,
     sandbox::Direction,
     tunnel::{self, Ends, ReadAhead, pump, reset, write_counted},
-    upstream::{self, Upstream},
+    upstream::{self, Upstream, UpstreamMeter},
     wire::Client,
 };
 use std::{io, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+    net::{
+        TcpStream,
+        tcp::{ReadHalf, WriteHalf},
+    },
+    sync::oneshot,
     time::{Instant, timeout_at},
 };
 
@@ -30,9 +35,7 @@ const ACCESS_DENIED: [u8; 7] = [0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 0x31];
 
 /// The next step of a connection after its checks.
 enum Step {
-    /// Forward bytes: the TLS handshake is for the destination.
-    Tunnel(Upstream),
-    /// Forward bytes; the client's first bytes are checked when they arrive.
+    /// Forward bytes; the client's TLS is checked as it arrives.
     Bytes(Upstream),
     /// Answer requests; a connection to the outside that is already open is used first.
     Requests(Option<Upstream>),
@@ -72,7 +75,6 @@ pub(crate) async fn serve(
     ready: Option<Upstream>,
 ) {
     match approach(&connection, &mut client, &to, ready).await {
-        Ok(Step::Tunnel(upstream)) => join(client, upstream, &[]).await,
         Ok(Step::Bytes(upstream)) => bytes(&connection, client, &to, upstream).await,
         Ok(Step::Requests(ready)) => {
             let next = http::serve(&connection, client, ProxyMode::Transparent(to), ready).await;
@@ -92,16 +94,12 @@ async fn forward_upgraded(next: Next) {
         read_ahead,
     } = next
     {
-        join(client, upstream, &read_ahead).await;
+        let read_ahead = ReadAhead {
+            from_client: &client.read_ahead,
+            from_upstream: &read_ahead,
+        };
+        log_end(tunnel::join(&mut Ends::new(client.stream, upstream), read_ahead).await);
     }
-}
-
-async fn join(client: Client, upstream: Upstream, from_upstream: &[u8]) {
-    let read_ahead = ReadAhead {
-        from_client: &client.read_ahead,
-        from_upstream,
-    };
-    log_end(tunnel::join(&mut Ends::new(client.stream, upstream), read_ahead).await);
 }
 
 /// Checks a connection until its next step is known.
@@ -143,7 +141,7 @@ async fn approach(
                     inspected.map(Box::new).map(Step::Inspected).map_err(Stop::Alert)
                 }
                 None if mode == Mode::Inspect => Err(Stop::Alert(not_inspected(to))),
-                None => Ok(Step::Tunnel(
+                None => Ok(Step::Bytes(
                     opened_upstream(connection, to, ready, Stop::Alert).await?,
                 )),
             }
@@ -166,8 +164,8 @@ async fn opened_upstream(
         .map_err(stop)
 }
 
-/// Forwards a connection to a port of no known protocol. Some servers speak first, so both directions run; the client's
-/// first bytes are held until they are known not to be TLS for another host.
+/// Forwards a connection that is not read. Some servers speak first, so both directions run; the client's first bytes
+/// are held until they are known not to be TLS for another host.
 async fn bytes(connection: &Connection, client: Client, to: &Destination, upstream: Upstream) {
     let mut ends = Ends::new(client.stream, upstream);
     match both_ways(connection, &mut ends, client.read_ahead, to).await {
@@ -188,32 +186,121 @@ enum Halt {
     Broken(io::Error),
 }
 
+impl From<io::Error> for Halt {
+    fn from(error: io::Error) -> Self {
+        Self::Broken(error)
+    }
+}
+
 async fn both_ways(
     connection: &Connection,
     ends: &mut Ends,
-    mut read: Vec<u8>,
+    read: Vec<u8>,
     to: &Destination,
 ) -> Result<(), Halt> {
     let meter = &*ends.upstream.meter;
-    let limit = connection.sandbox.dialer.limits().hello;
-    let (mut client_reader, mut client_writer) = ends.client.split();
-    let (mut upstream_reader, mut upstream_writer) = ends.upstream.stream.split();
+    let (client, mut client_writer) = ends.client.split();
+    let (mut upstream_reader, upstream) = ends.upstream.stream.split();
+    let (answered, answer) = oneshot::channel();
+    let mut outbound = Outbound {
+        connection,
+        to,
+        client,
+        upstream,
+        meter,
+        read,
+    };
     let outbound = async {
-        let first = await_first_bytes(&mut client_reader, &mut read, to, limit).await;
-        if let Protocol::Tls(hello) = first.map_err(Halt::Stopped)? {
-            let agreed = check_sni(connection.sandbox.purpose, &hello, to);
-            agreed.map_err(|refusal| Halt::Stopped(Stop::Alert(refusal)))?;
-        }
-        let passed = write_counted(&read, &mut upstream_writer, meter, Direction::Out).await;
-        passed.map_err(Halt::Broken)?;
-        let pumped = pump(&mut client_reader, &mut upstream_writer, meter, Direction::Out).await;
-        pumped.map_err(Halt::Broken)
+        outbound.check_hellos(answer).await?;
+        outbound.send(outbound.read.len()).await?;
+        let Outbound { client, upstream, .. } = &mut outbound;
+        Ok(pump(client, upstream, meter, Direction::Out).await?)
     };
     let inbound = async {
-        let pumped = pump(&mut upstream_reader, &mut client_writer, meter, Direction::In).await;
-        pumped.map_err(Halt::Broken)
+        let mut first = Vec::new();
+        while asks_again(&first).is_none() {
+            let before = first.len();
+            if read_more(&mut upstream_reader, &mut first).await? == 0 {
+                break;
+            }
+            write_counted(&first[before..], &mut client_writer, meter, Direction::In).await?;
+        }
+        // The other half does not wait for it if the client does not speak TLS.
+        answered.send(asks_again(&first) == Some(true)).ok();
+        Ok(pump(&mut upstream_reader, &mut client_writer, meter, Direction::In).await?)
     };
     tokio::try_join!(outbound, inbound).map(drop)
+}
+
+/// The client's half of a connection, with bytes that were read and not forwarded yet.
+struct Outbound<'a> {
+    connection: &'a Connection,
+    to: &'a Destination,
+    client: ReadHalf<'a>,
+    upstream: WriteHalf<'a>,
+    meter: &'a UpstreamMeter,
+    read: Vec<u8>,
+}
+
+impl Outbound<'_> {
+    /// Checks the client's hello, if it speaks TLS, and a second one, which a server may ask for (HelloRetryRequest).
+    async fn check_hellos(&mut self, answer: oneshot::Receiver<bool>) -> Result<(), Halt> {
+        let Protocol::Tls(hello) = self.first_bytes().await? else {
+            return Ok(());
+        };
+        self.send(hello.bytes).await?;
+        if !self.is_asked_again(answer).await? {
+            return Ok(());
+        }
+        loop {
+            match other_record(&self.read) {
+                Some(bytes) if bytes <= self.read.len() => self.send(bytes).await?,
+                None if !self.read.is_empty() => break,
+                _ if read_more(&mut self.client, &mut self.read).await? == 0 => return Ok(()),
+                _ => {}
+            }
+        }
+        match self.first_bytes().await? {
+            Protocol::Other => Err(Halt::Stopped(Stop::Alert(malformed(
+                self.to,
+                "the second one is no TLS",
+            )))),
+            Protocol::Tls(_) | Protocol::Nothing => Ok(()),
+        }
+    }
+
+    async fn first_bytes(&mut self) -> Result<Protocol, Halt> {
+        let sandbox = &self.connection.sandbox;
+        let limit = sandbox.dialer.limits().hello;
+        let first = await_first_bytes(&mut self.client, &mut self.read, self.to, limit).await;
+        let checked = first.and_then(|first| match &first {
+            Protocol::Tls(hello) => check_sni(sandbox.purpose, hello, self.to)
+                .map(|()| first)
+                .map_err(Stop::Alert),
+            _ => Ok(first),
+        });
+        checked.map_err(Halt::Stopped)
+    }
+
+    /// Holds what the client sends until the server has answered its hello. True if the server asks for another one.
+    async fn is_asked_again(&mut self, mut answer: oneshot::Receiver<bool>) -> io::Result<bool> {
+        let mut has_ended = false;
+        // The end of a client that has sent nothing more is passed on at once.
+        while !(has_ended && self.read.is_empty()) {
+            let may_read = !has_ended && self.read.len() < FIRST_BYTES_MAX;
+            tokio::select! {
+                asks = &mut answer => return Ok(asks.unwrap_or(false)),
+                bytes = read_more(&mut self.client, &mut self.read), if may_read => has_ended = bytes? == 0,
+            }
+        }
+        Ok(false)
+    }
+
+    async fn send(&mut self, bytes: usize) -> io::Result<()> {
+        let rest = self.read.split_off(bytes);
+        let sent = std::mem::replace(&mut self.read, rest);
+        write_counted(&sent, &mut self.upstream, self.meter, Direction::Out).await
+    }
 }
 
 /// Reads the first bytes of a client, before which the server may speak: the time limit runs from the first of them.

@@ -10,6 +10,7 @@ mod records;
 
 use crate::name::{HostName, NameError};
 use records::reassemble;
+pub(crate) use records::{asks_again, other_record};
 use std::collections::BTreeSet;
 
 /// Maximum length of a hello. Real ones have 200 bytes to 2 KiB.

@@ -12,6 +12,37 @@ const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;
 const APPLICATION: u8 = 23;
 const CLIENT_HELLO: u8 = 1;
+const SERVER_HELLO: u8 = 2;
+
+/// The random value of a ServerHello that asks for a second ClientHello (HelloRetryRequest; RFC 8446, 4.1.3).
+const RETRY: [u8; 32] = [
+    0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91, 0xc2,
+    0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
+];
+
+/// True if the first bytes of a server ask for a second ClientHello; `None` if more bytes decide.
+pub(crate) fn asks_again(bytes: &[u8]) -> Option<bool> {
+    // The random value follows a version of two bytes.
+    const RANDOM: usize = RECORD_HEADER_BYTES + MESSAGE_HEADER_BYTES + 2;
+    let is = |at: usize, kind: u8| bytes.get(at).is_none_or(|byte| *byte == kind);
+    let random = bytes.get(RANDOM..).unwrap_or_default();
+    let may = is(0, HANDSHAKE)
+        && is(RECORD_HEADER_BYTES, SERVER_HELLO)
+        && random.iter().zip(RETRY).all(|(byte, retry)| *byte == retry);
+    (!may || random.len() >= RETRY.len()).then_some(may)
+}
+
+/// Returns the length of a record that may precede a second ClientHello: a change of ciphers, an alert, early data;
+/// the length of its header until that is complete. `None` for other bytes.
+pub(crate) fn other_record(bytes: &[u8]) -> Option<usize> {
+    match *bytes {
+        [CHANGE_CIPHER | ALERT | APPLICATION, _, _, high, low, ..] => {
+            Some(RECORD_HEADER_BYTES + usize::from(u16::from_be_bytes([high, low])))
+        }
+        [CHANGE_CIPHER | ALERT | APPLICATION, ..] => Some(RECORD_HEADER_BYTES),
+        _ => None,
+    }
+}
 
 /// Returns the message without its header, and the number of bytes of the stream that it took.
 pub(super) fn reassemble(bytes: &[u8]) -> Result<(Vec<u8>, usize), Progress> {

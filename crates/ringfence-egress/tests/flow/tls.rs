@@ -1,10 +1,10 @@
 //! TLS: the host of the handshake has to be the host of the connection; nothing else passes where only TLS does.
 
 use crate::{
-    servers::echo,
+    servers::{echo, serve},
     world::{End, PUBLIC, TestClient, World, in_time, within},
 };
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// The alert `access_denied` on the wire.
 pub const ALERT: &[u8] = &[0x15, 3, 3, 0, 2, 2, 0x31];
@@ -158,6 +158,84 @@ fn tls_on_any_port_must_be_for_the_host_of_the_connection() {
     });
 }
 
+/// Answers each connection's first bytes with a request for another ClientHello (HelloRetryRequest), and then echoes.
+fn retry(address: &str, port: u16) -> Vec<u8> {
+    let random = "cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c";
+    let pairs = (0..random.len()).step_by(2).map(|at| &random[at..at + 2]);
+    let random: Vec<u8> = pairs
+        .map(|pair| u8::from_str_radix(pair, 16).expect("hex"))
+        .collect();
+    let retry = record(&[&[2, 0, 0, 40, 3, 3], &random[..], &[0, 0x13, 1, 0, 0, 0]].concat());
+    let answer = retry.clone();
+    serve(address, port, move |mut stream| {
+        let answer = answer.clone();
+        async move {
+            let mut first = vec![0; hello("api.test").len()];
+            stream.read_exact(&mut first).await.expect("a hello");
+            stream.write_all(&answer).await.expect("sent");
+            let (mut from, mut to) = stream.split();
+            drop(tokio::io::copy(&mut from, &mut to).await);
+        }
+    });
+    retry
+}
+
+/// claim: [NET-5]
+#[test]
+fn second_hello_must_be_for_the_host_of_the_connection() {
+    within(async {
+        let world = world().await;
+        for port in [443, 8443] {
+            let retry = retry(PUBLIC, port);
+            // Ciphers, an alert and early data may be before it.
+            let before = b"\x14\x03\x03\x00\x01\x01\x15\x03\x03\x00\x02\x01\x5a\x17\x03\x03\x00\x03abc";
+            for (second, together) in [("api.test", false), ("evil.test", false), ("other.test", true)] {
+                let second_hello = [&before[..], &hello(second)].concat();
+                let mut conn = world.connect("api.test", port).await;
+                if together {
+                    conn.send([hello("api.test"), second_hello.clone()].concat())
+                        .await;
+                    assert_eq!(conn.read_exact(retry.len()).await, retry);
+                } else {
+                    conn.send(hello("api.test")).await;
+                    assert_eq!(conn.read_exact(retry.len()).await, retry);
+                    conn.send(&second_hello).await;
+                }
+                if second == "api.test" {
+                    assert_eq!(conn.read_exact(second_hello.len()).await, second_hello);
+                    conn.check_echo("the rest").await;
+                } else {
+                    let (received, _) = conn.read_to_end().await;
+                    assert!(received.ends_with(ALERT), "{received:?}");
+                    assert!(
+                        !received
+                            .windows(second.len())
+                            .any(|bytes| bytes == second.as_bytes()),
+                        "{second}"
+                    );
+                    assert_eq!(world.denial().await.rule, "egress.sni");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn end_of_a_client_is_passed_on_before_the_server_answers() {
+    within(async {
+        let world = world().await;
+        serve(PUBLIC, 443, |mut stream| async move {
+            let mut all = Vec::new();
+            stream.read_to_end(&mut all).await.expect("a hello");
+            stream.write_all(b"bye").await.expect("sent");
+        });
+        let mut conn = world.connect("api.test", 443).await;
+        conn.send(hello("api.test")).await;
+        conn.shut_down().await;
+        assert_eq!(conn.read_to_end().await, (b"bye".to_vec(), End::Closed));
+    });
+}
+
 #[test]
 fn tls_on_the_http_port_is_checked_as_tls() {
     within(async {
@@ -260,7 +338,6 @@ fn sixty_four_mebibytes_are_echoed_unchanged() {
         let (mut from, mut to) = stream.into_split();
         let pattern = |at: usize| (at.wrapping_mul(2_654_435_761) >> 13) as u8;
         let sent = tokio::spawn(async move {
-            use tokio::io::AsyncWriteExt;
             for piece in (0..BYTES).step_by(1 << 16) {
                 let bytes: Vec<u8> = (piece..piece + (1 << 16)).map(pattern).collect();
                 to.write_all(&bytes).await.expect("sent");
