@@ -4,6 +4,7 @@
 use crate::{
     Destination, Host, HostName, RefusalRule, Rules, Verdict, Why,
     destination::TLS_PORT,
+    dial::UNSPECIFIED,
     dialer::verdict,
     refusal::{Refusal, escaped},
     sandbox::SandboxEgress,
@@ -314,6 +315,7 @@ pub(crate) fn unconnected(name: &HostName) -> Refusal {
 
 fn hint(to: &Destination, why: &Why) -> String {
     match (&to.host, why) {
+        (Host::Address(address), _) if address.is_unspecified() => UNSPECIFIED.to_owned(),
         (Host::Address(address), Why::Address) => format!(
             "Connect by name; or have the operator add the address or its network with the port, as in \
              `{address}:{}`, to `egress.allow`.",

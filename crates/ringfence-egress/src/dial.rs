@@ -24,6 +24,9 @@ const TRIED_MAX: usize = 8;
 /// Minimum time for each address, if that much is left.
 const TRY_MIN: Duration = Duration::from_secs(2);
 
+pub(crate) const UNSPECIFIED: &str =
+    "An unspecified address (`0.0.0.0`, `::`) is never connected to: use the address of the service.";
+
 /// Connects to a destination that rules allow. The returned address is the one that passed the check.
 pub(crate) async fn dial(
     dialer: &Dialer,
@@ -66,7 +69,7 @@ fn judged(
     for address in found.iter().map(IpAddr::to_canonical) {
         match Reach::of(address) {
             Reach::Public => passed.push(address),
-            _ if may_be_private(address) => passed.push(address),
+            _ if !address.is_unspecified() && may_be_private(address) => passed.push(address),
             reach => drop(refused.insert(reach.as_str())),
         }
     }
@@ -79,6 +82,7 @@ fn judged(
             &match refused.contains(Reach::Metadata.as_str()) {
                 true => "An address that hands out credentials is reached only by a rule for exactly that address."
                     .to_owned(),
+                false if found.iter().all(|address| address.to_canonical().is_unspecified()) => UNSPECIFIED.to_owned(),
                 false => Why::Address.hint(&to.host, to.port),
             },
         ));
@@ -194,5 +198,11 @@ mod tests {
     fn service_named_by_operator_may_be_private() {
         let inside = addresses(&["10.0.0.1"]);
         assert_eq!(judged(&to(), inside.clone(), |_| true), Ok(inside));
+        let refusal =
+            judged(&to(), addresses(&["0.0.0.0", "::ffff:0.0.0.0"]), |_| true).expect_err("refused");
+        assert_eq!(
+            (refusal.what.ends_with("reserved"), &*refusal.hint),
+            (true, UNSPECIFIED)
+        );
     }
 }

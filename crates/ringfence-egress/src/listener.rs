@@ -2,7 +2,7 @@
 //! destination.
 
 use crate::{
-    Destination, Host, RefusalRule, Rules,
+    Destination, Host, RefusalRule,
     connection::{Connection, check_connection},
     forward,
     refusal::Refusal,
@@ -11,7 +11,6 @@ use crate::{
     tunnel::reset,
     wire::Client,
 };
-use ipnet::IpNet;
 use std::{
     io,
     net::{IpAddr, SocketAddr},
@@ -138,20 +137,11 @@ fn destination_of(sandbox: &SandboxEgress, address: SocketAddr) -> Result<Destin
         host: Host::Address(ip),
         port,
     };
-    // The listener also accepts connections to the sandbox's own loopback; the host's needs a rule for nothing else.
-    if ip.is_unspecified() || (ip.is_loopback() && !names_loopback(&sandbox.rules_now(), ip, port)) {
+    // The listener also accepts connections to the sandbox's own loopback.
+    if ip.is_unspecified() || (ip.is_loopback() && sandbox.rules_now().address(ip, port).is_err()) {
         let what =
             format!("{to} is inside the sandbox, where the port is reserved for connections to the outside");
         return Err(Refusal::of(RefusalRule::Address, &to, what, "connect by name"));
     }
     check_connection(&sandbox.rules_now(), &to).map(|_| to)
-}
-
-/// True if a rule for loopback addresses alone names this address; a wider network does not count.
-fn names_loopback(rules: &Rules, ip: IpAddr, port: u16) -> bool {
-    rules.iter().any(|rule| {
-        let is_loopback =
-            |network: IpNet| network.network().is_loopback() && network.broadcast().is_loopback();
-        rule.network().is_some_and(is_loopback) && rule.reaches_address(ip, port)
-    })
 }

@@ -320,6 +320,22 @@ mod tests {
         check("169.254.169.254", 80, Ok(()));
         check("169.254.169.254", 443, Err(Why::Port { allowed: vec![80] }));
         check("fd00::1", 443, Ok(()));
+        // Loopback, also in IPv6, needs a rule for nothing else.
+        for address in [
+            "127.0.0.1",
+            "::ffff:127.0.0.1",
+            "64:ff9b::127.0.0.1",
+            "::1",
+            "0.0.0.0",
+            "::",
+        ] {
+            let all = self::rules(&["0.0.0.0/0", "[::]/0"]);
+            assert_eq!(
+                all.address(address.parse().unwrap(), 443),
+                Err(Why::Address),
+                "{address}"
+            );
+        }
         // AWS, by IPv6: inside the network, and not allowed by it
         check("fd00:ec2::254", 443, Err(Why::Address));
         assert_eq!(

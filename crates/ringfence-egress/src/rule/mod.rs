@@ -53,17 +53,23 @@ impl Pattern {
             (Self::Exact(name), _) => wider.reaches(name),
             (Self::Below(apex), Self::Below(wide)) => apex == wide || apex.is_below(wide),
             (Self::Below(_) | Self::Any, Self::Any) => true,
-            (Self::Network(narrow), Self::Network(wide)) => {
-                narrow == wide || (wide.contains(narrow) && !is_metadata(narrow))
-            }
+            (Self::Network(narrow), Self::Network(wide)) => includes(wide, narrow),
             _ => false,
         }
     }
 }
 
-/// True for a single address that hands out credentials: only a rule that names it alone reaches it.
-fn is_metadata(network: &IpNet) -> bool {
-    network.prefix_len() == network.max_prefix_len() && Reach::of(network.addr()) == Reach::Metadata
+/// True if a rule for `wide` is also one for `narrow`: loopback needs a rule for loopback alone, and a single address
+/// that hands out credentials a rule for exactly that address.
+fn includes(wide: &IpNet, narrow: &IpNet) -> bool {
+    let is = |network: &IpNet, reach| {
+        Reach::of(network.network()) == reach && Reach::of(network.broadcast()) == reach
+    };
+    let is_single = narrow.prefix_len() == narrow.max_prefix_len();
+    narrow == wide
+        || (wide.contains(narrow)
+            && !(is_single && is(narrow, Reach::Metadata))
+            && (is(wide, Reach::Loopback) || !is(narrow, Reach::Loopback)))
 }
 
 impl Rule {
@@ -114,14 +120,12 @@ impl Rule {
         self.ports().contains(&port) && self.reaches_name(name)
     }
 
-    /// True if the rule is for this address and port. An address that hands out credentials needs a rule that names it
-    /// alone; a network that contains it is not enough.
+    /// True if the rule is for this address and port. No rule is for `0.0.0.0` or `::`, which the kernel takes for
+    /// loopback.
     pub fn reaches_address(&self, address: IpAddr, port: u16) -> bool {
         let address = address.to_canonical();
-        let single = IpNet::from(address);
-        let includes =
-            |network: IpNet| network == single || (network.contains(&address) && !is_metadata(&single));
-        self.ports().contains(&port) && self.network().is_some_and(includes)
+        let reaches = |network: IpNet| includes(&network, &address.into());
+        self.ports().contains(&port) && !address.is_unspecified() && self.network().is_some_and(reaches)
     }
 
     /// True if the rule depends on the request, so that the connection has to be inspected.
@@ -286,6 +290,9 @@ mod tests {
         check("a.com", "0.0.0.0/0", false);
         check("[::]/0", "0.0.0.0/0", false);
         check("169.254.169.254", "169.254.0.0/16", false);
+        check("127.0.0.1", "127.0.0.0/8", true);
+        check("127.0.0.0/8", "0.0.0.0/0", false);
+        check("[::1]", "[::]/0", false);
     }
 
     /// Rules as people write them, mostly valid ones.

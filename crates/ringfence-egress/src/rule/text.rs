@@ -46,6 +46,9 @@ pub enum RuleError {
     /// An address or a network that is not in canonical spelling.
     #[error("`{}` is not the canonical form of a network", .text.escape_debug())]
     Network { text: String, write: String },
+    /// The kernel takes it for loopback.
+    #[error("`{}` is not the address of a host", .0.escape_debug())]
+    Unspecified(String),
     /// A method or a path beside a network: a connection to an address has no name to check requests against.
     #[error("`{}` is not allowed beside a network", .0.escape_debug())]
     NetworkRequest(String),
@@ -69,7 +72,7 @@ impl RuleError {
                 NameError::Label => "for all names below one, write `*.example.com`".to_owned(),
                 _ => "write the name as it is registered".to_owned(),
             },
-            Self::Local(_) => {
+            Self::Local(_) | Self::Unspecified(_) => {
                 "write the address for a service of this host, as `127.0.0.1:8080`, or give the service a name outside"
                     .to_owned()
             }
@@ -270,6 +273,9 @@ fn check_canonical(text: &str, network: IpNet) -> Result<IpNet, RuleError> {
         Some((v4, length)) => IpNet::new(IpAddr::V4(v4), length).unwrap_or(bare),
         None => bare,
     };
+    if better.addr().is_unspecified() && better.prefix_len() == better.max_prefix_len() {
+        return Err(RuleError::Unspecified(text.to_owned()));
+    }
     if better == network {
         Ok(network)
     } else {
@@ -360,6 +366,13 @@ mod tests {
         network("[::1%eth0]", "");
         network("[::1]x", "`[::1]`");
         network("[::ffff:10.0.0.0]/104:1", "`10.0.0.0/8`");
+        for text in ["0.0.0.0", "0.0.0.0/32:80", "[::]", "[::ffff:0.0.0.0]"] {
+            check(
+                text,
+                &format!("`{text}` is not the address of a host"),
+                "`127.0.0.1:8080`",
+            );
+        }
         let request = |text: &str, part: &str| {
             let message = format!("`{part}` is not allowed beside a network");
             check(text, &message, "`10.0.0.0/8:5432`");

@@ -146,6 +146,41 @@ fn addresses_are_reached_only_by_network_rules() {
     });
 }
 
+/// claim: [NET-6]
+#[test]
+fn loopback_of_the_host_needs_a_rule_for_loopback_alone() {
+    within(async {
+        let world = World::with(&["0.0.0.0/0:5432", "[::]/0:5432", "*:5432", "127.0.0.2:5433"]).await;
+        let connections = echo("0.0.0.0", 5432);
+        echo("127.0.0.2", 5433);
+        for (name, address) in [
+            ("loop.test", "127.0.0.1"),
+            ("none.test", "0.0.0.0"),
+            ("six.test", "::"),
+        ] {
+            world.resolves(name, &[address]);
+        }
+        for host in [
+            "127.0.0.1",
+            "0.0.0.0",
+            "[::]",
+            "[::1]",
+            "[::ffff:0.0.0.0]",
+            "loop.test",
+            "none.test",
+            "six.test",
+        ] {
+            let mut conn = world.tunnel(&format!("{host}:5432")).await;
+            let answer = conn.read_text().await;
+            assert_answer(&answer, "403", "egress.address");
+        }
+        assert_eq!(connections.count(), 0);
+        let mut conn = world.tunnel("127.0.0.2:5433").await;
+        assert!(conn.read_until("\r\n\r\n").await.contains(" 200 "));
+        conn.check_echo("hello").await;
+    });
+}
+
 #[test]
 fn requests_to_the_proxy_are_checked_one_by_one() {
     within(async {
