@@ -6,7 +6,7 @@ use crate::{
     dial::dial,
     refusal::Refusal,
     report::{End, Line},
-    sandbox::{Direction, SPENT},
+    sandbox::{Direction, Permit, SPENT},
     wire::write_through,
 };
 use std::{
@@ -24,6 +24,8 @@ use tokio::{
 pub(crate) struct Upstream {
     pub(crate) stream: TcpStream,
     pub(crate) meter: Arc<UpstreamMeter>,
+    /// Of its own, beside that of the connection from the sandbox, if that has another one to the outside.
+    pub(crate) permit: Option<Permit>,
 }
 
 /// Connects to a destination that the caller has checked; `ready` is a connection to it that is already open.
@@ -56,6 +58,7 @@ pub(crate) async fn open(
     Ok(Upstream {
         stream,
         meter: UpstreamMeter::begin(connection.clone(), end),
+        permit: None,
     })
 }
 

@@ -15,7 +15,7 @@ use crate::{
     inspection::{Unwritable, fill},
     refusal::{Refusal, escaped},
     request::{self, ParsedRequest, ProxyMode, RequestKind},
-    upstream::{self, Upstream},
+    upstream::{self, Upstream, UpstreamMeter},
     wire::{Client, FramingState, StrictStream},
 };
 use http_body_util::{Either, Full};
@@ -34,7 +34,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use ringfence_redact::Redactor;
 use std::{
     convert::Infallible,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 use tokio::task::JoinSet;
 
@@ -89,6 +89,7 @@ pub(crate) async fn serve(connection: &Arc<Connection>, client: Client, inspecte
         Ok(client_tls) => client_tls,
         Err(error) => return connection.sandbox.refuse(&certificate_rejected(&to, &error)),
     };
+    let counted = Arc::downgrade(&upstream_tls.get_ref().0.meter);
     let tasks = Tasks::default();
     let _abort_on_drop = AbortOnDrop(tasks.clone());
     let http_upstream = match HttpUpstream::over(upstream_tls, protocol, &tasks).await {
@@ -114,6 +115,7 @@ pub(crate) async fn serve(connection: &Arc<Connection>, client: Client, inspecte
         framing: FramingState::default(),
         tasks,
         http_upstream: tokio::sync::Mutex::new(Some(http_upstream)),
+        counted: Mutex::new(counted),
     });
     let served = serve_requests(&handler, client_tls).await;
     let hello = connection.sandbox.dialer.limits().hello;
@@ -233,6 +235,13 @@ impl HttpUpstream {
         }
     }
 
+    fn is_closed(&self) -> bool {
+        match self {
+            Self::Http1(sender) => sender.is_closed(),
+            Self::Http2(sender) => sender.is_closed(),
+        }
+    }
+
     async fn send(
         &mut self,
         request: Request<WithoutTrailers>,
@@ -264,6 +273,8 @@ struct RequestHandler {
     framing: FramingState,
     tasks: Tasks,
     http_upstream: tokio::sync::Mutex<Option<HttpUpstream>>,
+    /// The connection to the outside that the permit of the sandbox's connection is for.
+    counted: Mutex<Weak<UpstreamMeter>>,
 }
 
 type Answer = Either<Full<Bytes>, RedactedBody>;
@@ -396,9 +407,9 @@ impl RequestHandler {
     /// Sends a request over the existing connection, or over a new one if that has ended before anything was sent.
     async fn send(&self, mut request: Request<WithoutTrailers>) -> Result<Response<Incoming>, Refusal> {
         let mut http_upstream = self.http_upstream.lock().await;
-        for is_new in [false, true] {
+        for _ in 0..2 {
             let mut open = match http_upstream.take() {
-                Some(open) if !is_new => open,
+                Some(open) if !open.is_closed() => open,
                 _ => self.open().await?,
             };
             let sent = if let HttpUpstream::Http2(sender) = &open {
@@ -426,8 +437,19 @@ impl RequestHandler {
         ))
     }
 
+    fn counted(&self) -> MutexGuard<'_, Weak<UpstreamMeter>> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn open(&self) -> Result<HttpUpstream, Refusal> {
-        let upstream = upstream::open(&self.connection, &self.to, None).await?;
+        // With HTTP/2 the one before may still be answering requests; then both count.
+        let is_second = self.protocol == Protocol::Http2 && self.counted().strong_count() > 0;
+        let permit = is_second.then(|| self.connection.sandbox.permit()).transpose()?;
+        let mut upstream = upstream::open(&self.connection, &self.to, None).await?;
+        if permit.is_none() {
+            *self.counted() = Arc::downgrade(&upstream.meter);
+        }
+        upstream.permit = permit;
         let alpn = self.offered_alpn.clone();
         let (upstream_tls, protocol) = handshake::connect(&self.inspection, &self.to, alpn, upstream).await?;
         if protocol != self.protocol {

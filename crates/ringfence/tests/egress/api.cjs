@@ -28,6 +28,10 @@ const server = http2.createSecureServer(options, (request, response) => {
       for (const letter of `heard ${sent} well`) response.write(letter);
       return response.end();
     }
+    if (request.url === '/away') { // the connection takes no more requests, and this answer does not end
+      request.stream.session.goaway(0, request.stream.id);
+      return response.write('a');
+    }
     if (request.url === '/large') return response.end(Buffer.alloc(4 << 20, 'x'));
     response.end(JSON.stringify({
       plain: sent, base64: bytes.toString('base64'), hex: bytes.toString('hex'), url: encodeURIComponent(secret),

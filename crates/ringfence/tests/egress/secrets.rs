@@ -321,6 +321,76 @@ fn a_connection_with_mismatched_host_sni_or_certificate_gets_no_secret() {
     println!("\n| a bound secret, mismatched connections | 7 shapes | refused, each by its rule | | |");
 }
 
+/// claim: [SEC-6]
+#[test]
+fn removed_binding_or_secret_reaches_no_further_request() {
+    let Some(world) = World::enter() else { return };
+    let mut api = Api::new(&world);
+    let configure = |bound: &str| {
+        let config = format!(
+            "{{egress: {{allow: [api.test, read.test], secrets: [{bound}]}}, vault: {{allow: [default/TOKEN]}}}}"
+        );
+        std::fs::write(world.file("config.yaml"), config).unwrap();
+    };
+    configure("default/TOKEN=api.test");
+    let mut command = world.ringfence(&["serve", "--config", &world.file("config.yaml")]);
+    command
+        .env("RINGFENCE_EGRESS_CA_FILE", world.file("root.pem"))
+        .stderr(Stdio::null());
+    let mut server = Server::from_command(command);
+    let add = || run_with_stdin(world.ringfence(&["vault", "add", "TOKEN"]), SECRET);
+    eventually(|| add().status.success());
+    let session = server.create_session(json!({"language": "shell", "secrets": ["TOKEN"]}));
+    let mut has_value = |server: &mut Server, host: &str| {
+        let code = format!("curl -sS -m 10 -H \"Authorization: $TOKEN\" https://{host}/");
+        let done = server.eval(&session, &code);
+        assert_eq!(done["success"], true, "{done}");
+        api.next_request()["headers"]["authorization"] == SECRET
+    };
+    assert!(has_value(&mut server, "api.test"));
+    assert!(!has_value(&mut server, "read.test"));
+    configure("default/TOKEN=read.test");
+    signal(server.child.id(), rustix::process::Signal::HUP);
+    eventually(|| !has_value(&mut server, "api.test"));
+    assert!(has_value(&mut server, "read.test"), "the place was added");
+    server.call_ok("vault_delete", json!({"key": "TOKEN"}));
+    assert!(!has_value(&mut server, "read.test"));
+}
+
+/// Makes a request whose answer does not end, and after which the host takes no more requests on its connection.
+const AWAY: &str = "
+const client = require('node:http2').connect('https://api.test');
+const status = async (path) => {
+  const [headers] = await require('node:events').once(client.request({ ':path': path }), 'response');
+  return headers[':status'];
+};
+";
+
+/// claim: [NET-8]
+#[test]
+fn replaced_http2_connections_to_a_host_count() {
+    let Some(world) = World::enter() else { return };
+    let _api = Api::new(&world);
+    let mut server = world.serve([
+        ("RINGFENCE_EGRESS_ALLOW", "api.test"),
+        ("RINGFENCE_EGRESS_CA_FILE", &world.file("root.pem")),
+        ("RINGFENCE_EGRESS_SECRETS", "default/TOKEN=api.test"),
+        ("RINGFENCE_EGRESS_CONNECTIONS", "3"),
+        ("RINGFENCE_VAULT_STORE", "env"),
+        ("RINGFENCE_SECRET_DEFAULT_TOKEN", SECRET),
+    ]);
+    let all = "for (let i = 0; i < 6; i++) console.log(await status('/away'));\nclient.destroy();";
+    let done = run(&mut server, "node", &format!("{AWAY}{all}"));
+    assert_eq!(done["stdout"], "200\n200\n200\n403\n403\n403\n", "{done}");
+    assert_eq!(denied(&done), ["egress.limit"]);
+    // Many requests at once share the connection that replaces the first.
+    let many = "console.log(await status('/away'));
+        const all = await Promise.all(Array.from({ length: 8 }, () => status('/')));
+        console.log(all.join(' '));\nclient.destroy();";
+    let done = run(&mut server, "node", &format!("{AWAY}{many}"));
+    assert_eq!(done["stdout"], "200\n200 200 200 200 200 200 200 200\n", "{done}");
+}
+
 /// Requests 4 MiB in each of eight streams of sixteen connections, and reads the responses only if `READS` is true.
 const FLOOD: &str = "
 const http2 = require('node:http2');
