@@ -13,8 +13,8 @@ const UPPER: &[u8; 16] = b"0123456789ABCDEF";
 const CASES: [&[u8; 16]; 2] = [LOWER, UPPER];
 
 /// Characters beside letters and digits that percent-encoders keep: RFC 3986; Python's `quote`; JavaScript's
-/// `encodeURIComponent`.
-const PERCENT_KEEPS: [&[u8]; 3] = [b"-._~", b"-._~/", b"-._~!*'()"];
+/// `encodeURIComponent`; forms (`URLSearchParams`).
+const PERCENT_KEEPS: [&[u8]; 4] = [b"-._~", b"-._~/", b"-._~!*'()", b"-._*"];
 
 /// Minimum bytes of a form that is searched in a layout, and of a secret whose base64 is.
 const SHORTEST_REFLOWED: usize = 16;

@@ -109,6 +109,7 @@ const FORMS: &[(&str, Encoder)] = &[
     ("percent, lower", |s| lower_percent(s, "-._~")),
     ("percent, Python", |s| percent(s, "-._~/", "%20")),
     ("percent, JavaScript", |s| percent(s, "-._~!*'()", "%20")),
+    ("percent, URLSearchParams", |s| percent(s, "-._*", "+")),
     ("percent, all", |s| {
         s.bytes()
             .fold(String::new(), |out, byte| out + &format!("%{byte:02X}"))
