@@ -27,6 +27,7 @@ use ringfence_egress::{
 };
 use ringfence_jail::EgressSockets;
 use ringfence_redact::{Forms, Personal, Redactor};
+use ringfence_store::vault::Vault;
 use ringfence_types::{AllowedDomains, Denial, Namespace, RequestError, SessionId, Tier};
 use serde_json::{Value, json};
 use std::{
@@ -198,15 +199,32 @@ impl Egress {
     }
 
     /// Adds TLS inspection to a lease if secrets that programs do not get, or rules that depend on requests, need it.
-    pub(crate) async fn inspect(&self, grant: &Grant, lease: SecretLease) -> Result<SecretLease> {
+    pub(crate) async fn inspect(
+        &self,
+        grant: &Grant,
+        lease: SecretLease,
+        vault: &Arc<Vault>,
+    ) -> Result<SecretLease> {
         let policy = self.policy.current();
         let mut bound = Vec::new();
         for (name, value) in &lease.secrets {
-            let places = policy.egress.places_of(&grant.request.namespace, name);
-            if !places.is_empty() {
-                let secret = BoundSecret::new(name.as_str(), value.expose(), places);
-                bound.push(secret.map_err(inspection_error)?);
+            if policy.egress.places_of(&grant.request.namespace, name).is_empty() {
+                continue;
             }
+            let (policy, vault, leased) = (self.policy.clone(), vault.clone(), value.clone());
+            let (namespace, names) = (grant.request.namespace.clone(), [name.clone()]);
+            // None once the policy no longer gives it to the namespace, or the vault no longer has this value.
+            let places = move || {
+                let policy = policy.current();
+                let places = policy.egress.places_of(&namespace, &names[0]);
+                let is_given = !places.is_empty() && policy.gives(&namespace, &names[0]);
+                match is_given.then(|| vault.lease(&namespace, &names)) {
+                    Some(Ok(now)) if now.iter().all(|(_, now)| now.expose() == leased.expose()) => places,
+                    _ => Vec::new(),
+                }
+            };
+            let secret = BoundSecret::new(name.as_str(), value.expose(), places);
+            bound.push(secret.map_err(inspection_error)?);
         }
         if bound.is_empty() && !grant.reaches.iter().any(needs_inspection) {
             return Ok(lease);

@@ -244,8 +244,7 @@ fn rules(check: &CheckSettings, request: &ExecuteRequest) -> Result<Rules> {
 
 fn check_secrets(policy: &PolicySettings, request: &ExecuteRequest) -> Result<()> {
     let namespace = &request.namespace;
-    let given = |key| policy.secrets.iter().any(|rule| rule.allows(namespace, key));
-    match request.secrets.iter().find(|key| !given(key)) {
+    match request.secrets.iter().find(|key| !policy.gives(namespace, key)) {
         None => Ok(()),
         Some(key) => {
             let key = key.as_str();

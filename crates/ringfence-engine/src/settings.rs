@@ -151,6 +151,13 @@ pub struct PolicySettings {
     pub backends: BackendPolicy,
 }
 
+impl PolicySettings {
+    /// True if requests of the namespace may name this secret.
+    pub(crate) fn gives(&self, namespace: &Namespace, key: &EnvName) -> bool {
+        self.secrets.iter().any(|rule| rule.allows(namespace, key))
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendPolicy {
     /// The backend of requests that name none.

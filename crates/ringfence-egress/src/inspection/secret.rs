@@ -11,7 +11,7 @@ use hyper::{
     HeaderMap,
     header::{self, HeaderName, HeaderValue},
 };
-use std::{borrow::Cow, fmt, str::FromStr};
+use std::{borrow::Cow, collections::HashSet, fmt, str::FromStr};
 use url::form_urlencoded;
 use zeroize::Zeroizing;
 
@@ -201,19 +201,25 @@ pub struct BoundSecret {
     name: String,
     placeholder: String,
     value: Zeroizing<String>,
-    places: Vec<SecretPlace>,
+    /// Returns the present places: none once the secret or its binding is removed.
+    places: Box<dyn Fn() -> Vec<SecretPlace> + Send + Sync>,
 }
 
 impl BoundSecret {
-    /// Creates a secret with a new, unique placeholder; fails if the system provides no randomness.
-    pub fn new(name: &str, value: &str, places: Vec<SecretPlace>) -> Result<Self, getrandom::Error> {
+    /// Creates a secret with a new, unique placeholder; fails if the system provides no randomness. `places` returns
+    /// the present places; it is called for each connection and each request, and must not block for long.
+    pub fn new(
+        name: &str,
+        value: &str,
+        places: impl Fn() -> Vec<SecretPlace> + Send + Sync + 'static,
+    ) -> Result<Self, getrandom::Error> {
         let mut random = [0; 16];
         getrandom::fill(&mut random)?;
         Ok(Self {
             name: name.to_owned(),
             placeholder: format!("{PLACEHOLDER_PREFIX}{:032x}", u128::from_be_bytes(random)),
             value: Zeroizing::new(value.to_owned()),
-            places,
+            places: Box::new(places),
         })
     }
 
@@ -230,12 +236,7 @@ impl BoundSecret {
     }
 
     pub(crate) fn belongs_to(&self, to: &Destination) -> bool {
-        self.places.iter().any(|place| place.is_for(to))
-    }
-
-    fn slots<'a>(&'a self, to: &'a Destination) -> impl Iterator<Item = &'a Slot> {
-        let places = self.places.iter();
-        places.filter(|place| place.is_for(to)).map(|place| &place.slot)
+        (self.places)().iter().any(|place| place.is_for(to))
     }
 }
 
@@ -251,57 +252,70 @@ pub(crate) fn fill(
     headers: &mut HeaderMap,
     target: &mut String,
 ) -> Result<Vec<String>, Unwritable> {
+    let mut slots: Vec<(Slot, &BoundSecret)> = Vec::new();
+    for secret in secrets {
+        let places = (secret.places)().into_iter();
+        slots.extend(
+            places
+                .filter(|place| place.is_for(to))
+                .map(|place| (place.slot, secret)),
+        );
+    }
     let mut filled = Vec::new();
-    fill_headers(secrets, to, headers, &mut filled)?;
-    fill_query(secrets, to, target, &mut filled);
+    fill_headers(&slots, headers, &mut filled)?;
+    fill_query(&slots, target, &mut filled);
     filled.sort();
     filled.dedup();
     Ok(filled)
 }
 
 fn fill_headers(
-    secrets: &[BoundSecret],
-    to: &Destination,
+    slots: &[(Slot, &BoundSecret)],
     headers: &mut HeaderMap,
     filled: &mut Vec<String>,
 ) -> Result<(), Unwritable> {
-    let mut slots: Vec<(&HeaderName, Option<&str>, &BoundSecret)> = Vec::new();
-    for secret in secrets {
-        slots.extend(secret.slots(to).filter_map(|slot| match slot {
-            Slot::Header { name, template } => Some((name, template.as_deref(), secret)),
-            Slot::Query { .. } => None,
-        }));
-    }
-    let mut written: Vec<(&HeaderName, HeaderValue)> = Vec::new();
-    for (name, template, secret) in &slots {
-        let texts: Vec<Zeroizing<String>> = match template {
-            Some(template) => vec![Zeroizing::new(template.replace(VALUE, secret.value()))],
-            None => {
-                let values = headers.get_all(*name).iter();
-                values.filter_map(|value| replaced(value, secret)).collect()
+    let slots = slots.iter().filter_map(|(slot, secret)| match slot {
+        Slot::Header { name, template } => Some((name, template.as_deref(), *secret)),
+        Slot::Query { .. } => None,
+    });
+    let mut write = |text: Zeroizing<String>, secret: &BoundSecret| {
+        let value = HeaderValue::from_bytes(text.as_bytes());
+        let mut value = value.map_err(|_| Unwritable(secret.name.clone()))?;
+        // HTTP/2 must not index it in a header table.
+        value.set_sensitive(true);
+        filled.push(secret.name.clone());
+        Ok(value)
+    };
+    let names: HashSet<&HeaderName> = slots.clone().map(|(name, ..)| name).collect();
+    for name in names {
+        let given: Vec<HeaderValue> = headers.get_all(name).iter().cloned().collect();
+        headers.remove(name);
+        let of_name = slots.clone().filter(|(of, ..)| *of == name);
+        for mut value in given {
+            let mut has_secret = false;
+            for (_, _, secret) in of_name.clone().filter(|(_, template, _)| template.is_none()) {
+                if let Some(text) = replaced(&value, secret) {
+                    value = write(text, secret)?;
+                    has_secret = true;
+                }
             }
-        };
-        for text in texts {
-            let value = HeaderValue::from_bytes(text.as_bytes());
-            let mut value = value.map_err(|_| Unwritable(secret.name.clone()))?;
-            // HTTP/2 must not index it in a header table.
-            value.set_sensitive(true);
-            written.push((name, value));
-            filled.push(secret.name.clone());
+            if has_secret {
+                headers.append(name, value);
+            }
         }
-    }
-    for (name, _, _) in &slots {
-        headers.remove(*name);
-    }
-    for (name, value) in written {
-        headers.append(name, value);
+        for (_, template, secret) in of_name {
+            if let Some(template) = template {
+                let text = Zeroizing::new(template.replace(VALUE, secret.value()));
+                headers.append(name, write(text, secret)?);
+            }
+        }
     }
     Ok(())
 }
 
 /// Returns a header's value with the secret for its placeholder, also within `Basic`; `None` if that is not there.
 fn replaced(value: &HeaderValue, secret: &BoundSecret) -> Option<Zeroizing<String>> {
-    let text = value.to_str().ok()?;
+    let text = str::from_utf8(value.as_bytes()).ok()?;
     if text.contains(&secret.placeholder) {
         return Some(Zeroizing::new(text.replace(&secret.placeholder, secret.value())));
     }
@@ -320,14 +334,14 @@ fn replaced(value: &HeaderValue, secret: &BoundSecret) -> Option<Zeroizing<Strin
     )))
 }
 
-fn fill_query(secrets: &[BoundSecret], to: &Destination, target: &mut String, filled: &mut Vec<String>) {
-    let mut slots: Vec<(&str, When, &BoundSecret)> = Vec::new();
-    for secret in secrets {
-        slots.extend(secret.slots(to).filter_map(|slot| match slot {
-            Slot::Query { name, when } => Some((name.as_str(), *when, secret)),
+fn fill_query(slots: &[(Slot, &BoundSecret)], target: &mut String, filled: &mut Vec<String>) {
+    let slots: Vec<(&str, When, &BoundSecret)> = slots
+        .iter()
+        .filter_map(|(slot, secret)| match slot {
+            Slot::Query { name, when } => Some((name.as_str(), *when, *secret)),
             Slot::Header { .. } => None,
-        }));
-    }
+        })
+        .collect();
     if slots.is_empty() {
         return;
     }

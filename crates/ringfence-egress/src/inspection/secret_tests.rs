@@ -8,8 +8,8 @@ fn to(text: &str) -> Destination {
 }
 
 fn bound(name: &str, value: &str, places: &[&str]) -> BoundSecret {
-    let places = places.iter().map(|text| text.parse().expect("a place")).collect();
-    BoundSecret::new(name, value, places).expect("random")
+    let places: Vec<SecretPlace> = places.iter().map(|text| text.parse().expect("a place")).collect();
+    BoundSecret::new(name, value, move || places.clone()).expect("random")
 }
 
 #[test]
@@ -152,6 +152,15 @@ fn secrets_of_one_header_are_distinguished_and_basic_is_decoded() {
     assert_eq!(
         sent(format!("basic {basic}")),
         format!("basic {}", STANDARD.encode("me:value-a"))
+    );
+    assert_eq!(
+        sent(format!("a={a}, b={b}, c={a}")),
+        "a=value-a, b=value-b, c=value-a"
+    );
+    let basic = STANDARD.encode(format!("{a}:{b}"));
+    assert_eq!(
+        sent(format!("Basic {basic}")),
+        format!("Basic {}", STANDARD.encode("value-a:value-b"))
     );
 }
 

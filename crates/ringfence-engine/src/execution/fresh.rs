@@ -70,7 +70,8 @@ pub(super) async fn lease(context: &ExecutionContext<'_>, grant: &Grant) -> Resu
     let services = context.services;
     let workspace = services.workspaces.acquire(grant).await?;
     let secrets = services.secrets.lease(context.scope, grant).await?;
-    let secrets = services.egress.inspect(grant, secrets).await?;
+    let vault = &services.secrets.vault;
+    let secrets = services.egress.inspect(grant, secrets, vault).await?;
     Ok(Leased {
         egress: None,
         secrets: Arc::new(secrets),
