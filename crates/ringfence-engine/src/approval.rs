@@ -12,6 +12,7 @@ mod words;
 
 pub(crate) use queue::Approvals;
 pub use queue::{ApprovalWatch, Waiting};
+pub(crate) use store::TakenOnce;
 pub use words::{Answer, ApprovalRequest, Decision, DeniedBy, Scope, ScopeChoice, Verdict};
 
 use crate::{caller::Caller, error::Result, settings::ApprovalSettings};

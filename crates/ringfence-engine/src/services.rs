@@ -2,7 +2,7 @@
 
 use crate::{
     admission::Queue,
-    approval::Approvals,
+    approval::{Approvals, TakenOnce},
     caller::ENGINE_CALLER,
     check::Checkers,
     disk::Disk,
@@ -87,10 +87,15 @@ impl Services {
     }
 
     /// Returns the state for a run, or a call of the session. It takes the approvals for the next run.
-    pub(crate) fn state_for_run(&self, namespace: &Namespace, session: Option<&SessionId>) -> NamespaceState {
+    pub(crate) fn state_for_run(
+        &self,
+        namespace: &Namespace,
+        session: Option<&SessionId>,
+    ) -> (NamespaceState, TakenOnce) {
         let mut state = self.namespace_state(namespace, session);
-        state.approved.once = self.approvals.store.take_once(namespace, session);
-        state
+        let once = self.approvals.store.take_once(namespace, session);
+        state.approved.once = once.rules();
+        (state, once)
     }
 
     pub(crate) fn note(action: Action, outcome: Outcome, details: Value) -> Note<'static> {

@@ -76,17 +76,19 @@ impl ApprovalStore {
         applicable.filter_map(Approved::rule).cloned().collect()
     }
 
-    /// Removes and returns the rules approved for the next run only.
-    pub(crate) fn take_once(&self, namespace: &Namespace, session: Option<&SessionId>) -> Vec<Rule> {
-        let mut taken = Vec::new();
-        self.valid().retain(|one| {
-            let applies = one.namespace == *namespace
-                && matches!(&one.owner, Owner::Next(of) if of.as_ref() == session);
-            let rule = one.rule().filter(|_| applies);
-            taken.extend(rule.cloned());
-            rule.is_none()
-        });
-        taken
+    /// Removes and returns the hosts approved for the next run only.
+    pub(crate) fn take_once(
+        self: &Arc<Self>,
+        namespace: &Namespace,
+        session: Option<&SessionId>,
+    ) -> TakenOnce {
+        let owner = Owner::Next(session.cloned());
+        let is_taken =
+            |one: &mut Approved| one.namespace == *namespace && one.owner == owner && one.rule().is_some();
+        TakenOnce {
+            taken: self.valid().extract_if(.., is_taken).collect(),
+            store: self.clone(),
+        }
     }
 
     /// Returns the decision that allows this command now. An approval for a single run is used up. If none fits,
@@ -216,6 +218,30 @@ impl ApprovalStore {
 
     fn notify(&self) {
         self.changes.send_modify(|number| *number += 1);
+    }
+}
+
+/// Approvals for the next run, for a run that has not started. If it never does, they return to the store.
+#[derive(Debug)]
+pub(crate) struct TakenOnce {
+    taken: Vec<Approved>,
+    store: Arc<ApprovalStore>,
+}
+
+impl TakenOnce {
+    pub(crate) fn rules(&self) -> Vec<Rule> {
+        self.taken.iter().filter_map(Approved::rule).cloned().collect()
+    }
+
+    /// Ends the approvals: the run has started.
+    pub(crate) fn use_up(&mut self) {
+        self.taken.clear();
+    }
+}
+
+impl Drop for TakenOnce {
+    fn drop(&mut self) {
+        lock(&self.store.all).append(&mut self.taken);
     }
 }
 

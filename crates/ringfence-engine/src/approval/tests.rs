@@ -99,10 +99,10 @@ impl Scene {
     }
 
     fn once(&self, session: Option<&SessionId>) -> Vec<String> {
-        let rules = self
-            .approvals
-            .store
-            .take_once(&Namespace::default_name(), session);
+        let store = &self.approvals.store;
+        let mut taken = store.take_once(&Namespace::default_name(), session);
+        let rules = taken.rules();
+        taken.use_up();
         rules.iter().map(ToString::to_string).collect()
     }
 }
@@ -118,7 +118,14 @@ async fn approval_reaches_the_waiter_and_leaves_a_rule_of_its_scope() {
         (Some(Scope::Once), "a person")
     );
     assert!(scene.rules(None).is_empty());
-    assert_eq!(scene.once(None), ["api.example.com"]);
+    let refused = scene.approvals.store.take_once(&Namespace::default_name(), None);
+    assert!(scene.once(None).is_empty(), "another run has it");
+    drop(refused);
+    assert_eq!(
+        scene.once(None),
+        ["api.example.com"],
+        "a run that did not start leaves it"
+    );
     assert!(scene.once(None).is_empty(), "it is for one run only");
 
     let of_session = Ask {
@@ -561,7 +568,7 @@ async fn approvals_of_a_namespace_are_bounded() {
         assert!(store.apply(&ask(number), &once));
     }
     assert!(!store.apply(&ask(store::APPROVED_MAX), &once));
-    assert!(store.take_once(&namespace, None).is_empty());
+    assert!(store.take_once(&namespace, None).rules().is_empty());
     assert_eq!(store.rules_for(&namespace, None).len(), reached);
     assert!(store.take_command(&namespace, &command(7)).is_some());
     assert!(

@@ -5,6 +5,7 @@ use super::{
     states::{Admitted, ExecutionContext, Finished, FreshTarget, Leased},
 };
 use crate::{
+    approval::TakenOnce,
     artifacts::{self, Baseline},
     backend::{ClaimError, Claimed, Running, Sandbox, SandboxDirs},
     containers::{ContainerKind, Containers},
@@ -30,10 +31,10 @@ use std::{
     sync::Arc,
 };
 
-pub(super) fn decide(services: &Services, request: ExecuteRequest) -> Result<Grant> {
-    let state = services.state_for_run(&request.namespace, None);
+pub(super) fn decide(services: &Services, request: ExecuteRequest) -> Result<(Grant, TakenOnce)> {
+    let (state, once) = services.state_for_run(&request.namespace, None);
     let (policy, private) = (services.policy.current(), &services.policy.private);
-    policy::decide(&policy, &state, private, request)
+    policy::decide(&policy, &state, private, request).map(|grant| (grant, once))
 }
 
 /// Opens the operator's directory for copies of artifacts; refused inside the server's own directories.

@@ -5,6 +5,7 @@ use super::{
     states::{Admitted, ExecutionContext, Finished, Leased},
 };
 use crate::{
+    approval::TakenOnce,
     artifacts::Baseline,
     backend::RawOutcome,
     egress::Reached,
@@ -30,7 +31,11 @@ use std::{
 /// The exit status of a call whose program failed, as wait(2) gives it.
 const FAILED: i32 = 1 << 8;
 
-pub(super) fn decide(services: &Services, session: &Session, request: ExecuteRequest) -> Result<Grant> {
+pub(super) fn decide(
+    services: &Services,
+    session: &Session,
+    request: ExecuteRequest,
+) -> Result<(Grant, TakenOnce)> {
     let language = request.language;
     if language != session.language {
         return Err(RequestError::invalid(
@@ -41,13 +46,14 @@ pub(super) fn decide(services: &Services, session: &Session, request: ExecuteReq
             "Leave `language` out, or make a session of that language.",
         ));
     }
-    let state = services.state_for_run(&session.namespace, Some(&session.id));
+    let (state, once) = services.state_for_run(&session.namespace, Some(&session.id));
     let of_session = policy::SessionGrant {
         limits: &session.limits,
         allowed_domains: &session.allowed_domains,
         backend: session.backend,
     };
-    policy::decide_call(&services.policy.current(), &state, of_session, request)
+    let policy = services.policy.current();
+    policy::decide_call(&policy, &state, of_session, request).map(|grant| (grant, once))
 }
 
 /// A call that is ready to be sent. Dropped, it ends its egress and its CPU share.

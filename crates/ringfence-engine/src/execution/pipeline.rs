@@ -37,6 +37,7 @@ pub(super) async fn run(
             Started::InSession(Box::new(call))
         }
     };
+    admitted.once.use_up();
     timer.phases.start_ms += timer.lap();
     let mut finished = match started {
         Started::Fresh(program) => fresh::wait(&context, &admitted.grant, *program, &mut timer).await?,

@@ -2,6 +2,7 @@
 
 use crate::{
     admission::Permit,
+    approval::TakenOnce,
     artifacts::Baseline,
     backend::RawOutcome,
     caller::{Client, Requester},
@@ -55,6 +56,7 @@ pub(super) struct Admitted {
     pub(super) target: Target,
     pub(super) check: PendingCheck,
     pub(super) grant: Grant,
+    pub(super) once: TakenOnce,
 }
 
 impl Admitted {

@@ -30,7 +30,7 @@ pub(super) async fn admit(
     timer: &mut PhaseTimer,
 ) -> Result<Admitted> {
     let services = context.services;
-    let (grant, text) = match &source {
+    let ((grant, once), text) = match &source {
         Source::Fresh { .. } => (fresh::decide(services, request)?, Text::Program),
         Source::InSession(turn) => (in_session::decide(services, &turn.session, request)?, Text::Call),
     };
@@ -64,6 +64,7 @@ pub(super) async fn admit(
         target,
         check,
         grant,
+        once,
     })
 }
 
@@ -215,6 +216,7 @@ pub(super) async fn report(
         target,
         check,
         grant,
+        ..
     } = admitted;
     let Finished {
         raw,

@@ -31,6 +31,18 @@ fn an_approved_host_is_reachable_from_its_session_only() {
     let expect = json!({"success": false});
     assert_fields_of("the approval is for the session only", &other, expect);
     assert!(world.contacts().is_empty());
+    // An approval for one run is left by a run that is refused, and used up by one that starts.
+    let asked = server.send_call("request_egress", json!({"domain": "good.test"}));
+    world.answer(&["approve"]);
+    assert_eq!(server.result(asked)["approved"], true);
+    server.call_error(
+        "execute_code",
+        json!({"code": code, "secrets": ["NONE"]}),
+        "secret_unavailable",
+    );
+    let once = server.run(json!({"code": code}));
+    assert_eq!(once["result"], "hello from good.test\n", "{once}");
+    assert_eq!(server.run(json!({"code": code}))["success"], false);
     println!("\n| session | approved | {} | | |", after["result"]);
 }
 
