@@ -5,6 +5,7 @@
 use crate::refusal::Refusal;
 use ringfence_types::Denial;
 use std::{
+    cmp::Reverse,
     collections::BTreeMap,
     net::IpAddr,
     sync::{
@@ -19,6 +20,7 @@ pub const REPORT_LINES_MAX: usize = 64;
 /// The egress of a sandbox since the previous report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EgressReport {
+    /// Destinations, those with the most bytes first.
     pub reached: Vec<Reached>,
     /// Refusals; equal ones are listed once, with their number.
     pub denials: Vec<Denial>,
@@ -67,9 +69,10 @@ pub(crate) struct Report {
 
 #[derive(Debug, Default)]
 struct State {
+    /// At most [`REPORT_LINES_MAX`], and those of open connections.
     lines: BTreeMap<End, Arc<Line>>,
-    /// Counters of all destinations without a line of their own.
-    rest: Arc<Line>,
+    /// Connections to destinations whose line was removed.
+    connections_omitted: u64,
     /// Each with its number.
     denials: Vec<(Denial, u64)>,
     denials_omitted: u64,
@@ -78,10 +81,18 @@ struct State {
 impl Report {
     pub(crate) fn line(&self, end: End) -> Arc<Line> {
         let mut state = self.state();
-        if state.lines.len() >= REPORT_LINES_MAX && !state.lines.contains_key(&end) {
-            return state.rest.clone();
+        let line = state.lines.entry(end).or_default().clone();
+        if state.lines.len() > REPORT_LINES_MAX {
+            let lines = state.lines.iter();
+            let without_connection = lines.filter(|(_, line)| Arc::strong_count(line) == 1);
+            let least = without_connection.min_by_key(|(_, line)| line.bytes());
+            if let Some(end) = least.map(|(end, _)| end.clone())
+                && let Some(least) = state.lines.remove(&end)
+            {
+                state.connections_omitted += least.connections.load(Ordering::Relaxed);
+            }
         }
-        state.lines.entry(end).or_default().clone()
+        line
     }
 
     /// Counts a refusal. True if it is the first of its kind since the report was taken, and has a place in the list.
@@ -120,9 +131,11 @@ impl Report {
             }
             Arc::strong_count(line) > 1
         });
-        let [connections, ..] = state.rest.take();
+        reached.sort_by_key(|to| Reverse(to.bytes_out.saturating_add(to.bytes_in)));
+        let cut = reached.drain(REPORT_LINES_MAX.min(reached.len())..);
+        let connections = cut.map(|to| to.connections).sum::<u64>();
         let more = More {
-            connections,
+            connections: connections + std::mem::take(&mut state.connections_omitted),
             denials: std::mem::take(&mut state.denials_omitted),
         };
         let listed = state.denials.drain(..).map(|(mut denial, times)| {
@@ -145,6 +158,11 @@ impl Report {
 }
 
 impl Line {
+    fn bytes(&self) -> u64 {
+        let [out, incoming] = [&self.bytes_out, &self.bytes_in].map(|count| count.load(Ordering::Relaxed));
+        out.saturating_add(incoming)
+    }
+
     /// Takes the connections, requests, bytes out and bytes in, and resets the counters.
     pub(crate) fn take(&self) -> [u64; 4] {
         [&self.connections, &self.requests, &self.bytes_out, &self.bytes_in]
@@ -201,9 +219,13 @@ mod tests {
             report.refused(&Refusal::plain(RefusalRule::Name, format!("h{number}.test"), ""));
             let line = report.line(end(&format!("h{number}.test")));
             line.connections.fetch_add(1, Ordering::Relaxed);
+            if number == 99 {
+                line.bytes_out.fetch_add(1, Ordering::Relaxed);
+            }
         }
         let traffic = report.take();
         assert_eq!((traffic.reached.len(), traffic.denials.len()), (64, 64));
+        assert_eq!(traffic.reached[0].end.name, "h99.test", "the most bytes");
         assert_eq!((traffic.more.connections, traffic.more.denials), (36, 36));
     }
 }
