@@ -63,10 +63,11 @@ pub(crate) fn read(mode: &ProxyMode, request: &Parts) -> Result<ParsedRequest, R
     }
     let to = destination(mode, request)?;
     host(request, &to)?;
-    let path = request.uri.path_and_query().map_or("/", |path| path.as_str());
+    // As displayed, it begins with `/` even if the target was `http://host?query`.
+    let target = request.uri.path_and_query().map(ToString::to_string);
     Ok(ParsedRequest {
         kind: kind(request),
-        target: path.to_owned(),
+        target: target.unwrap_or_else(|| "/".to_owned()),
         to,
     })
 }
@@ -386,6 +387,8 @@ mod tests {
         assert_eq!(kept, ["accept", "host", "transfer-encoding"]);
         assert_eq!(request.headers["host"], "api.test");
         assert_eq!(request.uri, "/a?b=c");
+        let bare = parts("GET", "http://api.test?b=c", &[("host", "api.test")]);
+        assert_eq!(read(&transparent(), &bare).expect("valid").target, "/?b=c");
     }
 
     #[test]
