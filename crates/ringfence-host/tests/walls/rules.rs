@@ -59,7 +59,12 @@ pub fn default_rule_commands_work_behind_their_walls() {
         assert!(out.contains(wanted), "{command}: {out}{err}");
     };
     says(&format!("cat {}", path("f")), "one\ntwo\nthree\n");
-    says(&format!("cat -n {}", path("f")), "     1\tone");
+    says(&format!("cat -s {}", path("f")), "one\ntwo\nthree\n");
+    let rules = world.rules();
+    assert!(rules.judge(&words("cat -n f")).is_err());
+    let approved = rules.approved(&words("cat -n f")).unwrap();
+    let numbered = world.run(&rules, &approved, 20).unwrap();
+    assert_eq!(text(&numbered.stdout.bytes).lines().next(), Some("     1\tone"));
     says(&format!("head -n 1 {}", path("f")), "one\n");
     says(&format!("tail -n 1 {}", path("f")), "three\n");
     says(&format!("ls -l {}", world.directory.display()), " f\n");
