@@ -27,6 +27,8 @@ pub enum EngineError {
     NoImage { image: String, why: String },
     #[error("the image {image} is not pinned by a digest")]
     NotPinned { image: String },
+    #[error("the image {image} declares volumes (`VOLUME`), which are writable and have no limit")]
+    Volumes { image: String },
     #[error("the container engine could not {step}: {why}")]
     Refused { step: &'static str, why: String },
 }
@@ -97,6 +99,9 @@ impl EngineError {
                 format!(
                     "Write it as {image}@sha256:..., which `docker inspect` shows, or set `containers.require_digest: false`."
                 )
+            }
+            Self::Volumes { .. } => {
+                "Name another image in `containers.images`, or build one without volumes.".to_owned()
             }
             Self::Refused { .. } => "`ringfence doctor` checks the engine.".to_owned(),
         }

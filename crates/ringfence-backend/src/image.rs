@@ -4,7 +4,7 @@ use crate::{
     engine::{ContainerEngine, ImageFacts, lock},
     error::EngineError,
 };
-use bollard::{errors::Error, query_parameters::CreateImageOptionsBuilder};
+use bollard::{errors::Error, models::ImageInspect, query_parameters::CreateImageOptionsBuilder};
 use futures_util::StreamExt;
 use std::{
     sync::Arc,
@@ -65,12 +65,22 @@ async fn inspect(engine: &ContainerEngine, name: &str) -> Result<Option<ImageFac
         Ok(Err(error)) => return Err(EngineError::of("inspect an image", &engine.socket(), &error)),
         Err(_) => return Err(absent(name, "the engine takes too long to say")),
     };
-    let environment = inspected.config.and_then(|config| config.env).unwrap_or_default();
+    facts(name, inspected).map(Some)
+}
+
+fn facts(name: &str, inspected: ImageInspect) -> Result<ImageFacts, EngineError> {
+    let config = inspected.config.unwrap_or_default();
+    // A container would get a disk for each, writable and without a limit.
+    if config.volumes.is_some_and(|volumes| !volumes.is_empty()) {
+        let image = name.to_owned();
+        return Err(EngineError::Volumes { image });
+    }
+    let environment = config.env.unwrap_or_default();
     let path = environment
         .iter()
         .find_map(|variable| variable.strip_prefix("PATH="));
     let is_plain = |directory: &&str| directory.starts_with('/') && !directory.contains(char::is_control);
-    Ok(Some(ImageFacts {
+    Ok(ImageFacts {
         name: name.to_owned(),
         id: inspected.id.unwrap_or_else(|| name.to_owned()),
         path: path
@@ -79,7 +89,7 @@ async fn inspect(engine: &ContainerEngine, name: &str) -> Result<Option<ImageFac
             .filter(is_plain)
             .map(str::to_owned)
             .collect(),
-    }))
+    })
 }
 
 /// Pulls it, with its progress in the log.
@@ -115,4 +125,21 @@ async fn pull(engine: &ContainerEngine, name: &str) -> Result<(), EngineError> {
         ))
     };
     timeout(PULL_TIMEOUT, fetched).await.unwrap_or_else(|_| late())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn image_with_volumes_is_refused() {
+        let image = |config| facts("x", serde_json::from_str(config).unwrap());
+        assert_eq!(
+            image(r#"{"Config": {"Env": ["PATH=/bin"]}}"#).unwrap().path,
+            ["/bin"]
+        );
+        assert!(image(r#"{"Config": {"Volumes": {}}}"#).is_ok());
+        let refused = image(r#"{"Config": {"Volumes": {"/data": {}}}}"#);
+        assert!(matches!(refused, Err(EngineError::Volumes { .. })), "{refused:?}");
+    }
 }
