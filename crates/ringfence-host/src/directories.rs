@@ -1,7 +1,11 @@
 //! Directories of the host in which files are read, listed and written, and the opening of a caller's path: one
 //! resolution below one of these directories that follows no link, after which only the open file is used.
 
-use crate::{secret_places, words::escaped};
+use crate::{
+    places::{Mounts, Place},
+    secret_places,
+    words::escaped,
+};
 use ringfence_sys::file;
 use ringfence_types::{RequestError, closed_words};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
@@ -123,23 +127,34 @@ impl Directories {
         closed.map(|(path, _)| path.as_path())
     }
 
-    /// Refuses a file or directory that is a guarded one under any name.
-    fn refuse_guarded(&self, path: &Path, stat: &Stat, access: Access) -> Result<(), RequestError> {
-        match self.guarded(access).any(|guarded| is_same_file(guarded, stat)) {
-            true => Err(server_owned(path)),
+    /// Refuses a file or directory that is a guarded one, or lies in one, under any name and through any mount.
+    fn refuse_guarded(&self, open: &OpenFile, access: Access) -> Result<(), RequestError> {
+        let mounts = mounts()?;
+        let place = mounts.place(&open.path, &open.handle, Path::new(""));
+        let holds = |guarded: &Path| {
+            let mut own = mounts.shown_by(guarded).into_iter();
+            place.as_ref().is_none_or(|place| own.any(|own| own.holds(place)))
+        };
+        let mut guarded = self.guarded(access);
+        match guarded.any(|guarded| is_same_file(guarded, &open.stat) || holds(guarded)) {
+            true => Err(server_owned(&open.path)),
             false => Ok(()),
         }
     }
 
     /// Returns a guarded path that contains a path of a rule's effect, or lies in it.
-    pub(crate) fn guarded_in(&self, path: &Path, access: Access) -> Option<&Path> {
+    pub(crate) fn guarded_in(&self, path: &Path, access: Access) -> Result<Option<&Path>, RequestError> {
         let (paths, stat) = (file::resolution_paths(path), rustix::fs::stat(path).ok());
+        let mounts = mounts()?;
+        let shown: Vec<Place> = paths.iter().flat_map(|path| mounts.shown_by(path)).collect();
         let mut guarded = self.guarded(access);
-        guarded.find(|guarded| {
+        Ok(guarded.find(|guarded| {
             let mut above = guarded.ancestors();
             let overlaps = |path: &PathBuf| guarded.starts_with(path) || path.starts_with(guarded);
-            paths.iter().any(overlaps) || stat.is_some_and(|stat| above.any(|at| is_same_file(at, &stat)))
-        })
+            paths.iter().any(overlaps)
+                || stat.is_some_and(|stat| above.any(|at| is_same_file(at, &stat)))
+                || overlap(&shown, &mounts.shown_by(guarded))
+        }))
     }
 
     /// Returns a rule for the path that gives this access; only those with the longest path count, not wider ones.
@@ -155,17 +170,39 @@ impl Directories {
     }
 
     /// Returns a path in or around a directory that is closed to this access of a command that has all of it.
-    pub(crate) fn closed_below(&self, open: &OpenFile, namespace: &str, access: Access) -> Option<&Path> {
+    pub(crate) fn closed_below(
+        &self,
+        open: &OpenFile,
+        namespace: &str,
+        access: Access,
+    ) -> Result<Option<&Path>, RequestError> {
+        let mounts = mounts()?;
+        let shown = mounts.shown_by(&open.path);
         let is_in = |path: &&Path| {
             path.starts_with(&open.path)
                 || open.path.starts_with(path)
                 || path.ancestors().any(|above| is_same_file(above, &open.stat))
+                || overlap(&shown, &mounts.shown_by(path))
         };
         let narrower = self.all.iter().map(|directory| directory.path.as_path());
         let narrower = narrower
             .filter(|path| path.starts_with(&open.path) && self.rule_for(path, namespace, access).is_none());
-        self.guarded(access).filter(is_in).chain(narrower).next()
+        Ok(self.guarded(access).filter(is_in).chain(narrower).next())
     }
+}
+
+fn mounts() -> Result<Mounts, RequestError> {
+    Mounts::read().map_err(|error| {
+        RequestError::fault(
+            format!("the mounts cannot be read: {error}."),
+            "Mount /proc for the server.",
+        )
+    })
+}
+
+fn overlap(some: &[Place], others: &[Place]) -> bool {
+    let overlaps = |one: &Place| others.iter().any(|other| one.holds(other) || other.holds(one));
+    some.iter().any(overlaps)
 }
 
 fn is_same_file(path: &Path, stat: &Stat) -> bool {
@@ -236,6 +273,8 @@ pub(crate) struct OpenParent {
     pub(crate) path: PathBuf,
     pub(crate) directory: OwnedFd,
     pub(crate) name: std::ffi::OsString,
+    /// `None`: the file does not exist.
+    pub(crate) file: Option<OpenFile>,
 }
 
 /// Finds the rule for a caller's path and opens the path with `O_PATH`.
@@ -248,12 +287,23 @@ pub(crate) fn open(
     let (directory, below) = admit(directories, namespace, path, access)?;
     let handle = directory.resolve(&below, OFlags::PATH)?;
     // Drops the trailing slash that an empty `below` leaves.
-    let path: PathBuf = directory.path.join(&below).components().collect();
+    let path = directory.path.join(&below).components().collect();
+    checked(directories, path, handle, access)
+}
+
+/// Checks a file or directory that is open.
+fn checked(
+    directories: &Directories,
+    path: PathBuf,
+    handle: OwnedFd,
+    access: Access,
+) -> Result<OpenFile, RequestError> {
     let stat = rustix::fs::fstat(&handle).map_err(|error| open_error(&path, error))?;
     check(&path, &stat)?;
-    directories.refuse_guarded(&path, &stat, access)?;
     refuse_kernel_filesystem(&path, handle.as_fd())?;
-    Ok(OpenFile { path, handle, stat })
+    let open = OpenFile { path, handle, stat };
+    directories.refuse_guarded(&open, access)?;
+    Ok(open)
 }
 
 /// The same for the parent of a file to be written; the file need not exist.
@@ -267,15 +317,20 @@ pub(crate) fn open_parent(
         return Err(denied(path, "is a directory", "Name a file."));
     };
     let opened = directory.resolve(parent, OFlags::RDONLY | OFlags::DIRECTORY)?;
-    refuse_kernel_filesystem(&directory.path, opened.as_fd())?;
+    let above = directory.path.join(parent).components().collect();
+    let opened = checked(directories, above, opened, Access::Write)?.handle;
     let path = directory.path.join(&below);
-    if let Some(stat) = stat_entry(opened.as_fd(), &name).map_err(|error| open_error(&path, error))? {
-        directories.refuse_guarded(&path, &stat, Access::Write)?;
-    }
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = match rustix::fs::openat(&opened, &name, flags, Mode::empty()) {
+        Err(rustix::io::Errno::NOENT) => None,
+        Err(error) => return Err(open_error(&path, error)),
+        Ok(handle) => Some(checked(directories, path.clone(), handle, Access::Write)?),
+    };
     Ok(OpenParent {
         path,
         directory: opened,
         name,
+        file,
     })
 }
 

@@ -3,7 +3,7 @@
 
 use crate::{
     directories::{
-        self, Access, OpenFile, OpenParent, PERMISSION_NEEDED, check, denied, displayed, invalid, open_error,
+        self, Access, OpenFile, OpenParent, PERMISSION_NEEDED, denied, displayed, invalid, open_error,
         stat_entry,
     },
     rule::Rules,
@@ -130,12 +130,14 @@ impl Rules {
         Ok((entries, is_cut))
     }
 
-    /// Writes a file whole or not at all, or only reports what that would change.
+    /// Writes a file whole or not at all, or only reports what that would change. `keep` gets the change before it is
+    /// made; if the file changes meanwhile, it is not made.
     pub fn write_file(
         &self,
         namespace: &str,
         path: &Path,
         content: Content<'_>,
+        keep: impl FnOnce(&Undo) -> Result<(), RequestError>,
     ) -> Result<FileWritten, RequestError> {
         if content.bytes.len() as u64 > FILE_BYTES_MAX {
             return Err(too_large(path));
@@ -155,6 +157,7 @@ impl Rules {
             path: parent.path.clone(),
         };
         if content.write == Writing::Now {
+            keep(&written.undo)?;
             replace(&parent, content.bytes, stat.as_ref())?;
         }
         Ok(written)
@@ -248,25 +251,14 @@ fn entry_of(name: String, stat: &Stat) -> FileEntry {
 
 /// Returns the current content and stat of a file. `None`: the file does not exist.
 fn current(parent: &OpenParent) -> Result<(Option<Vec<u8>>, Option<Stat>), RequestError> {
-    let failed = |error| open_error(&parent.path, error);
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    match stat_entry(parent.directory.as_fd(), &parent.name).map_err(failed)? {
-        None => return Ok((None, None)),
-        Some(stat) => check_file(&parent.path, &stat)?,
+    let Some(file) = &parent.file else {
+        return Ok((None, None));
+    };
+    if file.is_directory() {
+        return Err(invalid(&file.path, "is a directory", "Name a file."));
     }
-    let handle = rustix::fs::openat(&parent.directory, &parent.name, flags, Mode::empty()).map_err(failed)?;
-    let stat = rustix::fs::fstat(&handle).map_err(failed)?;
-    check_file(&parent.path, &stat)?;
-    let bytes = content(handle.into(), &parent.path)?;
-    Ok((Some(bytes), Some(stat)))
-}
-
-fn check_file(path: &Path, stat: &Stat) -> Result<(), RequestError> {
-    check(path, stat)?;
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => Ok(()),
-        _ => Err(invalid(path, "is a directory", "Name a file.")),
-    }
+    let opened = File::open(reopen(&file.handle)).map_err(|error| unusable(&file.path, &error))?;
+    Ok((Some(content(opened, &file.path)?), Some(file.stat)))
 }
 
 /// Replaces the file by a new one with its owner and mode; without a file, with its directory's owner and mode 0644.

@@ -20,6 +20,7 @@ mod matching;
 mod mounts;
 mod named_files;
 mod never;
+mod places;
 mod program;
 mod rule;
 mod run;

@@ -198,7 +198,7 @@ const OPERANDS: usize = 3;
 
 fn open_directory(rules: &Rules, namespace: &str, path: &Path) -> Result<OpenFile, RequestError> {
     let found = directories::open(&rules.directories, namespace, path, Access::Read)?;
-    if let Some(closed) = rules.directories.closed_below(&found, namespace, Access::Read) {
+    if let Some(closed) = rules.directories.closed_below(&found, namespace, Access::Read)? {
         let what = format!("holds {}, which is not open here", displayed(closed));
         return Err(denied(&found.path, &what, "Name a directory beside it."));
     }
@@ -214,7 +214,8 @@ fn open_directory(rules: &Rules, namespace: &str, path: &Path) -> Result<OpenFil
 fn may_write(rules: &Rules, namespace: &str, open: &OpenFile) -> bool {
     let directories = &rules.directories;
     let rule = directories.rule_for(&open.path, namespace, Access::Write);
-    rule.is_some() && directories.closed_below(open, namespace, Access::Write).is_none()
+    let closed = directories.closed_below(open, namespace, Access::Write);
+    rule.is_some() && closed.is_ok_and(|closed| closed.is_none())
 }
 
 /// Opens each operand that is a path, once, by the directory rules.
@@ -429,7 +430,7 @@ impl Walls<'_> {
 
     /// Refuses a path of a rule's effect that overlaps the server's own files or settings.
     fn refuse_guarded(&self, path: &Path, access: Access) -> Result<(), RequestError> {
-        let Some(guarded) = self.directories.guarded_in(path, access) else {
+        let Some(guarded) = self.directories.guarded_in(path, access)? else {
             return Ok(());
         };
         Err(RequestError::denied(

@@ -64,7 +64,7 @@ pub const BUDGETS: [Budget; 12] = [
         "api",
     ] },
     Budget { name: "ringfence-host", lines: 4_450, floors: &[
-        "kinds program secret_places spec words",
+        "kinds places program secret_places spec words",
         "directories mounts never undo",
         "rule",
         "files load matching",

@@ -94,20 +94,19 @@ impl NamespaceAccess<'_> {
         let of = self.namespace.to_string();
         let act = async {
             let written = blocking(move || {
-                let content = |write| Content { bytes: &bytes, write };
-                let preview = rules.write_file(&of, &path, content(Writing::Preview))?;
-                let (written, undo_id) = match writing {
-                    Writing::Preview => (preview, None),
-                    // The old content is kept before the change.
-                    Writing::Now => {
-                        let id = keep(&services, &of, &preview.undo, &redactor)?;
-                        let written = rules.write_file(&of, &path, content(Writing::Now));
-                        if let (Err(_), Some(id)) = (&written, &id) {
-                            services.host.undo.forget(&of, id);
-                        }
-                        (written?, id)
-                    }
+                let mut undo_id = None;
+                let content = Content {
+                    bytes: &bytes,
+                    write: writing,
                 };
+                let written = rules.write_file(&of, &path, content, |undo| {
+                    undo_id = keep(&services, &of, undo, &redactor)?;
+                    Ok(())
+                });
+                if let (Err(_), Some(id)) = (&written, &undo_id) {
+                    services.host.undo.forget(&of, id);
+                }
+                let written = written?;
                 Ok(HostWritten {
                     diff: written.diff(|text| redactor.text(text)),
                     path: written.path,

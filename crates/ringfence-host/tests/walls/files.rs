@@ -16,7 +16,7 @@ const NOW: Writing = Writing::Now;
 
 fn write(rules: &Rules, path: &Path, bytes: &[u8], write: Writing) -> Result<Undo, ErrorCode> {
     let content = Content { bytes, write };
-    let written = rules.write_file("default", path, content);
+    let written = rules.write_file("default", path, content, |_| Ok(()));
     written.map(|written| written.undo).map_err(|error| error.code)
 }
 
@@ -141,8 +141,13 @@ fn check_access_rules(world: &World) {
         bytes: b"x",
         write: NOW,
     };
-    assert!(rules.write_file("team-a", &at("f"), content).is_err());
-    assert!(rules.write_file("team-a", &at("inner/new"), content).is_ok());
+    let keep = |_: &Undo| Ok(());
+    assert!(rules.write_file("team-a", &at("f"), content, keep).is_err());
+    assert!(
+        rules
+            .write_file("team-a", &at("inner/new"), content, keep)
+            .is_ok()
+    );
     for bad in ["/", "/proc/self", "relative", "/nonexistent-x"] {
         let text = format!("directories: [{{path: {bad}, access: [read]}}]");
         assert!(load(Some((Path::new("rules"), &text))).is_err(), "{bad}");
@@ -171,6 +176,7 @@ pub fn write_keeps_owner_and_mode_and_can_be_undone() {
                 bytes: b"one\n2\n",
                 write: Writing::Preview,
             },
+            |_| panic!("a preview changes nothing"),
         )
         .unwrap();
     let diff = shown.diff(|text| text.replace("one\n", "*\n").into());
@@ -200,6 +206,19 @@ pub fn write_keeps_owner_and_mode_and_can_be_undone() {
         rules.undo_write("default", &undo).unwrap_err().code,
         ErrorCode::Conflict
     );
+    // A file that changes after its former content was kept is not written: undoing that would bring back older content.
+    let content = Content {
+        bytes: b"mine\n",
+        write: NOW,
+    };
+    let change = |undo: &Undo| {
+        assert_eq!(undo.before.as_deref(), Some(&b"theirs\n"[..]));
+        fs::write(&path, "changed\n").unwrap();
+        Ok(())
+    };
+    let refused = rules.write_file("default", &path, content, change).unwrap_err();
+    assert_eq!(refused.code, ErrorCode::Conflict);
+    assert_eq!(fs::read_to_string(&path).unwrap(), "changed\n");
     // Undoing the write of a new file removes it.
     let new = world.directory.join("new");
     let undo = write(&rules, &new, b"x", NOW).unwrap();
@@ -258,7 +277,9 @@ pub fn directory_rules_are_not_bypassed() {
         bytes: b"",
         write: Writing::Preview,
     };
-    let shown = rules.write_file("default", &at("only/f"), content).unwrap();
+    let shown = rules
+        .write_file("default", &at("only/f"), content, |_| Ok(()))
+        .unwrap();
     let diff = shown.diff(|text| text.into());
     assert!(!diff.contains(SECRET), "{diff}");
     // A command would see the whole directory.
@@ -343,6 +364,79 @@ pub fn server_files_are_closed_by_every_path() {
     fs::create_dir(at("control")).unwrap();
     assert_eq!(code(effect(wanted, "control")), Ending::Code(0));
     assert!(at("control/made").exists());
+}
+
+/// The server's directory is closed where it is mounted elsewhere, and so are parts of it and file systems in it; also
+/// in a chroot, whose root is in no list of mounts. The control: another directory that is mounted twice.
+/// claim: [HOST-5]
+pub fn server_files_are_closed_through_mounts() {
+    const CHECK: &str = "server_files_are_closed_through_mounts";
+    const ROOT: &str = "RINGFENCE_MOUNTED";
+    let Ok(root) = std::env::var(ROOT) else {
+        if !is_root() {
+            println!("  not applicable: only root mounts directories");
+            return;
+        }
+        let world = World::new("mounts");
+        let script = "mount -t tmpfs x $D && mkdir $D/top && cd $D/top && mkdir -p own/part own/disk srv/all srv/part srv/disk srv/free free proc && \
+            mount -t tmpfs x own/disk && echo secret | tee own/f own/part/f own/disk/f free/f && mount --rbind /proc proc && \
+            mount --bind own srv/all && mount --bind own/part srv/part && mount --bind own/disk srv/disk && mount --bind free srv/free";
+        let roots = [
+            format!("{ROOT}=$D/top $SELF {CHECK}"),
+            format!("{ROOT}=/ chroot $D/top /self {CHECK}"),
+        ];
+        let copy = "ldd $SELF | grep -o '/[^ ]*' | while read f; do mkdir -p .$(dirname $f); cp $f .$f; done; cp $SELF self";
+        let all = format!("{script} && {{ {copy}; }} && {} && {}", roots[0], roots[1]);
+        let all = all.replace("$SELF", &crate::world::binary().display().to_string());
+        let ended = world.bare(
+            &format!("unshare -m sh -ec '{}'", all.replace('\'', "'\\''")),
+            "60",
+        );
+        assert!(ended.status.success(), "{ended:?}");
+        return;
+    };
+    let at = |name: &str| Path::new(&root).join(name);
+    let text = format!(
+        "directories: [{{path: {}, access: [read, list, write]}}]",
+        at("srv").display()
+    );
+    let mut rules = load(Some((Path::new("rules"), &text))).unwrap();
+    rules.guard([at("own")], Access::Read);
+    for name in ["all", "part", "disk"] {
+        let path = at("srv").join(name);
+        let code = rules.read_file("default", &path.join("f")).unwrap_err().code;
+        assert_eq!(code, ErrorCode::PolicyDenied, "{path:?}");
+        assert_eq!(
+            write(&rules, &path.join("new"), b"x", NOW),
+            Err(ErrorCode::PolicyDenied),
+            "{path:?}"
+        );
+        assert!(rules.list_directory("default", &path).is_err(), "{path:?}");
+    }
+    assert_eq!(
+        rules.read_file("default", &at("srv/free/f")).unwrap().bytes,
+        b"secret\n"
+    );
+    assert!(write(&rules, &at("srv/free/new"), b"x", NOW).is_ok() && at("free/new").exists());
+    if root == "/" {
+        return; // no program is there
+    }
+    let run = |directory: &str| {
+        let allowed = rules.judge(&words("git diff")).unwrap();
+        let world = World {
+            directory: at(directory),
+            base: "/nonexistent".into(),
+            marker: "".into(),
+            secret: "".into(),
+        };
+        world.run(&rules, &allowed, 10)
+    };
+    for directory in ["srv/part", "srv/disk", "srv"] {
+        let refused = run(directory).unwrap_err();
+        let is_closed = refused.contains("server's own") || refused.contains("not open here");
+        assert!(is_closed, "{directory}: {refused}");
+    }
+    assert!(run("srv/free").is_ok());
 }
 
 /// Operands of commands are held to the same rules as the file tools.

@@ -38,6 +38,7 @@ const CHECKS: &[(&str, fn())] = &[
     check!(files::files_are_read_listed_and_written_by_rule),
     check!(files::directory_rules_are_not_bypassed),
     check!(files::server_files_are_closed_by_every_path),
+    check!(files::server_files_are_closed_through_mounts),
     check!(named::approval_is_bound_to_the_content_of_named_files),
     check!(files::write_keeps_owner_and_mode_and_can_be_undone),
     check!(races::symlink_races_do_not_escape),

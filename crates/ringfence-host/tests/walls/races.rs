@@ -49,7 +49,7 @@ pub fn symlink_races_do_not_escape() {
                     bytes: b"harmless\n",
                     write: Writing::Now,
                 };
-                drop(rules.write_file("default", &path, content));
+                drop(rules.write_file("default", &path, content, |_| Ok(())));
             }
             if let Ok((entries, _)) = rules.list_directory("default", &at("directory")) {
                 assert!(

@@ -1,0 +1,89 @@
+//! Where files lie in their file systems, regardless of the mount points that show them (proc_pid_mountinfo(5)).
+
+use rustix::fs::{AtFlags, StatxFlags, statx};
+use std::{
+    ffi::OsString,
+    fs, io,
+    os::{fd::AsFd, unix::ffi::OsStringExt},
+    path::{Path, PathBuf},
+};
+
+/// A file, or a directory with all below it.
+pub(crate) struct Place {
+    /// `None`: the mount is not listed, like that of a chroot's root, and the beginning of the path is not known.
+    device: Option<Vec<u8>>,
+    path: PathBuf,
+}
+
+impl Place {
+    pub(crate) fn holds(&self, inner: &Self) -> bool {
+        match (&self.device, &inner.device) {
+            (None, Some(_)) => {
+                let known = self.path.strip_prefix("/").unwrap_or(&self.path);
+                inner.path.ancestors().any(|above| above.ends_with(known))
+            }
+            (device, other) => device == other && inner.path.starts_with(&self.path),
+        }
+    }
+}
+
+struct MountPoint {
+    id: u64,
+    device: Vec<u8>,
+    root: PathBuf,
+    path: PathBuf,
+}
+
+pub(crate) struct Mounts(Vec<MountPoint>);
+
+impl Mounts {
+    pub(crate) fn read() -> io::Result<Self> {
+        let text = fs::read("/proc/self/mountinfo")?;
+        let mounts = text.split(|byte| *byte == b'\n').filter_map(|line| {
+            let mut fields = line.split(|byte| *byte == b' ');
+            Some(MountPoint {
+                id: str::from_utf8(fields.next()?).ok()?.parse().ok()?,
+                device: fields.nth(1)?.to_vec(),
+                root: unescaped(fields.next()?),
+                path: unescaped(fields.next()?),
+            })
+        });
+        Ok(Self(mounts.collect()))
+    }
+
+    /// Returns the place of a file by its path, which `open` refers to, or by `name` in that directory.
+    pub(crate) fn place(&self, path: &Path, open: impl AsFd, name: &Path) -> Option<Place> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW;
+        let id = statx(open, name, flags, StatxFlags::MNT_ID).ok()?.stx_mnt_id;
+        let Some(mount) = self.0.iter().find(|mount| mount.id == id) else {
+            let path = path.to_owned();
+            return Some(Place { device: None, path });
+        };
+        Some(Place {
+            device: Some(mount.device.clone()),
+            path: mount.root.join(path.strip_prefix(&mount.path).ok()?),
+        })
+    }
+
+    /// Returns the place of a path, and those of the file systems mounted below it.
+    pub(crate) fn shown_by(&self, path: &Path) -> Vec<Place> {
+        let mounted = self.0.iter().filter(|mount| mount.path.starts_with(path));
+        let mounted = mounted.map(|mount| Place {
+            device: Some(mount.device.clone()),
+            path: mount.root.clone(),
+        });
+        mounted.chain(self.place(path, rustix::fs::CWD, path)).collect()
+    }
+}
+
+/// Decodes `\ooo`, as which the kernel writes white space and backslashes.
+fn unescaped(field: &[u8]) -> PathBuf {
+    let (mut bytes, mut rest) = (Vec::new(), field);
+    while let Some((&byte, tail)) = rest.split_first() {
+        let digits = rest.get(1..4).filter(|_| byte == b'\\');
+        let coded = digits.and_then(|digits| u8::from_str_radix(str::from_utf8(digits).ok()?, 8).ok());
+        bytes.push(coded.unwrap_or(byte));
+        rest = coded.map_or(tail, |_| &rest[4..]);
+    }
+    OsString::from_vec(bytes).into()
+}
