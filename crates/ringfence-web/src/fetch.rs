@@ -26,8 +26,8 @@ const ROBOTS_REDIRECTS_MAX: usize = 5;
 const ROBOTS_AGE_MAX: Duration = Duration::from_secs(3600);
 /// Lifetime of a refusal after a server error of the site.
 const FAILURE_AGE_MAX: Duration = Duration::from_secs(60);
-/// Maximum of sites whose rules are kept, for an owner and in total.
-const SITES_MAX: [usize; 2] = [64, 512];
+/// Maximum weight of the rules that are kept, for an owner and in total.
+const WEIGHTS_MAX: [usize; 2] = [64, 512];
 /// Maximum characters of a header value that is passed to the worker.
 const HEADER_CHARS_MAX: usize = 256;
 
@@ -172,14 +172,15 @@ impl Fetcher {
         let rules = Arc::new(self.fetch_robots(url, request, until).await?);
         let mut robots = self.cached_robots();
         robots.retain(|_, (until, _)| now < *until);
-        if robots.keys().filter(|(owner, _)| *owner == site.0).count() >= SITES_MAX[0] {
+        let own = robots.iter().filter(|((owner, _), _)| *owner == site.0);
+        if own.map(|(_, (_, rules))| rules.weight()).sum::<usize>() >= WEIGHTS_MAX[0] {
             robots.retain(|(owner, _), _| *owner != site.0);
         }
         let age = match *rules == RobotRules::deny_all() {
             true => FAILURE_AGE_MAX,
             false => ROBOTS_AGE_MAX,
         };
-        if robots.len() >= SITES_MAX[1] {
+        if robots.values().map(|(_, rules)| rules.weight()).sum::<usize>() >= WEIGHTS_MAX[1] {
             robots.clear();
         }
         robots.insert(site, (now + age, rules.clone()));

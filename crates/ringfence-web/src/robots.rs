@@ -4,41 +4,31 @@
 pub(crate) const PRODUCT: &str = "ringfence";
 /// Maximum bytes that are read; section 2.5 requires at least 500 KiB.
 pub(crate) const ROBOTS_BYTES_MAX: usize = 512 << 10;
-/// Maximum of rules that are kept; more than any honest site has.
-const RULES_MAX: usize = 10_000;
 /// Maximum of `*` in a pattern, because each costs a scan of the path. A pattern with more matches nothing.
 const STARS_MAX: usize = 32;
 /// Maximum bytes of a pattern; a longer one is ignored.
 const PATTERN_BYTES_MAX: usize = 2048;
-/// Bytes of a site's kept patterns after which no more are kept.
-const KEPT_BYTES_MAX: usize = 64 << 10;
-
-/// The rules of a site for our product token.
+/// The rules of a site for our product token: lines of `+` or `-` and a pattern, which contains no line break.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RobotRules(Vec<RobotRule>);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct RobotRule {
-    allows: bool,
-    pattern: String,
-}
+pub(crate) struct RobotRules(String);
 
 impl RobotRules {
     /// Denies everything, because robots.txt cannot be read (section 2.3.1.4).
     pub(crate) fn deny_all() -> Self {
-        Self(vec![RobotRule {
-            allows: false,
-            pattern: "/".to_owned(),
-        }])
+        Self("-/\n".to_owned())
+    }
+
+    /// Size in units of 64 KiB, at least one.
+    pub(crate) fn weight(&self) -> usize {
+        1 + self.0.len() / (64 << 10)
     }
 
     /// Reads a robots.txt; lines that are not understood are ignored.
     pub(crate) fn parse(text: &[u8]) -> Self {
         let text = String::from_utf8_lossy(&text[..text.len().min(ROBOTS_BYTES_MAX)]);
-        let (mut own, mut wildcard) = (Vec::new(), Vec::new());
+        let (mut own, mut wildcard) = (String::new(), String::new());
         let (mut is_own, mut is_wildcard, mut in_agent_lines) = (false, false, true);
         let mut has_own = false;
-        let mut kept_bytes = 0;
         for line in text.trim_start_matches('\u{feff}').lines() {
             let line = line.split('#').next().unwrap_or_default();
             let Some((key, value)) = line.split_once(':') else {
@@ -58,22 +48,16 @@ impl RobotRules {
                 }
                 "allow" | "disallow" => {
                     in_agent_lines = false;
-                    let is_too_much = value.len() > PATTERN_BYTES_MAX || kept_bytes > KEPT_BYTES_MAX;
-                    if value.is_empty() || is_too_much || own.len() + wildcard.len() >= RULES_MAX {
+                    if value.is_empty() || value.len() > PATTERN_BYTES_MAX {
                         continue;
                     }
-                    let rule = RobotRule {
-                        allows: key == "allow",
-                        pattern: normalised(value),
-                    };
-                    if is_own || is_wildcard {
-                        kept_bytes += rule.pattern.len();
-                    }
+                    let sign = if key == "allow" { '+' } else { '-' };
+                    let rule = format!("{sign}{}\n", normalised(value));
                     if is_own {
-                        own.push(rule.clone());
+                        own.push_str(&rule);
                     }
                     if is_wildcard {
-                        wildcard.push(rule);
+                        wildcard.push_str(&rule);
                     }
                 }
                 _ => {}
@@ -85,9 +69,9 @@ impl RobotRules {
     /// True if a path with its query may be fetched: the longest matching pattern decides, and `allow` wins a tie.
     pub(crate) fn allow(&self, path_and_query: &str) -> bool {
         let path = normalised(path_and_query);
-        let matching = self.0.iter().filter(|rule| matches(&rule.pattern, &path));
-        let longest = matching.max_by_key(|rule| (rule.pattern.len(), rule.allows));
-        longest.is_none_or(|rule| rule.allows)
+        let matching = self.0.lines().filter(|rule| matches(&rule[1..], &path));
+        let longest = matching.max_by_key(|rule| (rule.len(), rule.starts_with('+')));
+        longest.is_none_or(|rule| rule.starts_with('+'))
     }
 }
 
@@ -202,6 +186,15 @@ mod tests {
             "User-agent: ringfence\nAllow: /a\nUser-agent: other\nDisallow: /",
             true,
         );
+    }
+
+    #[test]
+    fn rules_of_the_first_500_kib_are_all_kept() {
+        let many: String = (0..60_000).map(|number| format!("allow:/{number}\n")).collect();
+        let robots = format!("User-agent: *\n{}\nDisallow: /x", &many[..500 << 10]);
+        let rules = RobotRules::parse(robots.as_bytes());
+        assert!(!rules.allow("/x") && rules.allow("/y"));
+        assert!(rules.weight() <= 8, "{}", rules.weight());
     }
 
     #[test]
