@@ -118,7 +118,7 @@ fn document(head: &Question, body: &[u8]) -> Result<Document, String> {
             let (text, charset) = charset::decode(body, &head.content_type, Markup::Html);
             Ok(Document {
                 charset: Some(charset.to_owned()),
-                ..html::read(&text, Url::parse(&head.url).ok().as_ref())
+                ..html::read(&text, Url::parse(&head.url).ok().as_ref())?
             })
         }
         DocumentKind::Pdf => {

@@ -6,7 +6,7 @@ use scraper::{ElementRef, Html, Node, Selector};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 
-/// Maximum of style sheet rules that are read, and of their bytes.
+/// Maximum of style sheet rules that hide something, and of bytes of style sheets that are read.
 const RULES_MAX: usize = 1000;
 const STYLE_BYTES_MAX: usize = 256 << 10;
 /// Elements that contain the page; if a rule hides one of them, a script shows it again.
@@ -102,7 +102,7 @@ fn compact(style: &str) -> String {
 }
 
 fn hides(style: &str) -> bool {
-    const DECLARATIONS: [&str; 16] = [
+    const DECLARATIONS: [&str; 21] = [
         ";display:none;",
         ";visibility:hidden;",
         ";visibility:collapse;",
@@ -114,9 +114,14 @@ fn hides(style: &str) -> bool {
         ";font-size:1px;",
         ";clip:rect(0,0,0,0);",
         ";clip:rect(0000);",
+        ";clip:rect(0px,0px,0px,0px);",
+        ";clip:rect(1px,1px,1px,1px);",
+        ";clip:rect(1px1px1px1px);",
         ";clip-path:inset(100%);",
         ";clip-path:inset(50%);",
         ";transform:scale(0);",
+        ";transform:scale(0,0);",
+        ";scale:0;",
         ";color:transparent;",
         ";-webkit-text-fill-color:transparent;",
     ];
@@ -169,10 +174,10 @@ fn hiding_selectors(html: &Html) -> Vec<Selector> {
         .map(|style| style.text().collect::<String>())
         .collect();
     let sheet = sheets.join("\n");
-    let sheet = without_comments(&sheet[..sheet.floor_char_boundary(STYLE_BYTES_MAX)]);
+    let sheet = simplified(&sheet[..sheet.floor_char_boundary(STYLE_BYTES_MAX)]);
     let mut found = Vec::new();
     let mut depth = 0_usize;
-    for rule in sheet.split_inclusive('}').take(RULES_MAX) {
+    for rule in sheet.split_inclusive('}') {
         let opened = rule.matches('{').count();
         let is_plain = depth == 0 && opened == 1 && !rule.contains('@');
         depth = (depth + opened).saturating_sub(1);
@@ -181,19 +186,37 @@ fn hiding_selectors(html: &Html) -> Vec<Selector> {
         {
             let plain = selectors.split(',').filter(|selector| !selector.contains(':'));
             found.extend(plain.filter_map(|selector| Selector::parse(selector.trim()).ok()));
+            if found.len() >= RULES_MAX {
+                break;
+            }
         }
     }
     found
 }
 
-fn without_comments(sheet: &str) -> String {
-    let mut left = String::new();
-    let mut rest = sheet;
-    while let Some((before, after)) = rest.split_once("/*") {
-        left.push_str(before);
-        rest = after.split_once("*/").map_or("", |(_, rest)| rest);
+/// Returns a style sheet without comments, and without escaped or quoted braces and `@` (CSS Syntax, sections 4.3.2,
+/// 4.3.5 and 4.3.7).
+fn simplified(sheet: &str) -> String {
+    let (mut left, mut rest, mut quote) = (String::new(), sheet.chars(), None);
+    while let Some(c) = rest.next() {
+        if quote.is_none() && c == '/' && rest.as_str().starts_with('*') {
+            rest = rest.as_str()[1..]
+                .split_once("*/")
+                .map_or("", |(_, rest)| rest)
+                .chars();
+            continue;
+        }
+        let escaped = if c == '\\' { rest.next() } else { None };
+        match (quote, c) {
+            (None, '"' | '\'') => quote = Some(c),
+            (Some(open), _) if c == open || c == '\n' => quote = None,
+            _ => {}
+        }
+        let is_text = |c: &char| quote.is_none() || !"{}@".contains(*c);
+        left.extend(Some(c).filter(is_text));
+        left.extend(escaped.filter(|c| !"{}@".contains(*c)));
     }
-    left + rest
+    left
 }
 
 #[cfg(test)]
@@ -226,6 +249,8 @@ mod tests {
             "width: 0px; overflow: hidden",
             "color:white",
             "color: #FFF",
+            "position: absolute; clip: rect(1px, 1px, 1px, 1px)",
+            "transform: scale(0, 0)",
         ] {
             check(&format!("<p>seen<p style='{style}'>ORDER <b>me</b>"), elements(7));
         }
@@ -247,6 +272,18 @@ mod tests {
             "<style>/* } */ .x{display:none}</style><p>seen<div class=x>OR<p hidden>DER",
             elements(5),
         );
+        for before in [
+            ".a::before{content:'}{'}",
+            ".a{content:\"/*\"}",
+            ".a{content:'\\'}'}",
+            ".a\\{b{color:red}",
+            ".a[title='@']{color:red}",
+            ".a{content:'}\n}",
+            &".a{color:red}".repeat(5000),
+        ] {
+            let page = format!("<style>{before}.x{{display:none}}</style><p>seen<p class=x>ORDER");
+            check(&page, elements(5));
+        }
         check(
             "<p>seen<!-- ORDER -->",
             HiddenText {

@@ -1,28 +1,25 @@
 //! The text of a page as Markdown: the main part that an extractor finds, or else the whole body.
 
 use crate::{DocumentKind, Extraction, HiddenText, fence, hidden};
-use ego_tree::{NodeMut, iter::Edge};
+use ego_tree::{NodeId, NodeMut, iter::Edge};
 use htmd::{
     Element, HtmlToMarkdown,
     element_handler::{HandlerResult, Handlers},
 };
-use html5ever::{QualName, ns};
+use html5ever::{ParseOpts, QualName, driver, ns, tendril::TendrilSink, tree_builder::Tracer};
 use markup5ever_rcdom::NodeData;
-use scraper::{ElementRef, Html, Node, Selector};
+use scraper::{ElementRef, Html, HtmlTreeSink, Node, Selector};
 use serde::{Deserialize, Serialize};
-use std::rc::Rc;
+use std::{cell::Cell, rc::Rc};
 use trafilatura::{ExtractResult, Options};
 use url::Url;
 
 /// Maximum nesting depth for Markdown; a deeper page becomes plain text, because the converters recurse.
 const DEPTH_MAX: usize = 400;
-/// Maximum of elements open at once. A page with more is not parsed, because parsers search all of them for each tag.
+/// Maximum of elements open at once. A page with more is refused, because parsers search all of them for each tag.
 const OPEN_ELEMENTS_MAX: usize = 2000;
-/// Void elements, and elements that the next one of their kind closes.
-const UNCOUNTED: [&str; 20] = [
-    "area", "base", "br", "col", "dd", "dt", "embed", "hr", "img", "input", "li", "link", "meta", "option",
-    "p", "source", "td", "th", "tr", "wbr",
-];
+/// Bytes of a page that are parsed before its open elements are counted.
+const PIECE_BYTES: usize = 4 << 10;
 /// Minimum characters of a main part; a shorter one is ignored.
 const MAIN_CHARS_MIN: usize = 60;
 /// A page with scripts and less text than this counts as made by scripts.
@@ -53,21 +50,9 @@ pub struct Document {
     pub is_cut: bool,
 }
 
-pub(crate) fn read(text: &str, url: Option<&Url>) -> Document {
-    if max_open_elements(text) > OPEN_ELEMENTS_MAX {
-        let (text, invisible) = fence::clean(&without_tags(text));
-        return Document {
-            kind: DocumentKind::Html,
-            text,
-            extraction: Extraction::Fallback,
-            hidden: HiddenText {
-                invisible,
-                ..HiddenText::default()
-            },
-            ..Document::default()
-        };
-    }
-    let mut html = Html::parse_document(text);
+pub(crate) fn read(text: &str, url: Option<&Url>) -> Result<Document, String> {
+    let mut html = parsed(text)
+        .ok_or_else(|| format!("more than {OPEN_ELEMENTS_MAX} elements of the page are open at once"))?;
     let mut hidden = hidden::remove(&mut html);
     let mut page = match depth(&html) {
         0..=DEPTH_MAX => extracted(&mut html, url),
@@ -82,12 +67,36 @@ pub(crate) fn read(text: &str, url: Option<&Url>) -> Document {
     hidden.invisible = invisible;
     page.language = page.language.or_else(|| language(&html, &text));
     page.title = page.title.or_else(|| title(&html));
-    Document {
+    Ok(Document {
         kind: DocumentKind::Html,
         text,
         hidden,
         ..page
+    })
+}
+
+/// Parses a page. `None`: too many elements are open at once.
+fn parsed(text: &str) -> Option<Html> {
+    struct Count(Cell<usize>);
+    impl Tracer for Count {
+        type Handle = NodeId;
+        fn trace_handle(&self, _: &NodeId) {
+            self.0.set(self.0.get() + 1);
+        }
     }
+    let sink = HtmlTreeSink::new(Html::new_document());
+    let (mut parser, mut rest) = (driver::parse_document(sink, ParseOpts::default()), text);
+    while !rest.is_empty() {
+        let (piece, tail) = rest.split_at(rest.floor_char_boundary(PIECE_BYTES));
+        parser.process(piece.into());
+        let open = Count(Cell::new(0));
+        parser.tokenizer.sink.trace_handles(&open);
+        if open.0.get() > OPEN_ELEMENTS_MAX {
+            return None;
+        }
+        rest = tail;
+    }
+    Some(parser.finish())
 }
 
 fn extract(html: &mut Html, url: Option<&Url>) -> Option<ExtractResult> {
@@ -246,46 +255,6 @@ fn absolute(link: &str, base: Option<&Url>) -> Option<String> {
             .replace('(', "%28")
             .replace(')', "%29")
     })
-}
-
-/// Returns the tags of a text: their names in lower case, and true for an end tag.
-fn tags(text: &str) -> impl Iterator<Item = (String, bool)> {
-    text.split('<').skip(1).filter_map(|tag| {
-        let (tag, is_end) = tag.strip_prefix('/').map_or((tag, false), |tag| (tag, true));
-        let end = tag
-            .find(|c: char| !c.is_ascii_alphanumeric())
-            .unwrap_or(tag.len())
-            .min(16);
-        (end > 0).then(|| (tag[..end].to_ascii_lowercase(), is_end))
-    })
-}
-
-/// Returns the maximum of elements open at once, by the tags alone: one pass, before any parser.
-fn max_open_elements(text: &str) -> usize {
-    let (mut open, mut most) = (0_usize, 0);
-    for (name, is_end) in tags(text) {
-        match is_end {
-            _ if UNCOUNTED.contains(&name.as_str()) => {}
-            true => open = open.saturating_sub(1),
-            false => open += 1,
-        }
-        most = most.max(open);
-    }
-    most
-}
-
-/// Returns the text without everything between angle brackets.
-fn without_tags(text: &str) -> String {
-    let mut left = String::new();
-    for piece in text.split('<') {
-        let (_, words) = piece.split_once('>').unwrap_or(("", piece));
-        let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
-        if !words.is_empty() {
-            left.push_str(&words);
-            left.push('\n');
-        }
-    }
-    left
 }
 
 /// Returns the nesting depth, without recursion.

@@ -27,21 +27,26 @@ pub(super) const KEPT_EVENTS: &[&str] = &[
 /// Isolated world of our scripts, in which the page's scripts cannot have replaced anything. They call methods of
 /// prototypes, because the names of elements shadow the methods of documents and forms.
 const WORLD: &str = "ringfence";
-/// Marks elements that are not displayed, and text that is too small, transparent or outside of the page, as hidden.
-/// Returns the URL, up to `MOST` characters of the HTML, and whether there was more.
+/// Marks elements that are not displayed, and text that is too small, transparent or outside of the page, as hidden,
+/// and removes elements beyond 50,000. Returns the URL, up to `MOST` characters of the HTML, and whether there was more.
 const READ: &str = "(() => {
   const skip = new Set(['SCRIPT', 'STYLE', 'NOSCRIPT', 'TEMPLATE', 'BR', 'WBR']);
-  const {checkVisibility, setAttribute, getBoundingClientRect} = Element.prototype;
+  const {checkVisibility, setAttribute, getBoundingClientRect, remove} = Element.prototype;
   const {querySelectorAll, createElement} = Document.prototype;
   const all = selector => [...querySelectorAll.call(document, selector)];
   const texts = e => [...e.childNodes].filter(node => node.nodeType === 3 && node.data.trim());
   const unseen = e => {
     const style = getComputedStyle(e), box = getBoundingClientRect.call(e);
-    return parseFloat(style.fontSize) < 2 || /^rgba.*,\\s*0\\)$/.test(style.color)
+    return parseFloat(style.fontSize) < 2 || parseFloat(style.textIndent) < -999
+      || [style.color, style.webkitTextFillColor].some(color => /^rgba.*,\\s*0\\)$/.test(color))
       || box.right + scrollX < 0 || box.bottom + scrollY < 0;
   };
+  const clipped = ({position, clip, clipPath, transform, scale}) =>
+    /absolute|fixed/.test(position) && /^rect\\((.*), (.*), \\1, \\2\\)$/.test(clip)
+      || /^inset\\((50|100)%\\)$/.test(clipPath) || /^matrix\\(0, 0, 0, 0,/.test(transform) || scale === '0';
   const mark = e => {
-    if (!checkVisibility.call(e, {opacityProperty: true, visibilityProperty: true})) setAttribute.call(e, 'hidden', '');
+    if (!checkVisibility.call(e, {opacityProperty: true, visibilityProperty: true}) || clipped(getComputedStyle(e)))
+      setAttribute.call(e, 'hidden', '');
     else if (texts(e).length && unseen(e))
       for (const text of texts(e)) {
         const span = createElement.call(document, 'span');
@@ -50,9 +55,11 @@ const READ: &str = "(() => {
         span.append(text);
       }
   };
-  for (const e of all('body *').slice(0, 50000)) try { if (!skip.has(e.tagName)) mark(e); } catch {}
+  const elements = all('body *'), rest = elements.splice(50000);
+  for (const e of rest) remove.call(e);
+  for (const e of elements) try { if (!skip.has(e.tagName)) mark(e); } catch {}
   const html = all('html')[0].outerHTML;
-  return [location.href, html.slice(0, MOST), html.length > MOST];
+  return [location.href, html.slice(0, MOST), html.length > MOST || rest.length > 0];
 })()";
 /// Resolves when an element matches; with `false` if the text is not a selector.
 const SELECTED: &str = "new Promise(done => {

@@ -58,3 +58,28 @@ fn refusal_gives_the_reason() {
     assert!(parse_answer(b"").is_err() && parse_answer(b"{}\n").is_err());
     assert!(read_document(b"no question").starts_with(b"{\"refused\""));
 }
+
+/// claim: [WEB-10]
+#[test]
+fn secret_in_a_link_is_redacted_as_urls_are_written() {
+    let secret = "K3y '(of)' \"{th^e}` <st0ry|#1?";
+    let redactor = Redactor::new(
+        [secret],
+        ringfence_redact::Forms::All,
+        ringfence_redact::Personal::Keep,
+    );
+    let secret = secret.replace('&', "&amp;").replace('"', "&quot;");
+    for before in ["/", "/?q=", "/#"] {
+        let secret = match before {
+            "/" => secret.replace('?', "%3F").replace('#', "%23"),
+            "/?q=" => secret.replace('#', "%23"),
+            _ => secret.clone(),
+        };
+        let page = format!("<p>See <a href=\"{before}{secret}\">this</a></p>");
+        let (mut document, _) = ask("text/html", "", page.as_bytes()).unwrap();
+        assert!(document.text.contains("K3y"), "{}", document.text);
+        document.redact(&redactor);
+        assert!(document.text.contains("REDACTED"), "{}", document.text);
+        assert!(!document.text.contains("st0ry"), "{}", document.text);
+    }
+}

@@ -15,7 +15,7 @@ fn article(extra: &str) -> String {
 }
 
 fn at(text: &str) -> Document {
-    read(text, Some(&Url::parse("https://site.test/dir/page").unwrap()))
+    read(text, Some(&Url::parse("https://site.test/dir/page").unwrap())).unwrap()
 }
 
 #[test]
@@ -119,15 +119,37 @@ fn page_made_by_scripts_sets_needs_script() {
 
 #[test]
 fn deeply_nested_page_is_read_without_recursion() {
-    for (tag, depth) in [
-        ("<div>", 100_000),
-        ("<b>", 100_000),
-        ("<div>", 1500),
-        ("<table><tr><td>", 50_000),
-    ] {
+    for (tag, depth) in [("<div>", 1500), ("<b>", 1500), ("<table><tr><td>", 450)] {
         let page = at(&format!("{}seen", tag.repeat(depth)));
         assert_eq!(page.extraction, Extraction::Fallback, "{tag}");
         assert_eq!(page.text.trim(), "seen", "{tag}");
+    }
+    for tag in ["<div>", "<b>", "<table><tr><td>"] {
+        let refused = read(&tag.repeat(50_000), None).unwrap_err();
+        assert!(refused.contains("open at once"), "{tag}: {refused}");
+    }
+}
+
+/// claim: [WEB-3]
+#[test]
+fn number_of_tags_does_not_turn_removal_of_hidden_text_off() {
+    let many = |tag: &str| tag.repeat(5000);
+    for tags in [
+        format!("<!--{}-->", many("<b>")),
+        format!("<script>'{}'</script>", many("<b>")),
+        format!("<p title='{}'>", many("<b>")),
+        format!("<ul>{}</ul>", many("<li>x<p>y")),
+        format!("<table>{}</table>", many("<tr><td>x<td>y")),
+        format!("<select>{}</select>", many("<option>x")),
+        many("<div>x</div><br><custom-x></custom-x>"),
+    ] {
+        let page = at(&format!("{tags}<p>seen</p><p hidden>ORDER</p>"));
+        assert!(
+            page.text.contains("seen") && !page.text.contains("ORDER"),
+            "{}",
+            &tags[..20]
+        );
+        assert!(page.hidden.elements >= 5, "{}", &tags[..20]);
     }
 }
 
