@@ -16,6 +16,17 @@ const CASES: [&[u8; 16]; 2] = [LOWER, UPPER];
 /// `encodeURIComponent`; forms (`URLSearchParams`).
 const PERCENT_KEEPS: [&[u8]; 4] = [b"-._~", b"-._~/", b"-._~!*'()", b"-._*"];
 
+/// Characters beside letters and digits that parsers of URLs keep (URL Standard, section 1.3) in a path, a query and a
+/// fragment; and in a Markdown link of a page.
+const URL_KEEPS: [&[u8]; 6] = [
+    b"-._~!$%&'()*+,/:;=@[\\]^|",
+    b"-._~!$%&()*+,/:;=@[\\]^|?`{}",
+    b"-._~!$%&'()*+,/:;=@[\\]^|?#{}",
+    b"-._~!$%&'*+,/:;=@[\\]^|",
+    b"-._~!$%&*+,/:;=@[\\]^|?{}",
+    b"-._~!$%&'*+,/:;=@[\\]^|?#{}",
+];
+
 /// Minimum bytes of a form that is searched in a layout, and of a secret whose base64 is.
 const SHORTEST_REFLOWED: usize = 16;
 const SHORTEST_WRAPPED: usize = 45;
@@ -174,7 +185,7 @@ impl Needles {
 
     fn add_percent(&mut self, secret: &[u8]) {
         for digits in CASES {
-            for keeps in PERCENT_KEEPS {
+            for keeps in PERCENT_KEEPS.into_iter().chain(URL_KEEPS) {
                 for space in [&b"%20"[..], b"+"] {
                     self.add(SHORTEST_DERIVED, |out| {
                         for &byte in secret {

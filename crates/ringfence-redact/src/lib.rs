@@ -14,8 +14,8 @@
 //! - base64, standard and URL-safe, at any offset in the encoded text: the characters that the secret alone
 //!   determines, and at the end of the encoded text the last character and the padding too;
 //! - percent-encoded: with the unreserved characters of RFC 3986 kept, or those of Python's `quote`, of JavaScript's
-//!   `encodeURIComponent` or of forms (`URLSearchParams`); a space as `%20` or `+`; every byte as `%XX`; upper and
-//!   lower case;
+//!   `encodeURIComponent`, of forms (`URLSearchParams`) or of parsers of URLs; a space as `%20` or `+`; every byte as
+//!   `%XX`; upper and lower case;
 //! - in a JSON string: with as few escapes as possible, with `\/`, in ASCII only, both; upper and lower case;
 //! - as Python's `repr` and `ascii` write strings and bytes;
 //! - with every character as `\uXXXX` or every byte as `\xXX`; upper and lower case;
