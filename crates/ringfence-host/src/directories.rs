@@ -2,8 +2,8 @@
 //! resolution below one of these directories that follows no link, after which only the open file is used.
 
 use crate::{
-    places::{Mounts, Place},
     secret_places,
+    subtrees::{Mounts, Subtree},
     words::escaped,
 };
 use ringfence_sys::file;
@@ -130,10 +130,12 @@ impl Directories {
     /// Refuses a file or directory that is a guarded one, or lies in one, under any name and through any mount.
     fn refuse_guarded(&self, open: &OpenFile, access: Access) -> Result<(), RequestError> {
         let mounts = mounts()?;
-        let place = mounts.place(&open.path, &open.handle, Path::new(""));
+        let subtree = mounts.subtree(&open.path, &open.handle, Path::new(""));
         let holds = |guarded: &Path| {
             let mut own = mounts.shown_by(guarded).into_iter();
-            place.as_ref().is_none_or(|place| own.any(|own| own.holds(place)))
+            subtree
+                .as_ref()
+                .is_none_or(|subtree| own.any(|own| own.holds(subtree)))
         };
         let mut guarded = self.guarded(access);
         match guarded.any(|guarded| is_same_file(guarded, &open.stat) || holds(guarded)) {
@@ -146,7 +148,7 @@ impl Directories {
     pub(crate) fn guarded_in(&self, path: &Path, access: Access) -> Result<Option<&Path>, RequestError> {
         let (paths, stat) = (file::resolution_paths(path), rustix::fs::stat(path).ok());
         let mounts = mounts()?;
-        let shown: Vec<Place> = paths.iter().flat_map(|path| mounts.shown_by(path)).collect();
+        let shown: Vec<Subtree> = paths.iter().flat_map(|path| mounts.shown_by(path)).collect();
         let mut guarded = self.guarded(access);
         Ok(guarded.find(|guarded| {
             let mut above = guarded.ancestors();
@@ -200,8 +202,8 @@ fn mounts() -> Result<Mounts, RequestError> {
     })
 }
 
-fn overlap(some: &[Place], others: &[Place]) -> bool {
-    let overlaps = |one: &Place| others.iter().any(|other| one.holds(other) || other.holds(one));
+fn overlap(some: &[Subtree], others: &[Subtree]) -> bool {
+    let overlaps = |one: &Subtree| others.iter().any(|other| one.holds(other) || other.holds(one));
     some.iter().any(overlaps)
 }
 

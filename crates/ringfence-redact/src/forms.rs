@@ -185,7 +185,9 @@ impl Needles {
 
     fn add_percent(&mut self, secret: &[u8]) {
         for digits in CASES {
-            for keeps in PERCENT_KEEPS.into_iter().chain(URL_KEEPS) {
+            // Parsers of URLs write upper case.
+            let of_urls: &[&[u8]] = if digits == UPPER { &URL_KEEPS } else { &[] };
+            for keeps in PERCENT_KEEPS.iter().chain(of_urls) {
                 for space in [&b"%20"[..], b"+"] {
                     self.add(SHORTEST_DERIVED, |out| {
                         for &byte in secret {

@@ -14,14 +14,15 @@
 //! - base64, standard and URL-safe, at any offset in the encoded text: the characters that the secret alone
 //!   determines, and at the end of the encoded text the last character and the padding too;
 //! - percent-encoded: with the unreserved characters of RFC 3986 kept, or those of Python's `quote`, of JavaScript's
-//!   `encodeURIComponent`, of forms (`URLSearchParams`) or of parsers of URLs; a space as `%20` or `+`; every byte as
-//!   `%XX`; upper and lower case;
+//!   `encodeURIComponent` or of forms (`URLSearchParams`); a space as `%20` or `+`; every byte as `%XX`; upper and
+//!   lower case;
 //! - in a JSON string: with as few escapes as possible, with `\/`, in ASCII only, both; upper and lower case;
 //! - as Python's `repr` and `ascii` write strings and bytes;
 //! - with every character as `\uXXXX` or every byte as `\xXX`; upper and lower case;
 //! - in HTML and XML: with the required entities, and quotes verbatim, by name or by number; every character by number,
 //!   decimal or hexadecimal;
-//! - in Markdown: with a backslash before each of ``\ ` * _ [ ]``, and `<` with and without one.
+//! - in Markdown: with a backslash before each of ``\ ` * _ [ ]``, and `<` with and without one; in URLs, as their
+//!   parsers write them.
 //!
 //! [`Forms::Plain`] covers the secret verbatim and in JSON strings. Derived forms of less than six bytes are not
 //! searched, because they would be found in unrelated text.
@@ -53,7 +54,7 @@
 //!
 //! Time is linear in the text, for all texts and secrets; memory is that of the tables and, for each stream, at most
 //! [`LINE_BREAKS_MAX`] + 1 times the longest form, or [`LAYOUT_MAX`] + 1 times that of several lines. Tables take
-//! 128 KiB and nine bytes for each byte that forms do not share: 300 to 800 bytes for a byte of secret, and a fifth
+//! 128 KiB and nine bytes for each byte that forms do not share: 300 to 900 bytes for a byte of secret, and a fifth
 //! more during construction; a caller that accepts secrets from untrusted users must limit them. Tables are wiped when
 //! the last clone and the last stream are dropped. Secrets of several lines make the search five times as slow.
 #![forbid(unsafe_code)]

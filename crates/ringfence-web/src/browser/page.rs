@@ -28,7 +28,7 @@ pub(super) const KEPT_EVENTS: &[&str] = &[
 /// prototypes, because the names of elements shadow the methods of documents and forms.
 const WORLD: &str = "ringfence";
 /// Marks elements that are not displayed, and text that is too small, transparent or outside of the page, as hidden,
-/// and removes elements beyond 50,000. Returns the URL, up to `MOST` characters of the HTML, and whether there was more.
+/// and removes elements beyond 50,000. Returns the URL, up to `MOST` characters of HTML, and whether there was more.
 const READ: &str = "(() => {
   const skip = new Set(['SCRIPT', 'STYLE', 'NOSCRIPT', 'TEMPLATE', 'BR', 'WBR']);
   const {checkVisibility, setAttribute, getBoundingClientRect, remove} = Element.prototype;

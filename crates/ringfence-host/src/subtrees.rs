@@ -9,13 +9,13 @@ use std::{
 };
 
 /// A file, or a directory with all below it.
-pub(crate) struct Place {
+pub(crate) struct Subtree {
     /// `None`: the mount is not listed, like that of a chroot's root, and the beginning of the path is not known.
     device: Option<Vec<u8>>,
     path: PathBuf,
 }
 
-impl Place {
+impl Subtree {
     pub(crate) fn holds(&self, inner: &Self) -> bool {
         match (&self.device, &inner.device) {
             (None, Some(_)) => {
@@ -51,28 +51,28 @@ impl Mounts {
         Ok(Self(mounts.collect()))
     }
 
-    /// Returns the place of a file by its path, which `open` refers to, or by `name` in that directory.
-    pub(crate) fn place(&self, path: &Path, open: impl AsFd, name: &Path) -> Option<Place> {
+    /// Returns the subtree of a file by its path, which `open` refers to, or by `name` in that directory.
+    pub(crate) fn subtree(&self, path: &Path, open: impl AsFd, name: &Path) -> Option<Subtree> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW;
         let id = statx(open, name, flags, StatxFlags::MNT_ID).ok()?.stx_mnt_id;
         let Some(mount) = self.0.iter().find(|mount| mount.id == id) else {
             let path = path.to_owned();
-            return Some(Place { device: None, path });
+            return Some(Subtree { device: None, path });
         };
-        Some(Place {
+        Some(Subtree {
             device: Some(mount.device.clone()),
             path: mount.root.join(path.strip_prefix(&mount.path).ok()?),
         })
     }
 
-    /// Returns the place of a path, and those of the file systems mounted below it.
-    pub(crate) fn shown_by(&self, path: &Path) -> Vec<Place> {
+    /// Returns the subtree of a path, and those of the file systems mounted below it.
+    pub(crate) fn shown_by(&self, path: &Path) -> Vec<Subtree> {
         let mounted = self.0.iter().filter(|mount| mount.path.starts_with(path));
-        let mounted = mounted.map(|mount| Place {
+        let mounted = mounted.map(|mount| Subtree {
             device: Some(mount.device.clone()),
             path: mount.root.clone(),
         });
-        mounted.chain(self.place(path, rustix::fs::CWD, path)).collect()
+        mounted.chain(self.subtree(path, rustix::fs::CWD, path)).collect()
     }
 }
 
