@@ -1,6 +1,6 @@
 //! Plain types of a request: the caller, the submission, and the output on its way back.
 
-use ringfence_types::{ExecuteRequest, closed_words};
+use ringfence_types::{ExecuteRequest, Limits, LimitsRequest, closed_words};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use tokio::{
@@ -8,9 +8,13 @@ use tokio::{
     sync::{mpsc, watch},
 };
 
-/// The caller of a request, as recorded in the audit: at most 128 printable ASCII characters.
+/// The caller of a request, as recorded in the audit: at most 128 printable ASCII characters. It may have caps.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Caller(Origin);
+pub struct Caller {
+    origin: Origin,
+    /// Caps of its programs, below those of the namespace.
+    caps: Option<Limits>,
+}
 
 /// The origin of a call: a front end that calls itself `ringfence` is still not the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +23,10 @@ enum Origin {
     FrontEnd(String),
 }
 
-pub(crate) static ENGINE_CALLER: Caller = Caller(Origin::Engine);
+pub(crate) static ENGINE_CALLER: Caller = Caller {
+    origin: Origin::Engine,
+    caps: None,
+};
 
 impl Caller {
     const CHARS_MAX: usize = 128;
@@ -27,13 +34,24 @@ impl Caller {
     /// Makes a front end's name for itself printable: other characters become `?`.
     pub fn new(text: &str) -> Self {
         let printable = |c: char| if c.is_ascii_graphic() || c == ' ' { c } else { '?' };
-        Self(Origin::FrontEnd(
-            text.chars().take(Self::CHARS_MAX).map(printable).collect(),
-        ))
+        Self {
+            origin: Origin::FrontEnd(text.chars().take(Self::CHARS_MAX).map(printable).collect()),
+            caps: None,
+        }
+    }
+
+    #[must_use]
+    pub fn with_caps(self, caps: &LimitsRequest) -> Self {
+        let caps = Some(caps.caps());
+        Self { caps, ..self }
+    }
+
+    pub(crate) fn caps(&self) -> Option<&Limits> {
+        self.caps.as_ref()
     }
 
     pub fn as_str(&self) -> &str {
-        match &self.0 {
+        match &self.origin {
             Origin::Engine => "ringfence",
             Origin::FrontEnd(text) => text,
         }

@@ -6,10 +6,10 @@ pub(crate) mod reach;
 mod workspace;
 
 pub(crate) use domains::{approval_timeout, is_granted, reevaluate, restrict};
-pub(crate) use limits::{OwnLimits, least, limits_of, narrow, set_defaults};
+pub(crate) use limits::{OwnLimits, check_session, limits_of, narrow, set_defaults};
 pub(crate) use workspace::workspace;
 
-use limits::{MEBIBYTE, limits, raise_memory};
+use limits::{MEBIBYTE, limits_for, raise_memory};
 
 use crate::{
     error::Result,
@@ -51,10 +51,12 @@ impl Deref for Grant {
     }
 }
 
-/// The namespace's own limits and approvals at the time of the decision.
+/// The limits of the namespace and of the caller, and the approvals, at the time of the decision.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NamespaceState {
     pub(crate) limits: OwnLimits,
+    /// Caps of the caller, if it has some of its own.
+    pub(crate) caller: Option<Limits>,
     pub(crate) approved: Approved,
 }
 
@@ -94,7 +96,7 @@ pub(crate) fn decide(
     }
     request.workspace = workspace(policy, private, &request.namespace, request.workspace)?;
     let (usual, most) = limits_of(policy, &state.limits);
-    let mut limits = limits(&usual, &most, &request.limits)?;
+    let (mut limits, most) = limits_for(state.caller.as_ref(), &usual, &most, &request.limits)?;
     if request.workspace.is_in_memory() {
         raise_memory(&mut limits, &most, &request.limits)?;
     }
@@ -202,6 +204,8 @@ pub(crate) fn decide_call(
             "Leave `backend` out, or make a session with it.",
         ));
     }
+    let caller = state.caller.as_ref();
+    check_session(session, caller)?;
     let asked = std::mem::replace(&mut request.allowed_domains, allowed_domains.clone());
     let (_, caps) = limits_of(policy, &state.limits);
     let most = Limits {
@@ -209,7 +213,12 @@ pub(crate) fn decide_call(
         output_bytes: caps.output_bytes,
         ..session.clone()
     };
-    let limits = limits(&least(session, &most), &most, &request.limits)?;
+    let (limits, most) = limits_for(caller, &session.least(&most), &most, &request.limits)?;
+    let caps = caps.least(&Limits {
+        timeout_ms: most.timeout_ms,
+        output_bytes: most.output_bytes,
+        ..caps.clone()
+    });
     let rules = rules(&policy.check, &request)?;
     let reaches = reevaluate(
         &policy.egress,
@@ -588,6 +597,71 @@ mod tests {
         assert_eq!(memory_with(&own, ram(2048)).unwrap(), 2048, "asking goes on");
         let refused = set_defaults(&policy(), &own, &ram(8193)).unwrap_err();
         assert!(refused.message.contains("8192"), "{refused}");
+    }
+
+    #[test]
+    fn callers_caps_bound_defaults_requests_and_what_a_request_raises() {
+        let caps = LimitsRequest {
+            timeout_ms: Some(5000),
+            ..ram(256)
+        };
+        let state = NamespaceState {
+            caller: Some(caps.caps()),
+            ..NamespaceState::default()
+        };
+        let ask = |limits: LimitsRequest| {
+            let mut request = ExecuteRequest::new(Language::Shell, "true");
+            request.limits = limits;
+            decide(&policy(), &state, &[], request)
+        };
+        let silent = ask(LimitsRequest::default()).unwrap();
+        assert_eq!(
+            (silent.limits.memory_bytes, silent.limits.timeout_ms),
+            (256 * MEBIBYTE, 5000)
+        );
+        assert_eq!(silent.caps.memory_bytes, 256 * MEBIBYTE);
+        assert_eq!(ask(ram(64)).unwrap().limits.memory_bytes, 64 * MEBIBYTE);
+        assert_eq!(ask(ram(257)).unwrap_err().code, ErrorCode::PolicyDenied);
+        assert_eq!(ask(ram(0)).unwrap_err().code, ErrorCode::InvalidArgument);
+        let disk = |mb| LimitsRequest {
+            max_disk_mb: Some(mb),
+            ..LimitsRequest::default()
+        };
+        assert_eq!(ask(disk(128)).unwrap().limits.memory_bytes, 256 * MEBIBYTE);
+        let refused = ask(disk(129)).unwrap_err();
+        assert!(refused.message.contains("outside 1..=128"), "{refused}");
+        assert!(
+            refused.hint.contains("half of the memory that you may have"),
+            "{refused}"
+        );
+        let call = |memory_bytes: u64, limits: LimitsRequest| {
+            let session = SessionGrant {
+                limits: &Limits {
+                    memory_bytes,
+                    ..policy().defaults
+                },
+                allowed_domains: &AllowedDomains::default(),
+                backend: Backend::Native,
+            };
+            let mut request = ExecuteRequest::new(Language::Shell, "true");
+            request.limits = limits;
+            decide_call(&policy(), &state, session, request)
+        };
+        let own = call(256 * MEBIBYTE, LimitsRequest::default()).unwrap();
+        assert_eq!(
+            (own.limits.memory_bytes, own.limits.timeout_ms),
+            (256 * MEBIBYTE, 5000)
+        );
+        let longer = LimitsRequest {
+            timeout_ms: Some(5001),
+            ..LimitsRequest::default()
+        };
+        assert_eq!(
+            call(256 * MEBIBYTE, longer).unwrap_err().code,
+            ErrorCode::PolicyDenied
+        );
+        let larger = call(257 * MEBIBYTE, LimitsRequest::default()).unwrap_err();
+        assert_eq!(larger.code, ErrorCode::PolicyDenied);
     }
 
     #[test]

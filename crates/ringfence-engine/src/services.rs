@@ -3,7 +3,7 @@
 use crate::{
     admission::Queue,
     approval::{Approvals, TakenOnce},
-    caller::ENGINE_CALLER,
+    caller::{Caller, ENGINE_CALLER},
     check::Checkers,
     disk::Disk,
     egress::Egress,
@@ -74,14 +74,16 @@ impl Services {
         self.record.close_lost()
     }
 
-    /// Returns the state of a namespace for deciding on one of its requests, or one of the session's.
+    /// Returns the state for deciding on a caller's request in the namespace, or in the session.
     pub(crate) fn namespace_state(
         &self,
+        caller: &Caller,
         namespace: &Namespace,
         session: Option<&SessionId>,
     ) -> NamespaceState {
         NamespaceState {
             limits: self.policy.own_limits(namespace),
+            caller: caller.caps().cloned(),
             approved: self.approvals.approved(namespace, session),
         }
     }
@@ -89,10 +91,11 @@ impl Services {
     /// Returns the state for a run, or a call of the session. It takes the approvals for the next run.
     pub(crate) fn state_for_run(
         &self,
+        caller: &Caller,
         namespace: &Namespace,
         session: Option<&SessionId>,
     ) -> (NamespaceState, TakenOnce) {
-        let mut state = self.namespace_state(namespace, session);
+        let mut state = self.namespace_state(caller, namespace, session);
         let once = self.approvals.store.take_once(namespace, session);
         state.approved.once = once.rules();
         (state, once)

@@ -24,6 +24,19 @@ impl Limits {
     pub fn private_disk_bytes(&self) -> u64 {
         self.disk_bytes.min(self.memory_bytes / 2)
     }
+
+    /// Returns the smaller of each limit.
+    #[must_use]
+    pub fn least(&self, other: &Self) -> Self {
+        Self {
+            memory_bytes: self.memory_bytes.min(other.memory_bytes),
+            cpu_millicores: self.cpu_millicores.min(other.cpu_millicores),
+            timeout_ms: self.timeout_ms.min(other.timeout_ms),
+            processes: self.processes.min(other.processes),
+            output_bytes: self.output_bytes.min(other.output_bytes),
+            disk_bytes: self.disk_bytes.min(other.disk_bytes),
+        }
+    }
 }
 
 /// The limits that a caller has requested; absent means the namespace's default.
@@ -42,6 +55,27 @@ pub struct LimitsRequest {
     pub max_output_bytes: Option<u64>,
     /// MiB.
     pub max_disk_mb: Option<u64>,
+}
+
+impl LimitsRequest {
+    /// Returns these limits as caps; one that is absent caps nothing.
+    pub fn caps(&self) -> Limits {
+        let bytes = |mib: Option<u64>| mib.map_or(u64::MAX, |mib| mib.saturating_mul(1 << 20));
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a float that is no number of cores becomes the nearest that is"
+        )]
+        let millicores = |cores: f64| (cores * 1000.0).round() as u32;
+        Limits {
+            memory_bytes: bytes(self.max_ram_mb),
+            cpu_millicores: self.max_cpu_cores.map_or(u32::MAX, millicores),
+            timeout_ms: self.timeout_ms.unwrap_or(u64::MAX),
+            processes: self.max_processes.unwrap_or(u32::MAX),
+            output_bytes: self.max_output_bytes.unwrap_or(u64::MAX),
+            disk_bytes: bytes(self.max_disk_mb),
+        }
+    }
 }
 
 /// Parses "256m", "1g", "512MiB" or "1073741824"; powers of 1024, as container tools do. Below 1 MiB needs a unit.

@@ -5,23 +5,20 @@ use crate::{
     caller::Caller,
     error::Result,
     execution::create_session,
+    policy::check_session,
     record::outcome_of,
     session::{BridgeTarget, Bridged, BridgedValue, END_TIMEOUT, carry},
 };
 use ringfence_store::audit::Action;
 use ringfence_types::{
-    EnvName, ErrorCode, Language, Limits, Namespace, RequestError, Session as SessionFacts, SessionEnd,
-    SessionId, SessionRequest,
+    EnvName, ErrorCode, Language, Namespace, RequestError, Session as SessionFacts, SessionEnd, SessionId,
+    SessionRequest,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 impl Engine {
     pub fn language_of(&self, namespace: &Namespace, id: &SessionId) -> Result<Language> {
         Ok(self.services.sessions.find(namespace, id)?.language)
-    }
-
-    pub fn limits_of_session(&self, namespace: &Namespace, id: &SessionId) -> Result<Limits> {
-        Ok(self.services.sessions.find(namespace, id)?.limits.clone())
     }
 
     /// Lists the sessions of all namespaces. For the operator alone.
@@ -86,30 +83,33 @@ impl NamespaceAccess<'_> {
         self.read(Action::ToolCalled, details, done).await
     }
 
-    /// Passes a value to a session as a variable named `name`, otherwise named as in the source session. `timeout_ms`
-    /// is the maximum time of either session; none: each session's own limit.
+    /// Passes a value to a session as a variable named `name`, otherwise named as in the source session.
     pub async fn bridge(
         self,
         value: BridgedValue,
         session: &SessionId,
         name: Option<EnvName>,
-        timeout_ms: Option<u64>,
     ) -> Result<Bridged> {
         let (_, caps) = self.services.policy.limits_of(self.namespace);
-        let timeout_ms = timeout_ms.unwrap_or(u64::MAX).min(caps.timeout_ms);
+        let own = self.caller.caps();
         let to = BridgeTarget {
             session,
             name,
-            timeout_ms,
+            timeout_ms: own.map_or(caps.timeout_ms, |own| own.timeout_ms.min(caps.timeout_ms)),
         };
         let from = match &value {
-            BridgedValue::Value(_) => Value::Null,
-            BridgedValue::Variable { session, .. } => json!(session.as_str()),
+            BridgedValue::Value(_) => None,
+            BridgedValue::Variable { session, .. } => Some(session),
         };
-        let details = json!({"from": from, "to": session.as_str()});
+        let details = json!({"from": from.map(SessionId::as_str), "to": session.as_str()});
         let mut note = self.note(Action::SessionBridged, details);
         self.services.record.note(note.clone()).await?;
-        let moved = carry(&self.services.sessions, self.namespace, &value, to).await;
+        let sessions = &self.services.sessions;
+        let check = |id| check_session(&sessions.find(self.namespace, id)?.limits, own);
+        let moved = match from.into_iter().chain([session]).try_for_each(check) {
+            Ok(()) => carry(sessions, self.namespace, &value, to).await,
+            Err(error) => Err(error),
+        };
         match &moved {
             Ok(bridged) => {
                 note.details["name"] = json!(bridged.name.as_str());

@@ -89,8 +89,9 @@ async fn create(
 }
 
 /// Returns the grant of the sandbox, and the limits of the session's calls.
-fn decide(services: &Services, request: ExecuteRequest) -> Result<(Grant, Limits)> {
-    let state = services.namespace_state(&request.namespace, None);
+fn decide(context: &ExecutionContext<'_>, request: ExecuteRequest) -> Result<(Grant, Limits)> {
+    let services = context.services;
+    let state = services.namespace_state(context.scope.caller(), &request.namespace, None);
     let (policy, private) = (services.policy.current(), &services.policy.private);
     policy::decide_session(&policy, &state, private, request, services.sessions.settings.age)
 }
@@ -104,7 +105,7 @@ async fn make(
     let services = context.services;
     let reserved = services.sessions.reserve(&request.namespace)?;
     let idle = idle(&services.sessions.settings, idle_ms)?;
-    let (grant, limits) = decide(services, request)?;
+    let (grant, limits) = decide(context, request)?;
     let packages = steps::packages(context, &grant).await?;
     let permit = steps::permit(context, &grant).await?;
     context.scope.begin().await?;

@@ -31,8 +31,9 @@ use std::{
     sync::Arc,
 };
 
-pub(super) fn decide(services: &Services, request: ExecuteRequest) -> Result<(Grant, TakenOnce)> {
-    let (state, once) = services.state_for_run(&request.namespace, None);
+pub(super) fn decide(context: &ExecutionContext<'_>, request: ExecuteRequest) -> Result<(Grant, TakenOnce)> {
+    let services = context.services;
+    let (state, once) = services.state_for_run(context.scope.caller(), &request.namespace, None);
     let (policy, private) = (services.policy.current(), &services.policy.private);
     policy::decide(&policy, &state, private, request).map(|grant| (grant, once))
 }

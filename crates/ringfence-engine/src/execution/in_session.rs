@@ -32,10 +32,11 @@ use std::{
 const FAILED: i32 = 1 << 8;
 
 pub(super) fn decide(
-    services: &Services,
+    context: &ExecutionContext<'_>,
     session: &Session,
     request: ExecuteRequest,
 ) -> Result<(Grant, TakenOnce)> {
+    let services = context.services;
     let language = request.language;
     if language != session.language {
         return Err(RequestError::invalid(
@@ -46,7 +47,8 @@ pub(super) fn decide(
             "Leave `language` out, or make a session of that language.",
         ));
     }
-    let (state, once) = services.state_for_run(&session.namespace, Some(&session.id));
+    let caller = context.scope.caller();
+    let (state, once) = services.state_for_run(caller, &session.namespace, Some(&session.id));
     let of_session = policy::SessionGrant {
         limits: &session.limits,
         allowed_domains: &session.allowed_domains,

@@ -31,8 +31,8 @@ pub(super) async fn admit(
 ) -> Result<Admitted> {
     let services = context.services;
     let ((grant, once), text) = match &source {
-        Source::Fresh { .. } => (fresh::decide(services, request)?, Text::Program),
-        Source::InSession(turn) => (in_session::decide(services, &turn.session, request)?, Text::Call),
+        Source::Fresh { .. } => (fresh::decide(context, request)?, Text::Program),
+        Source::InSession(turn) => (in_session::decide(context, &turn.session, request)?, Text::Call),
     };
     let check = services.checkers.check(&grant, text).await?;
     let target = match source {

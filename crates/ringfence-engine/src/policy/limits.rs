@@ -27,12 +27,13 @@ pub(super) fn raise_memory(limits: &mut Limits, caps: &Limits, asked: &LimitsReq
         return Ok(());
     }
     if needed > caps.memory_bytes {
-        return Err(outside(
-            "max_disk_mb",
-            limits.disk_bytes / MEBIBYTE,
-            DISK_MIB_MIN,
-            caps.private_disk_bytes() / MEBIBYTE,
-        ));
+        let most = caps.private_disk_bytes() / MEBIBYTE;
+        return Err(RequestError {
+            hint:
+                "Ask for a value within: a private disk takes at most half of the memory that you may have."
+                    .to_owned(),
+            ..outside("max_disk_mb", limits.disk_bytes / MEBIBYTE, DISK_MIB_MIN, most)
+        });
     }
     limits.memory_bytes = needed;
     Ok(())
@@ -73,20 +74,45 @@ pub(crate) fn set_defaults(
 pub(crate) fn limits_of(policy: &PolicySettings, own: &OwnLimits) -> (Limits, Limits) {
     let caps = match &own.caps {
         None => policy.caps.clone(),
-        Some(most) => least(most, &policy.caps),
+        Some(most) => most.least(&policy.caps),
     };
-    (least(&overlaid(&policy.defaults, &own.defaults), &caps), caps)
+    (overlaid(&policy.defaults, &own.defaults).least(&caps), caps)
 }
 
-pub(crate) fn least(one: &Limits, other: &Limits) -> Limits {
-    Limits {
-        memory_bytes: one.memory_bytes.min(other.memory_bytes),
-        cpu_millicores: one.cpu_millicores.min(other.cpu_millicores),
-        timeout_ms: one.timeout_ms.min(other.timeout_ms),
-        processes: one.processes.min(other.processes),
-        output_bytes: one.output_bytes.min(other.output_bytes),
-        disk_bytes: one.disk_bytes.min(other.disk_bytes),
+/// Returns the limits of a request and its caps: those of the namespace, and of the caller.
+pub(super) fn limits_for(
+    caller: Option<&Limits>,
+    usual: &Limits,
+    most: &Limits,
+    asked: &LimitsRequest,
+) -> Result<(Limits, Limits)> {
+    let granted = limits(usual, most, asked)?;
+    let Some(caller) = caller else {
+        return Ok((granted, most.clone()));
+    };
+    limits(caller, caller, asked).map_err(|above| {
+        RequestError::denied(
+            above.message,
+            "Ask for a value within; the upper bound is this principal's (`ringfence token create`).",
+        )
+    })?;
+    Ok((granted.least(caller), most.least(caller)))
+}
+
+/// Refuses a session that was made with larger limits than this caller may have. Each call has its own time and output.
+pub(crate) fn check_session(session: &Limits, caller: Option<&Limits>) -> Result<()> {
+    let most = caller.map(|caller| Limits {
+        timeout_ms: session.timeout_ms,
+        output_bytes: session.output_bytes,
+        ..caller.clone()
+    });
+    if most.is_none_or(|most| session.least(&most) == *session) {
+        return Ok(());
     }
+    Err(RequestError::denied(
+        "the session was made with larger limits than this principal may have.",
+        "Make a session of your own with create_session.",
+    ))
 }
 
 pub(super) fn limits(defaults: &Limits, caps: &Limits, asked: &LimitsRequest) -> Result<Limits> {

@@ -118,7 +118,7 @@ pub(super) async fn perform(
                     ));
                 }
             };
-            let bridged = access.bridge(source, &session, name, None).await?;
+            let bridged = access.bridge(source, &session, name).await?;
             Ok(render::bridged(&session, &bridged))
         }
         SessionAction::Snapshots(action) => snapshots(access, Some(session.clone()), action).await,

@@ -97,6 +97,6 @@ impl Sessions<'_> {
         to: &SessionId,
         name: Option<EnvName>,
     ) -> Result<Bridged, RequestError> {
-        self.access.bridge(value, to, name, None).await
+        self.access.bridge(value, to, name).await
     }
 }

@@ -7,7 +7,6 @@ use super::{
     elicitation::Dialogues,
     executions, hints,
     logging::{self, EventFilter},
-    principal_limits,
     progress::{self, Reporter},
     resources,
     result_text::{self, ARTIFACTS_LISTED},
@@ -86,7 +85,7 @@ fn short_request(
     request.profile = Some(Profile::Strict);
     request.limits.timeout_ms = Some(match given.timeout_sec {
         Some(seconds) => milliseconds(seconds, cap_ms)?,
-        None => SHORT_TIMEOUT_MS.min(cap_ms),
+        None => SHORT_TIMEOUT_MS.min(cap_ms).min(offer.limits.caps().timeout_ms),
     });
     request.check()?;
     Ok(request)
@@ -251,52 +250,10 @@ impl Call<'_> {
             request.files.extend(artifacts);
             request.check()?;
         }
-        self.lower_limits(&mut request)?;
         if in_background {
             return Ok(self.begin(request).await);
         }
         self.execute(request, detach_after, |_| {}).await
-    }
-
-    fn lower_limits(&self, request: &mut ExecuteRequest) -> Result<(), RequestError> {
-        let requested = std::mem::take(&mut request.limits);
-        request.limits = match &request.session {
-            Some(session) => self.within_session(&request.namespace, session, requested)?,
-            None => self.within_limits(&request.namespace, requested)?,
-        };
-        Ok(())
-    }
-
-    /// Only the timeout is the call's own; the other limits were set with the session, perhaps by another principal.
-    pub(super) fn within_session(
-        &self,
-        namespace: &Namespace,
-        session: &SessionId,
-        requested: LimitsRequest,
-    ) -> Result<LimitsRequest, RequestError> {
-        let made_with = self.unrecorded().limits_of_session(namespace, session)?;
-        let timeout_ms = requested.timeout_ms;
-        let lowered = principal_limits::within(&self.offer().limits, requested.clone(), &made_with)?;
-        let of_session = LimitsRequest {
-            timeout_ms,
-            ..lowered.clone()
-        };
-        if of_session != requested {
-            return Err(RequestError::denied(
-                "the session was made with larger limits than this principal may have.",
-                "Make a session of your own with create_session.",
-            ));
-        }
-        Ok(lowered)
-    }
-
-    pub(super) fn within_limits(
-        &self,
-        namespace: &Namespace,
-        requested: LimitsRequest,
-    ) -> Result<LimitsRequest, RequestError> {
-        let (usual, _) = self.unrecorded().limits_of(namespace);
-        principal_limits::within(&self.offer().limits, requested, &usual)
     }
 
     /// Returns the time after which the call is answered though its program runs on; `None`: never.
@@ -364,8 +321,7 @@ impl Call<'_> {
         given: RunSandboxCode,
         namespace: Namespace,
     ) -> Result<Answer, Refused> {
-        let mut request = short_request(given, namespace, self.offer())?;
-        self.lower_limits(&mut request)?;
+        let request = short_request(given, namespace, self.offer())?;
         let detach_after = self.offer().calls.detach_after;
         self.execute(request, detach_after, for_short_request).await
     }

@@ -21,7 +21,6 @@ mod listings;
 mod logging;
 mod malformed;
 mod observe;
-mod principal_limits;
 mod progress;
 mod prompts;
 mod request_egress;

@@ -1,7 +1,7 @@
 //! The toolsets `observe` and `vault`: activity, limits, artifacts and audit record of a namespace, and the names of
 //! its secrets. No tool takes or returns a secret's value.
 
-use super::{Answer, Answered, call::Call, execute_code::plain_limits, listings, principal_limits};
+use super::{Answer, Answered, call::Call, execute_code::plain_limits, listings};
 use crate::{
     api::{
         AuditExecution, GetArtifacts, GetSandboxInfo, GetSandboxMetrics, InspectState, LIMIT_NAMES,
@@ -35,7 +35,7 @@ impl Call<'_> {
 
     fn own_limits(&self, namespace: &Namespace) -> [Limits; 2] {
         let (defaults, caps) = self.engine().limits_of(namespace);
-        [defaults, caps].map(|limits| principal_limits::lowered(&limits, &self.offer().limits))
+        [defaults, caps].map(|limits| limits.least(&self.offer().limits.caps()))
     }
 
     pub(super) async fn stats(&self, _: SandboxStats, namespace: Namespace) -> Answered {

@@ -2,7 +2,7 @@
 //! refused. Their rules, limits, schemas and errors are this server's current ones, never a text that could differ.
 
 use super::{
-    Offer, principal_limits,
+    Offer,
     validate::{self, about_code, about_csv, about_json, offered, schema_of},
 };
 use crate::{
@@ -167,7 +167,7 @@ fn generate(engine: &Engine, offer: &Offer, task: &str, profile: Profile) -> Str
         }
     };
     let (limits, _) = engine.limits_of(&offer.namespaces.default_namespace());
-    let limits = in_words(&principal_limits::lowered(&limits, &offer.limits));
+    let limits = in_words(&limits.least(&offer.limits.caps()));
     let limits = LIMIT_NAMES.map(|name| format!("{name} {}", limits[name]));
     let forbidden = match profile {
         Profile::Unrestricted => "This profile forbids nothing by itself; the kernel is the wall.",

@@ -115,9 +115,10 @@ impl Server {
             Some(client) => format!("mcp {} {}", client.name, client.version),
             None => "mcp".to_owned(),
         };
-        match &self.shared.principal {
+        let caller = match &self.shared.principal {
             Some(principal) => Caller::new(&format!("principal {principal}, {by}")),
             None => Caller::new(&by),
-        }
+        };
+        caller.with_caps(&self.offer().limits)
     }
 }

@@ -7,8 +7,8 @@ use crate::{
 };
 use ringfence_engine::BridgedValue;
 use ringfence_types::{
-    AllowedDomains, EnvName, ErrorCode, Language, LimitsRequest, Namespace, RequestError, SessionId,
-    SessionRequest, requirements,
+    AllowedDomains, EnvName, ErrorCode, Language, Namespace, RequestError, SessionId, SessionRequest,
+    requirements,
 };
 use serde_json::{Value, json};
 
@@ -23,7 +23,6 @@ impl Call<'_> {
         let limits = given.resource_limits.unwrap_or_default();
         request.limits =
             execute_code::limits_of(limits, given.timeout_seconds, given.memory_limit, self.offer())?;
-        request.limits = self.within_limits(&request.namespace, request.limits)?;
         request.packages = requirements(language, &given.packages.unwrap_or_default().0)?;
         request.allowed_domains = AllowedDomains::from_request(given.allowed_domains.map(|list| list.0));
         let idle = given.idle_timeout_seconds;
@@ -72,14 +71,9 @@ impl Call<'_> {
         let (to, from) = (given.to_session, given.from_session);
         // Here null is a value, but beside `from_session` it is an argument that the client omits.
         let data = given.data.filter(|data| from.is_none() || !data.is_null());
-        let mut timeout_ms = None;
-        for session in from.iter().chain([&to]) {
-            let lowered = self.within_session(&namespace, session, LimitsRequest::default())?;
-            timeout_ms = lowered.timeout_ms.or(timeout_ms);
-        }
         let (value, name) = bridged_value(data, from, given.name, given.r#as)?;
         let access = self.namespace(&namespace);
-        let bridged = access.bridge(value, &to, name, timeout_ms).await?;
+        let bridged = access.bridge(value, &to, name).await?;
         Ok(Answer::from(render::bridged(&to, &bridged)))
     }
 }

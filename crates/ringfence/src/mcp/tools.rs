@@ -1,11 +1,11 @@
 //! The tools: a row for each operation, with its handler.
 
-use super::{Answer, Offer, Refused, call::Call, principal_limits};
+use super::{Answer, Offer, Refused, call::Call};
 use crate::{
     api::{self, Effect, Object, Operation},
     settings::{Namespaces, Toolset},
 };
-use ringfence_types::RequestError;
+use ringfence_types::{Limits, RequestError};
 use rmcp::model::{CallToolResponse, Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
 use std::{
@@ -161,7 +161,8 @@ fn hints(effect: Effect) -> ToolAnnotations {
 /// Fills in the operator's choices: the caps, the profiles on offer, and a namespace argument if callers choose one.
 fn fit(input: &mut Map<String, Value>, offer: &Offer) {
     let policy = offer.policy.borrow();
-    let for_client = |limits| crate::render::in_words(&principal_limits::lowered(limits, &offer.limits));
+    let own = offer.limits.caps();
+    let for_client = |limits: &Limits| crate::render::in_words(&limits.least(&own));
     let (caps, defaults) = (for_client(&policy.caps), for_client(&policy.defaults));
     let Some(Value::Object(properties)) = input.get_mut("properties") else {
         return;

@@ -234,6 +234,11 @@ fn a_principal_has_its_own_limits_and_detach_time() {
     assert_eq!(info["resource_limits"]["max_ram_mb"], 64, "{info}");
     let more = client.run(json!({"code": "1", "resource_limits": {"max_ram_mb": 65}}));
     assert_eq!(more["code"], "policy_denied", "{more}");
+    let more = client.run(json!({"code": "1", "resource_limits": {"max_disk_mb": 100}}));
+    assert_eq!(
+        more["code"], "invalid_argument",
+        "it would raise the memory: {more}"
+    );
     let hog = json!({"code": "x = bytearray(200 << 20)", "detach_after_seconds": 0});
     let hog = client.run(hog);
     assert_eq!(hog["success"], false, "{hog}");
