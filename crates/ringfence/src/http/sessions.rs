@@ -2,7 +2,13 @@
 //! of number, and its idle limit also ends a session with a call in flight. An open response protects from both, an
 //! open stream of notifications only from the idle limit: gateways open and abandon a session for each call.
 
-use crate::{lock::lock, mcp::service::SessionEnd};
+use crate::{
+    lock::lock,
+    mcp::{
+        request_ids::{RequestIds, client_id, id_is_open, restore},
+        service::SessionEnd,
+    },
+};
 use futures_core::Stream;
 use hyper::header::HeaderValue;
 use rmcp::{
@@ -43,6 +49,7 @@ struct SessionUse {
     answers: Arc<()>,
     /// Cloned by each open stream of notifications.
     streams: Arc<()>,
+    ids: RequestIds,
     /// Cancels the calls when the session ends; the library does so only seconds later.
     ended: DropGuard,
 }
@@ -144,24 +151,37 @@ impl Drop for UsageGuard {
 }
 
 pub(super) struct Guarded<S> {
-    stream: Pin<Box<S>>,
+    /// None: the request was refused.
+    stream: Option<Pin<Box<S>>>,
+    refusal: Option<ServerJsonRpcMessage>,
     _guard: UsageGuard,
 }
 
 impl<S> Guarded<S> {
     fn new(stream: S, guard: UsageGuard) -> Self {
         Self {
-            stream: Box::pin(stream),
+            stream: Some(Box::pin(stream)),
+            refusal: None,
             _guard: guard,
         }
     }
 }
 
-impl<S: Stream> Stream for Guarded<S> {
-    type Item = S::Item;
+impl<S: Stream<Item = ServerSseMessage>> Stream for Guarded<S> {
+    type Item = ServerSseMessage;
 
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<S::Item>> {
-        self.stream.as_mut().poll_next(context)
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<ServerSseMessage>> {
+        let Some(stream) = &mut self.stream else {
+            return Poll::Ready(self.refusal.take().map(ServerSseMessage::from_message));
+        };
+        let mut polled = stream.as_mut().poll_next(context);
+        if let Poll::Ready(Some(event)) = &mut polled
+            && let Some(message) = &mut event.message
+            && client_id(message).is_some()
+        {
+            restore(Arc::make_mut(message));
+        }
+        polled
     }
 }
 
@@ -179,6 +199,7 @@ impl SessionManager for ProtocolSessions {
             last: Instant::now(),
             answers: Arc::default(),
             streams: Arc::default(),
+            ids: RequestIds::default(),
             ended: CancellationToken::new().drop_guard(),
         };
         let open = {
@@ -215,8 +236,16 @@ impl SessionManager for ProtocolSessions {
         mut message: ClientJsonRpcMessage,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, Self::Error> {
         let guard = self.begin(id, |used| &used.answers);
-        if let Some(used) = lock(&self.known).get(id) {
+        if let Some(used) = lock(&self.known).get_mut(id) {
             message.insert_extension(SessionEnd(used.ended.token().clone()));
+            if !used.ids.replace(&mut message) {
+                return Ok(Guarded {
+                    stream: None,
+                    // Under its id, this would be taken for the answer to the first.
+                    refusal: Some(ServerJsonRpcMessage::error(id_is_open(), None)),
+                    _guard: guard,
+                });
+            }
         }
         Ok(Guarded::new(self.local.create_stream(id, message).await?, guard))
     }
@@ -239,8 +268,15 @@ impl SessionManager for ProtocolSessions {
         Ok(Guarded::new(self.local.resume(id, last_event_id).await?, guard))
     }
 
-    async fn accept_message(&self, id: &SessionId, message: ClientJsonRpcMessage) -> Result<(), Self::Error> {
+    async fn accept_message(
+        &self,
+        id: &SessionId,
+        mut message: ClientJsonRpcMessage,
+    ) -> Result<(), Self::Error> {
         let _guard = self.begin(id, |used| &used.answers);
+        if let Some(used) = lock(&self.known).get_mut(id) {
+            used.ids.replace(&mut message);
+        }
         self.local.accept_message(id, message).await
     }
 }

@@ -6,7 +6,7 @@ use super::body::HttpResponse;
 use crate::{
     lock::lock,
     mcp::{
-        lines::{answered, cancelled},
+        request_ids::{RequestIds, answered, cancelled, restore},
         service::SessionEnd,
     },
 };
@@ -91,6 +91,7 @@ pub(super) struct SseTransport {
     messages: mpsc::Receiver<ClientJsonRpcMessage>,
     events: mpsc::Sender<SseEvent>,
     requests: OpenRequests,
+    ids: RequestIds,
     /// Bounds the messages other than responses that wait for room among the events.
     waiting: Arc<Semaphore>,
     end: CancellationToken,
@@ -144,6 +145,7 @@ impl SseSessions {
             messages,
             events: event,
             requests,
+            ids: RequestIds::default(),
             waiting: Arc::new(Semaphore::new(MESSAGES_MAX)),
             end,
         };
@@ -246,8 +248,9 @@ impl Transport<RoleServer> for SseTransport {
 
     fn send(
         &mut self,
-        message: TxJsonRpcMessage<RoleServer>,
+        mut message: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        restore(&mut message);
         let answered = answered(&message).map(|id| lock(&self.requests).remove(id));
         let waiting = match &answered {
             Some(_) => Ok(None),
@@ -273,11 +276,12 @@ impl Transport<RoleServer> for SseTransport {
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
-        let message = self.messages.recv().await?;
+        let mut message = self.messages.recv().await?;
         if let Some(id) = cancelled(&message) {
             // A cancelled request gets no response; its call holds the permit until it has ended.
             lock(&self.requests).remove(id);
         }
+        self.ids.replace(&mut message);
         Some(message)
     }
 

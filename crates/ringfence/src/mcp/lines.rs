@@ -2,21 +2,19 @@
 //! with an error, under its request's id if that can be read: the protocol library would skip it, and the client would
 //! wait. This module also notices first that the client is gone, while the library waits for open requests.
 
-use super::call_order::CallOrder;
-use crate::lock::lock;
+use super::{
+    call_order::CallOrder,
+    request_ids::{RequestIds, id_is_open, restore},
+};
 use rmcp::{
     ErrorData, RoleServer,
-    model::{ClientNotification, JsonRpcMessage, RequestId},
+    model::RequestId,
     service::{RxJsonRpcMessage, TxJsonRpcMessage},
     transport::{Transport, async_rw::AsyncRwTransport},
 };
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
-use std::{
-    collections::HashSet,
-    io,
-    sync::{Arc, Mutex},
-};
+use std::io;
 use tokio::{
     io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader, Empty, empty},
     task::JoinHandle,
@@ -35,8 +33,7 @@ pub(super) struct Lines<R, W: AsyncWrite> {
     /// Sends the error for the last line that could not be read. A separate task, because it holds the writer while
     /// others wait for that, and the client may not be reading then.
     sending_error: Option<JoinHandle<io::Result<()>>>,
-    /// Ids of unanswered requests. The protocol library would drop the first of two requests with one id.
-    open: Arc<Mutex<HashSet<RequestId>>>,
+    ids: RequestIds,
     order: CallOrder,
     gone: CancellationToken,
 }
@@ -69,7 +66,7 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<
             is_too_long: false,
             writer: AsyncRwTransport::new_server(empty(), writer),
             sending_error: None,
-            open: Arc::default(),
+            ids: RequestIds::default(),
             order: CallOrder::default(),
             gone,
         }
@@ -100,19 +97,6 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<
         }
     }
 
-    /// Returns true if a message is passed on; false for a second request with the id of an open one.
-    fn admits(&self, message: &RxJsonRpcMessage<RoleServer>) -> bool {
-        let mut open = lock(&self.open);
-        if let JsonRpcMessage::Request(request) = message {
-            return open.insert(request.id.clone());
-        }
-        if let Some(id) = cancelled(message) {
-            // A cancelled request is never answered.
-            open.remove(id);
-        }
-        true
-    }
-
     fn send_error(&mut self, error: ErrorData, id: Option<RequestId>) {
         let error = TxJsonRpcMessage::<RoleServer>::error(error, id);
         self.sending_error = Some(tokio::spawn(self.writer.send(error)));
@@ -125,26 +109,6 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<
             drop(sending.await);
             self.sending_error = None;
         }
-    }
-}
-
-/// Returns the id of the request that a message of the client cancels.
-pub(crate) fn cancelled(message: &RxJsonRpcMessage<RoleServer>) -> Option<&RequestId> {
-    match message {
-        JsonRpcMessage::Notification(message) => match &message.notification {
-            ClientNotification::CancelledNotification(cancelled) => cancelled.params.request_id.as_ref(),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-/// Returns the id of the request that a message of the server answers.
-pub(crate) fn answered(message: &TxJsonRpcMessage<RoleServer>) -> Option<&RequestId> {
-    match message {
-        JsonRpcMessage::Response(response) => Some(&response.id),
-        JsonRpcMessage::Error(error) => error.id.as_ref(),
-        _ => None,
     }
 }
 
@@ -178,11 +142,9 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Transp
 
     fn send(
         &mut self,
-        message: TxJsonRpcMessage<RoleServer>,
+        mut message: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
-        if let Some(id) = answered(&message) {
-            lock(&self.open).remove(id);
-        }
+        restore(&mut message);
         let (sending, gone) = (self.writer.send(message), self.gone.clone());
         async move { sending.await.inspect_err(|_| gone.cancel()) }
     }
@@ -207,15 +169,14 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Transp
                 continue;
             }
             match read(text) {
-                Ok(mut message) if self.admits(&message) => {
-                    self.order.enqueue(&mut message);
-                    return Some(message);
+                Ok(mut message) => {
+                    if self.ids.replace(&mut message) {
+                        self.order.enqueue(&mut message);
+                        return Some(message);
+                    }
+                    // Under its id, this would be taken for the answer to the first.
+                    self.send_error(id_is_open(), None);
                 }
-                // Under its id, this would be taken for the answer to the first.
-                Ok(_) => self.send_error(
-                    ErrorData::invalid_request("a request with this id is open", None),
-                    None,
-                ),
                 Err(Some((error, id))) => self.send_error(error, id),
                 Err(None) => tracing::debug!("a line that is not a message was skipped"),
             }
@@ -230,6 +191,8 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Transp
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mcp::request_ids::client_id;
+    use rmcp::model::JsonRpcMessage;
     use serde_json::{Value, json};
     use std::{
         pin::Pin,
@@ -241,6 +204,15 @@ mod tests {
         time::Duration,
     };
     use tokio::io::{AsyncReadExt, ReadBuf};
+
+    /// Returns the client's id of a request.
+    fn id_of(message: Option<&RxJsonRpcMessage<RoleServer>>) -> Value {
+        let Some(JsonRpcMessage::Request(request)) = message else {
+            panic!("{message:?} is no request")
+        };
+        let answer = TxJsonRpcMessage::<RoleServer>::error(id_is_open(), Some(request.id.clone()));
+        json!(client_id(&answer))
+    }
 
     #[tokio::test]
     async fn unreadable_request_is_answered_under_its_id() {
@@ -259,8 +231,7 @@ mod tests {
         let input = lines.map(|line| format!("{line}\n")).concat();
         let (ours, mut theirs) = tokio::io::duplex(1 << 16);
         let mut transport = Lines::new(input.as_bytes(), ours, CancellationToken::new());
-        let message = transport.receive().await.unwrap();
-        assert_eq!(json!(message)["id"], 5);
+        assert_eq!(id_of(transport.receive().await.as_ref()), 5);
         assert!(transport.receive().await.is_none());
         let mut sent = Vec::new();
         while sent.iter().filter(|byte| **byte == b'\n').count() < 6 {
@@ -290,16 +261,21 @@ mod tests {
         let input = format!("{ping}{ping}{cancel}\n{ping}");
         let (ours, mut theirs) = tokio::io::duplex(1 << 16);
         let mut transport = Lines::new(input.as_bytes(), ours, CancellationToken::new());
-        assert_eq!(json!(transport.receive().await.unwrap())["id"], 1);
-        assert!(json!(transport.receive().await.unwrap()).get("id").is_none());
+        let first = transport.receive().await;
+        assert_eq!(id_of(first.as_ref()), 1);
+        let cancelled = json!(transport.receive().await.unwrap());
+        assert_eq!(cancelled["params"]["requestId"], json!(first)["id"]);
         let mut sent = Vec::new();
         while !sent.ends_with(b"\n") {
             assert!(theirs.read_buf(&mut sent).await.unwrap() > 0);
         }
         let sent: Value = serde_json::from_slice(&sent).unwrap();
         assert_eq!((sent.get("id"), &sent["error"]["code"]), (None, &json!(-32600)));
-        // The cancelled request is no longer open.
-        assert_eq!(json!(transport.receive().await.unwrap())["id"], 1);
+        // The id of the cancelled request is free, and the library does not take one for the other.
+        let next = transport.receive().await;
+        assert_eq!(id_of(next.as_ref()), 1);
+        assert_ne!(json!(next)["id"], json!(first)["id"]);
+        drop((first, next));
     }
 
     /// Invalid lines without end.
@@ -353,7 +329,7 @@ mod tests {
         let next = b"\n{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n";
         let (ours, mut theirs) = tokio::io::duplex(1 << 16);
         let mut transport = Lines::new(long.chain(&next[..]), ours, CancellationToken::new());
-        assert_eq!(json!(transport.receive().await.unwrap())["id"], 1);
+        assert_eq!(id_of(transport.receive().await.as_ref()), 1);
         let mut sent = vec![0; 1024];
         let length = theirs.read(&mut sent).await.unwrap();
         let sent: Value = serde_json::from_slice(&sent[..length]).unwrap();

@@ -37,6 +37,45 @@ fn one_endpoint_serves_both_protocol_eras() {
 }
 
 #[test]
+fn an_id_is_refused_while_its_request_is_open_and_then_free() {
+    let server = HttpServer::start(&[]);
+    let mut client = server.initialized_client();
+    for _ in 0..200 {
+        // A copy of the client sends the same id again.
+        assert!(client.clone().rpc("ping", json!({}))["result"].is_object());
+        let listed = client.clone().rpc_stateless("tools/list", json!({}));
+        assert!(listed["result"]["tools"].is_array(), "{listed}");
+    }
+    let ping = json!({"jsonrpc": "2.0", "id": "same", "method": "ping"});
+    let cancel =
+        json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "same"}});
+    for number in 0..50 {
+        let code = format!("sleep 1000; : {number}");
+        let arguments = json!({"code": code, "language": "shell", "detach_after_seconds": 0});
+        let params = json!({"name": "execute_code", "arguments": arguments});
+        let call = json!({"jsonrpc": "2.0", "id": "same", "method": "tools/call", "params": params});
+        let caller = client.clone();
+        let calling = std::thread::spawn(move || caller.post(&[], &call));
+        eventually(|| {
+            let listed = client.facts("list_executions", json!({}))["executions"].clone();
+            let is_this = |one: &Value| one["first_line"] == code && one["verdict"] == "running";
+            list_of(&listed).iter().any(is_this)
+        });
+        let refused = client.post(&[], &ping).messages().remove(0);
+        assert_eq!(refused["error"]["code"], -32600, "{refused}");
+        assert_eq!(refused.get("id"), None, "{refused}");
+        assert_eq!(client.post(&[], &cancel).status, 202);
+        let free = client.post(&[], &ping).messages().remove(0);
+        assert_eq!(free, json!({"jsonrpc": "2.0", "id": "same", "result": {}}));
+        assert_eq!(
+            calling.join().unwrap().messages(),
+            Vec::<Value>::new(),
+            "it was cancelled"
+        );
+    }
+}
+
+#[test]
 fn a_unix_socket_serves_like_a_port_and_is_removed_at_the_end() {
     let scratch = TempDir::new("socket");
     let path = scratch.file("http.sock.d/x", "").replace("/x", "/http.sock");
