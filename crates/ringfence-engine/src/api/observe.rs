@@ -210,7 +210,8 @@ impl Engine {
         }
         let namespace = Namespace::try_from(result.namespace.clone()).ok()?;
         let services = &self.services;
-        let found = artifact_content(services, &namespace, &result.execution_id, &artifact.name).await;
+        let (id, name) = (&result.execution_id, &artifact.name);
+        let found = artifact_content(services, &namespace, id, name, ARTIFACT_BYTES_MAX).await;
         found.ok()?.ok().flatten().map(|(_, bytes)| bytes)
     }
 
@@ -372,7 +373,17 @@ impl NamespaceAccess<'_> {
 
     /// Returns the MIME type and the content of an artifact.
     pub async fn artifact(self, execution_id: &str, name: &str) -> Result<(String, Vec<u8>)> {
-        let found = artifact_content(self.services, self.namespace, execution_id, name).await?;
+        self.artifact_within(execution_id, name, ARTIFACT_BYTES_MAX).await
+    }
+
+    /// Like [`Self::artifact`]; refused before it is read if it has more bytes than this.
+    pub async fn artifact_within(
+        self,
+        execution_id: &str,
+        name: &str,
+        bytes_max: u64,
+    ) -> Result<(String, Vec<u8>)> {
+        let found = artifact_content(self.services, self.namespace, execution_id, name, bytes_max).await?;
         self.artifacts_read(execution_id, found).await
     }
 
@@ -383,7 +394,7 @@ impl NamespaceAccess<'_> {
     ) -> Result<T> {
         let outcome = match &found {
             Ok(Some(_)) => Outcome::Ok,
-            Ok(None) | Err(ArtifactError::Refused(_)) => Outcome::Denied,
+            Ok(None) | Err(ArtifactError::Refused(_) | ArtifactError::TooLarge { .. }) => Outcome::Denied,
             Err(_) => Outcome::Failed,
         };
         let of: String = execution_id.chars().take(64).collect();
@@ -392,6 +403,10 @@ impl NamespaceAccess<'_> {
         match found {
             Ok(found) => found.ok_or_else(no_artifacts),
             Err(ArtifactError::Refused(_)) => Err(no_artifacts()),
+            Err(ArtifactError::TooLarge { bytes_max }) => Err(RequestError::invalid(
+                format!("the artifact is larger than the {bytes_max} bytes that may be read here."),
+                "Files and artifacts of one call have at most 64 MiB together; copy large ones from the workspace.",
+            )),
             Err(other) => Err(store::fault(other)),
         }
     }
@@ -402,15 +417,11 @@ async fn artifact_content(
     namespace: &Namespace,
     execution_id: &str,
     name: &str,
+    bytes_max: u64,
 ) -> Result<Result<Option<(String, Vec<u8>)>, ArtifactError>> {
     let (services, namespace) = (services.clone(), namespace.clone());
     let (id, name) = (execution_id.to_owned(), name.to_owned());
-    let read = move || {
-        services
-            .artifacts
-            .read_whole(&id, &namespace, &name, ARTIFACT_BYTES_MAX)
-    };
-    store::blocking(read).await
+    store::blocking(move || services.artifacts.read_whole(&id, &namespace, &name, bytes_max)).await
 }
 
 fn no_artifacts() -> RequestError {

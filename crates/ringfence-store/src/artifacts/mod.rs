@@ -208,12 +208,9 @@ impl ArtifactStore {
         name: &str,
         bytes_max: u64,
     ) -> Result<Option<(String, Vec<u8>)>, ArtifactError> {
-        let Some((item, file)) = self.read(execution_id, namespace, name)? else {
+        let Some((item, file)) = self.read_within(execution_id, namespace, name, bytes_max)? else {
             return Ok(None);
         };
-        if item.content.size_bytes > bytes_max {
-            return Err(ArtifactError::TooLarge { bytes_max });
-        }
         let mut bytes = Vec::new();
         let read = io::Read::take(file, bytes_max).read_to_end(&mut bytes);
         read.map_err(FileError::at("read", &self.layout.root.path))?;
@@ -237,6 +234,16 @@ impl ArtifactStore {
         namespace: &Namespace,
         name: &str,
     ) -> Result<Option<(Item, std::fs::File)>, ArtifactError> {
+        self.read_within(execution_id, namespace, name, u64::MAX)
+    }
+
+    fn read_within(
+        &self,
+        execution_id: &str,
+        namespace: &Namespace,
+        name: &str,
+        bytes_max: u64,
+    ) -> Result<Option<(Item, std::fs::File)>, ArtifactError> {
         // Keeps sweeps out between reading the manifest and opening the blob.
         let lock = self.layout.lock_shared()?;
         let Some(manifest) = self.manifest(execution_id, namespace)? else {
@@ -245,6 +252,9 @@ impl ArtifactStore {
         let Some(signed) = manifest.artifacts.into_iter().find(|item| item.name == name) else {
             return Ok(None);
         };
+        if signed.size_bytes > bytes_max {
+            return Err(ArtifactError::TooLarge { bytes_max });
+        }
         let damaged = |what: &str| ArtifactError::Damaged {
             execution_id: execution_id.to_owned(),
             what: format!("the content {}: {what}", signed.sha256),

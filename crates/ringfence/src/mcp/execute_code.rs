@@ -20,9 +20,9 @@ use crate::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_engine::{Canceller, Engine, Execution, ExecutionState, Picture, Submission};
 use ringfence_types::{
-    AllowedDomains, Artifact, Backend, ExecuteRequest, ExecutionResult, FILES_MAX, InputFile, Language,
-    LimitsRequest, Namespace, Profile, RequestError, SessionId, Truncated, Validate, WorkspacePath,
-    WorkspaceSource, parse_size, requirements,
+    AllowedDomains, Artifact, Backend, ExecuteRequest, ExecutionResult, FILES_BYTES_MAX, FILES_MAX,
+    InputFile, Language, LimitsRequest, Namespace, Profile, RequestError, SessionId, Truncated, Validate,
+    WorkspacePath, WorkspaceSource, parse_size, requirements,
 };
 use serde_json::{Value, json};
 use std::{future::pending, time::Duration};
@@ -291,7 +291,7 @@ impl Call<'_> {
         let files = given.files.get_or_insert_default();
         at_most_files(files.len())?;
         let artifacts: Vec<FileInput> = files.extract_if(.., |file| file.artifact.is_some()).collect();
-        let mut inputs = Vec::new();
+        let (mut inputs, mut left) = (Vec::new(), FILES_BYTES_MAX);
         for file in artifacts {
             let path = file.path;
             if file.text.is_some() || file.base64.is_some() {
@@ -309,8 +309,11 @@ impl Call<'_> {
                     "next: get_artifacts {\"request_id\": EXECUTION_ID} lists the uri of each",
                 )
             })?;
-            let read = self.namespace(namespace).artifact(execution_id, name);
+            let read = self
+                .namespace(namespace)
+                .artifact_within(execution_id, name, left as u64);
             let (_, bytes) = read.await?;
+            left -= bytes.len();
             inputs.push(InputFile { path, bytes });
         }
         Ok(inputs)

@@ -138,6 +138,11 @@ fn artifact_uri_is_an_input_file_within_its_namespace_only() {
     let refused = again("default", &json!("numbers.txt"));
     let hint = text_of(&refused["hint"]);
     assert!(hint.contains("get_artifacts {\"request_id\""), "{refused}");
+    let large = json!({"code": "head -c 40M /dev/zero > zeros", "language": "shell"});
+    let large = word_after(&server.call("execute_code", large), "\nartifact: ");
+    let files = json!([{"path": "a", "artifact": large}, {"path": "b", "artifact": large}]);
+    let refused = server.run(json!({"code": "1", "files": files}));
+    assert_contains(refused.to_string(), ["larger than the 25165824 bytes"]);
 }
 
 #[test]
