@@ -2,7 +2,7 @@
 
 use crate::{
     caller::{ENGINE_CALLER, OutputChunk, Submission},
-    error::Result,
+    error::{self, Result},
     events::now_ms,
     metrics::outcome,
     settings::ResultSettings,
@@ -11,7 +11,7 @@ use crate::{
     sync::lock,
 };
 use ringfence_redact::Redactor;
-use ringfence_types::{ExecutionResult, Language, Namespace, RequestError, SessionId};
+use ringfence_types::{ExecuteRequest, ExecutionResult, Language, Namespace, RequestError, SessionId};
 use serde::Serialize;
 use std::{
     borrow::Cow,
@@ -24,9 +24,14 @@ use tokio::sync::watch;
 
 /// Memory of an entry without its result, in bytes.
 const ENTRY_BYTES: usize = 1 << 10;
+/// Time after which a request that found no memory may be sent again.
+const RETRY_AFTER_MS: u64 = 1000;
 /// Length of a program's first line before redaction, and after.
 const LINE_BYTES_MAX: usize = 1000;
 const LINE_CHARS_MAX: usize = 80;
+
+/// Maximum bytes of the requests of a namespace, and of all, that have not ended: each is in memory until its end.
+const REQUESTS_BYTES_MAX: [usize; 2] = [512 << 20, 2 << 30];
 
 /// Divisor of the memory for all results that gives a stream's maximum, so that a long one does not evict itself.
 const STREAM_SHARE: usize = 8;
@@ -117,6 +122,8 @@ pub(crate) struct RegistryState {
     /// Oldest first.
     pub(crate) ended: VecDeque<String>,
     pub(crate) bytes: HashMap<Namespace, usize>,
+    /// Bytes of the requests that have not ended.
+    requests: HashMap<Namespace, usize>,
 }
 
 pub(crate) struct Entry {
@@ -126,6 +133,7 @@ pub(crate) struct Entry {
     pub(crate) session: Option<SessionId>,
     pub(crate) language: Language,
     pub(crate) first_line: String,
+    request_bytes: usize,
     pub(crate) started_unix_ms: u64,
     pub(crate) started: Instant,
     pub(crate) so_far: Arc<SoFar>,
@@ -152,8 +160,16 @@ impl Executions {
         }
     }
 
-    pub(crate) fn begin(&self, id: &str, submission: &Submission, cancel: &watch::Sender<bool>) {
+    /// Registers an execution; the error refuses it.
+    pub(crate) fn begin(
+        &self,
+        id: &str,
+        submission: &Submission,
+        cancel: &watch::Sender<bool>,
+    ) -> Result<()> {
         let request = &submission.request;
+        let mut state = lock(&self.state);
+        let reserved = state.reserve(&request.namespace, bytes_of(request));
         let line = first_distinctive_line(&request.code);
         let entry = Entry {
             is_ours: submission.caller == ENGINE_CALLER,
@@ -161,6 +177,7 @@ impl Executions {
             session: request.session.clone(),
             language: request.language,
             first_line: line[..line.floor_char_boundary(LINE_BYTES_MAX)].to_owned(),
+            request_bytes: *reserved.as_ref().unwrap_or(&0),
             started_unix_ms: now_ms(),
             started: Instant::now(),
             so_far: Arc::default(),
@@ -168,7 +185,8 @@ impl Executions {
             has_ended: watch::channel(false).0,
             kept: None,
         };
-        lock(&self.state).entries.insert(id.to_owned(), entry);
+        state.entries.insert(id.to_owned(), entry);
+        reserved.map(drop)
     }
 
     pub(crate) fn so_far(&self, id: &str) -> Option<Arc<SoFar>> {
@@ -176,19 +194,22 @@ impl Executions {
         state.get(id).map(|entry| entry.so_far.clone())
     }
 
+    /// Ends an execution, once.
     pub(crate) fn end(&self, id: &str, result: Result<&ExecutionResult, &RequestError>) {
         let (verdict, artifacts) = match result {
             Ok(result) => (verdict(result), result.artifacts.len()),
+            Err(error) if *error == error::task_died() => ("lost", 0),
             Err(_) => ("refused", 0),
         };
         let json = result
             .map_err(|error| error.clone().for_execution(id))
             .and_then(|result| encode(result, self.settings.bytes_max / STREAM_SHARE));
         let mut state = lock(&self.state);
+        state.release(id);
         if state.entries.get(id).is_some_and(|entry| entry.is_ours) {
             state.entries.remove(id);
         }
-        let Some(entry) = state.entries.get_mut(id) else {
+        let Some(entry) = state.entries.get_mut(id).filter(|entry| entry.kept.is_none()) else {
             return;
         };
         let bytes = ENTRY_BYTES + entry.first_line.len() + json.as_ref().map_or(0, |json| json.len());
@@ -228,6 +249,40 @@ impl Executions {
 }
 
 impl RegistryState {
+    /// Counts the bytes of a new request, unless there are too many.
+    fn reserve(&mut self, namespace: &Namespace, bytes: usize) -> Result<usize> {
+        let own = self.requests.get(namespace).copied().unwrap_or_default();
+        let all: usize = self.requests.values().sum();
+        let [own_max, all_max] = REQUESTS_BYTES_MAX;
+        if own + bytes > own_max || all + bytes > all_max {
+            let whose = if own + bytes > own_max {
+                "this namespace"
+            } else {
+                "all namespaces"
+            };
+            return Err(error::busy(
+                format!(
+                    "the code and files of the requests of {whose} that have not ended take too much memory."
+                ),
+                "Send it again when an earlier one has ended, or send fewer and smaller files.",
+                RETRY_AFTER_MS,
+            ));
+        }
+        *self.requests.entry(namespace.clone()).or_default() += bytes;
+        Ok(bytes)
+    }
+
+    fn release(&mut self, id: &str) {
+        let Some(entry) = self.entries.get_mut(id) else {
+            return;
+        };
+        let bytes = std::mem::take(&mut entry.request_bytes);
+        if let Some(all) = self.requests.get_mut(&entry.namespace) {
+            *all -= bytes;
+        }
+        self.requests.retain(|_, bytes| *bytes > 0);
+    }
+
     fn forget(&mut self, settings: &ResultSettings) {
         let is_old = |kept: &StoredResult| kept.at.elapsed() > settings.keep;
         while let Some(oldest) = self.ended.front()
@@ -281,6 +336,11 @@ impl RegistryState {
         let own = self.get(id).filter(|entry| entry.namespace == *namespace);
         own.ok_or_else(not_found)
     }
+}
+
+fn bytes_of(request: &ExecuteRequest) -> usize {
+    let files: usize = request.files.iter().map(|file| file.bytes.len()).sum();
+    files + request.code.len() + request.stdin.len()
 }
 
 pub(crate) fn not_found() -> RequestError {
@@ -363,7 +423,7 @@ mod tests {
         streams::SO_FAR_BYTES_MAX,
     };
     use ringfence_redact::{Forms, Personal};
-    use ringfence_types::ExecuteRequest;
+    use ringfence_types::ErrorCode;
 
     #[test]
     fn first_line_skips_comments_and_plain_imports() {
@@ -392,7 +452,9 @@ mod tests {
         let mut request = ExecuteRequest::new(Language::Shell, "\n  true\nfalse");
         request.namespace = of(namespace);
         let submission = Submission::new(Caller::new("test"), request);
-        executions.begin(id, &submission, &watch::channel(false).0);
+        executions
+            .begin(id, &submission, &watch::channel(false).0)
+            .unwrap();
         let error = RequestError::invalid("no.", "yes.");
         executions.end(id, Err(&error));
     }
@@ -421,6 +483,43 @@ mod tests {
         assert!(state.bytes.values().sum::<usize>() <= SMALL.bytes_max);
         assert!(state.find(&of("b"), "b").is_ok() && state.find(&of("a"), "99").is_ok());
         assert!(state.find(&of("a"), "0").is_err() && state.ended.len() == state.entries.len());
+    }
+
+    #[test]
+    fn bytes_of_requests_that_have_not_ended_are_bounded() {
+        let executions = Executions::new(SMALL);
+        let begin = |namespace: &str, id: &str, bytes: usize| {
+            let mut request = ExecuteRequest::new(Language::Shell, "true");
+            request.namespace = of(namespace);
+            request.stdin = vec![0; bytes];
+            let submission = Submission::new(Caller::new("test"), request);
+            executions.begin(id, &submission, &watch::channel(false).0)
+        };
+        let large = REQUESTS_BYTES_MAX[0] - 10;
+        for namespace in ["a", "b", "c"] {
+            begin(namespace, namespace, large).unwrap();
+        }
+        let refused = begin("a", "a2", 10).unwrap_err();
+        assert!(
+            refused.code == ErrorCode::Busy && refused.message.contains("this namespace"),
+            "{refused}"
+        );
+        begin("d", "d", large).unwrap();
+        assert!(
+            begin("e", "e", 100)
+                .unwrap_err()
+                .message
+                .contains("all namespaces")
+        );
+        let died = error::task_died();
+        for _ in 0..2 {
+            executions.end("a", Err(&died));
+        }
+        begin("e", "e2", 100).unwrap();
+        begin("a", "a3", 10).unwrap();
+        let state = executions.state();
+        assert_eq!(state.entries["a"].kept.as_ref().unwrap().verdict, "lost");
+        assert_eq!(state.ended.len(), 1, "it has ended once");
     }
 
     #[test]

@@ -72,16 +72,20 @@ impl Engine {
             output: sender,
             cancelled,
         };
-        self.services.executions.begin(&id, &submission, &cancel);
-        let (services, task_id) = (self.services.clone(), id.clone());
-        let source = source(&services, &mut submission);
+        let begun = self.services.executions.begin(&id, &submission, &cancel);
+        let begun = begun.and_then(|()| source(&self.services, &mut submission));
+        let open = OpenExecution {
+            services: self.services.clone(),
+            id: id.clone(),
+        };
         tokio::spawn(async move {
-            let executed = execute(&services, &task_id, submission, source, client).await;
-            services
-                .executions
-                .end(&task_id, executed.as_ref().map(|done| &done.result));
-            services.execution_ended.notify_waiters();
-            conclude(&services, &task_id, executed, answer).await;
+            let services = open.services.clone();
+            let executed = execute(&services, &open.id, submission, begun, client).await;
+            let result = executed.as_ref().map(|done| &done.result);
+            services.executions.end(&open.id, result);
+            let id = open.id.clone();
+            drop(open);
+            conclude(&services, &id, executed, answer).await;
         });
         Execution {
             id,
@@ -91,6 +95,19 @@ impl Engine {
                 canceller: Canceller { cancel },
             },
         }
+    }
+}
+
+/// An execution that has not ended. If its task ends before it, as by a panic, it is lost.
+struct OpenExecution {
+    services: Arc<Services>,
+    id: String,
+}
+
+impl Drop for OpenExecution {
+    fn drop(&mut self) {
+        self.services.executions.end(&self.id, Err(&task_died()));
+        self.services.execution_ended.notify_waiters();
     }
 }
 
