@@ -1,7 +1,10 @@
 //! The endpoints of all principals. An issuer of access tokens may name any number of principals, so endpoints without
 //! an open request are evicted at the limit.
 
-use super::{endpoint::McpEndpoint, principal::Principal};
+use super::{
+    endpoint::McpEndpoint,
+    principal::{OAUTH, Principal},
+};
 use crate::lock::lock;
 use ringfence_store::tokens::PrincipalRole;
 use ringfence_types::{ErrorCode, RequestError};
@@ -11,8 +14,9 @@ use std::{
 };
 use tokio::sync::OwnedSemaphorePermit;
 
-/// Endpoints by the name and role of the principal: an issuer may give one name both roles.
-type Known = HashMap<(Arc<str>, PrincipalRole), Arc<McpEndpoint>>;
+/// Endpoints by the name, role and, under access tokens, rights of the principal: their rules may give one name to
+/// principals with other rights. A token of `ringfence token` replaces the one before.
+type Known = HashMap<(Arc<str>, PrincipalRole, Option<String>), Arc<McpEndpoint>>;
 
 pub(super) struct Endpoints {
     known: Mutex<Known>,
@@ -35,7 +39,11 @@ impl Endpoints {
         make: impl FnOnce(&Arc<Principal>) -> Result<McpEndpoint, RequestError>,
     ) -> Result<(Arc<McpEndpoint>, Option<OwnedSemaphorePermit>), RequestError> {
         let mut known = lock(&self.known);
-        let key = (principal.name.clone(), principal.role);
+        let rights = principal
+            .name
+            .starts_with(OAUTH)
+            .then(|| format!("{principal:?}"));
+        let key = (principal.name.clone(), principal.role, rights);
         let before = known.get(&key);
         if let Some(endpoint) = before
             && *endpoint.principal == **principal
@@ -127,6 +135,22 @@ mod tests {
         assert!(of_caller.has_ended() && !of_operator.has_ended());
         endpoints.retain(|principal| principal.role == PrincipalRole::Caller);
         assert!(of_operator.has_ended() && !of(&changed).has_ended());
+    }
+
+    #[tokio::test]
+    async fn principals_of_access_tokens_with_one_name_and_other_rights_have_their_own_endpoints() {
+        let endpoints = Endpoints::new(8);
+        let of = |namespace: &str| {
+            let principal = Arc::new(Principal {
+                name: format!("{OAUTH}staff").into(),
+                token: None,
+                ..Principal::clone(&principal(namespace, PrincipalRole::Caller))
+            });
+            endpoints.begin_request(&principal, make).unwrap().0
+        };
+        let (first, second) = (of("a"), of("b"));
+        assert!(!Arc::ptr_eq(&first, &second) && !first.has_ended());
+        assert!(Arc::ptr_eq(&first, &of("a")));
     }
 
     #[tokio::test]
