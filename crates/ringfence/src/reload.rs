@@ -56,8 +56,9 @@ impl Reloader {
     }
 
     async fn reload(&mut self, engine: &Engine, caller: &Caller) -> Result<(), RequestError> {
-        let next = self.read().await?;
+        let mut next = self.read().await?;
         let (_, fixed) = next.changes_from(&self.started);
+        next.keep_fixed(&self.started);
         let (reload, _) = next.changes_from(&self.in_force);
         let changed = reload.changed.join(", ");
         if !changed.is_empty() {

@@ -25,6 +25,14 @@ pub(crate) const CHANGEABLE: [&str; 17] = [
 ];
 
 impl Config {
+    /// Keeps what only a restart changes of a policy that is otherwise replaced as a whole.
+    pub(crate) fn keep_fixed(&mut self, started: &Self) {
+        let (policy, started) = (&mut self.engine.policy, &started.engine.policy);
+        policy.backends = started.backends.clone();
+        policy.web = started.web.clone();
+        policy.egress.tier = started.egress.tier;
+    }
+
     /// Returns the changes that a server running on `present` can apply, and the changed settings that it cannot apply.
     pub(crate) fn changes_from(&self, present: &Self) -> (Reload, Vec<&'static str>) {
         let (now, then) = (self.effective.rows(), present.effective.rows());

@@ -44,6 +44,26 @@ fn origin(config: &Config, path: &str) -> (String, String) {
 }
 
 #[test]
+fn settings_that_need_a_restart_stay_as_they_are_in_a_changed_configuration() {
+    let started = load(&environment(&[]), flags(None)).unwrap();
+    let text =
+        "caps:\n  ram_mb: 1024\nfloor: container\ncontainers:\n  enabled: true\nweb:\n  allow: [a.example]\n";
+    let file = TextFile::new("restart", text);
+    let mut next = load(&environment(&[]), flags(Some(&file.0))).unwrap();
+    let before = next.clone();
+    next.keep_fixed(&started);
+    let [started, before, next] = [started, before, next].map(|config| config.engine.policy);
+    assert_eq!(next.caps.memory_bytes, 1 << 30);
+    assert_ne!(before.backends, started.backends, "the control");
+    assert_eq!(next.backends, started.backends);
+    assert_eq!(
+        (before.web.allow.len(), next.web.allow.len()),
+        (1, started.web.allow.len())
+    );
+    assert_eq!(next.egress.tier, started.egress.tier);
+}
+
+#[test]
 fn flag_overrides_environment_overrides_file_overrides_default() {
     let file = TextFile::new(
         "precedence",
