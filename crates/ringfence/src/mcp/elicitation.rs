@@ -77,7 +77,7 @@ impl Elicitor {
     }
 
     /// Shows a request to the user and decides it by the answer, unless `over` completes first. If the client cannot
-    /// ask, though it declared that it could, nothing is decided: others may answer.
+    /// ask, though it declared that it could, or is gone, nothing is decided: others may answer, until the time limit.
     pub(super) async fn ask(&self, request: &ApprovalRequest, over: impl Future) {
         let mut question = ServerRequest::ElicitRequest(self.form(request));
         question
@@ -99,8 +99,8 @@ impl Elicitor {
         };
         let answer = match answered {
             Ok(Ok(ClientResult::ElicitResult(result))) => answer_of(&result, request),
-            Ok(Err(ServiceError::McpError(_))) => return,
-            _ => Answer::Deny,
+            Ok(Ok(_) | Err(ServiceError::UnexpectedResponse)) => Answer::Deny,
+            Ok(Err(_)) | Err(_) => return,
         };
         self.decide(request, answer).await;
     }

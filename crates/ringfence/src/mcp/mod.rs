@@ -125,7 +125,9 @@ pub(crate) async fn serve_stdio(
     let (gone, stop) = (CancellationToken::new(), CancellationToken::new());
     let on_disconnect = offer.calls.on_disconnect;
     let startup = Startup::begin(settings, on_started);
-    let server = ServerFactory::new(offer, startup.engine.clone(), None)?.server(gone.clone(), None);
+    let mut factory = ServerFactory::new(offer, startup.engine.clone(), None)?;
+    factory.gone = gone.clone();
+    let server = factory.server(gone.clone(), None);
     let mut service = tokio::spawn(serve(server, gone.clone(), stop.clone()));
     let served = async {
         let outcome = tokio::select! {

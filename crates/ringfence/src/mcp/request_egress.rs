@@ -143,8 +143,9 @@ impl ApprovalCall<'_> {
             waiting.request().map(|request| request.id.clone()),
             waiting.is_first(),
         );
-        let over = self.call.server.gone.child_token();
-        // The request waits until it is answered, even if the call that made it no longer does.
+        // The request waits until it is answered, even if the call that made it no longer does. Over HTTP the server of
+        // this call may end with it.
+        let over = self.call.server.shared.gone.child_token();
         let (elicitor, mut waiting, ended) = (self.elicitor(), waiting, over.clone());
         let mut deciding = tokio::spawn(async move {
             if let Some(request) = dialogue {

@@ -432,6 +432,24 @@ fn only_an_operators_client_is_asked_for_approvals() {
     assert!(!asked("caller"));
 }
 
+#[test]
+fn a_question_stays_open_when_its_stateless_call_or_its_session_has_ended() {
+    let server = HttpServer::start(&[]);
+    let mut client = server.client();
+    let wanted = |domain: &str| {
+        let arguments = json!({"domain": domain, "reason": "to read", "wait_seconds": 0});
+        json!({"name": "request_egress", "arguments": arguments})
+    };
+    let answer = client.rpc_stateless("tools/call", wanted("a.example"));
+    assert_eq!(answer["result"].facts()["pending"], true, "{answer}");
+    // The client that could answer is gone before it does.
+    client.initialize_with(&json!({"elicitation": {}}));
+    client.rpc_reply("tools/call", wanted("b.example"));
+    client.delete();
+    let pending = || cli_json(&["approvals", "list"]).to_string();
+    assert_contains(pending(), ["a.example", "b.example"]);
+}
+
 /// claim: [HOST-7]
 #[test]
 fn a_token_has_host_tools_only_if_it_names_the_toolset() {
