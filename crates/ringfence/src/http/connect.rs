@@ -157,12 +157,11 @@ impl Bridge {
                 }
                 continue;
             }
-            let (bridge, finished) = (self.clone(), key.clone());
+            let bridge = self.clone();
             // Locked until the task is registered, so that a task that ends at once does not stay registered.
             let mut state = lock(&self.state);
             let task = tasks.spawn(async move {
                 bridge.post(&message).await;
-                lock(&bridge.state).running.remove(&finished);
                 drop(permit);
             });
             state.running.insert(key, task);
@@ -186,6 +185,10 @@ impl Bridge {
     }
 
     async fn output(&self, message: Value) {
+        // The client may use the id of an answered request again at once.
+        if message.get("method").is_none() {
+            lock(&self.state).running.remove(&message["id"].to_string());
+        }
         if self.lines.send(message).await.is_err() {
             tracing::debug!("the client has stopped reading");
         }
@@ -447,6 +450,32 @@ fn header_text(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn answered_request_is_not_running_before_its_answer_is_written() {
+        let (lines, mut written) = mpsc::channel(LINES_MAX);
+        let bridge = Bridge {
+            destination: Destination::socket("/nowhere".into()).unwrap(),
+            path: String::new(),
+            token: None,
+            state: Mutex::default(),
+            restart: AsyncMutex::default(),
+            lines,
+            permits: Arc::new(Semaphore::new(1)),
+        };
+        let task = tokio::spawn(std::future::pending::<()>()).abort_handle();
+        lock(&bridge.state).running.insert("1".to_owned(), task);
+        bridge
+            .output(json!({"id": 1, "method": "elicitation/create"}))
+            .await;
+        assert_eq!(
+            lock(&bridge.state).running.len(),
+            1,
+            "it is a request of the server"
+        );
+        bridge.output(json!({"id": 1, "result": {}})).await;
+        assert!(written.recv().await.is_some() && lock(&bridge.state).running.is_empty());
+    }
 
     #[test]
     fn request_name_is_sent_in_a_header_and_encoded_where_needed() {
