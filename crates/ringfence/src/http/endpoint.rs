@@ -13,7 +13,7 @@ use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::{
     Method, Request, StatusCode,
     body::{Body as _, Bytes, Incoming},
-    header::{AUTHORIZATION, COOKIE, HeaderValue, RETRY_AFTER},
+    header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, HeaderMap, HeaderValue, RETRY_AFTER},
     http::request::Parts,
 };
 use ringfence_store::tokens::PrincipalRole;
@@ -158,13 +158,21 @@ impl McpEndpoint {
             parts.extensions.insert(MayNotApprove);
         }
         let mut bytes = Bytes::new();
-        if parts.method == Method::POST {
+        // The protocol refuses other types of content by the head alone.
+        let is_read = match parts.uri.path() {
+            SSE => false,
+            MESSAGES => true,
+            _ => is_json(&parts.headers),
+        };
+        if parts.method == Method::POST && is_read {
             match self.read(body, check_body).await {
                 Ok((body, memory)) => (bytes, guard.memory) = (body, Some(memory)),
                 Err(answer) => return answer,
             }
-        } else {
+        } else if parts.method != Method::POST {
             guard.answer = None;
+        } else if let Some(answer) = self.check_rate() {
+            return answer;
         }
         let answer = match parts.uri.path() {
             SSE => self.begin_sse(&parts.method),
@@ -288,6 +296,12 @@ fn config(settings: &HttpSettings, gone: &CancellationToken) -> StreamableHttpSe
         .disable_allowed_origins()
         .with_max_request_body_bytes(settings.body_bytes_max)
         .with_cancellation_token(gone.child_token())
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let essence = kind.and_then(|kind| kind.split(';').next());
+    essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"))
 }
 
 /// True if a JSON text has at most [`VALUES_MAX`] values; parsed values take far more memory than the text.

@@ -213,6 +213,10 @@ fn requests_too_large_or_too_deep_are_refused_and_the_server_continues() {
     let head = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n";
     let promised = client.raw(format!("{head}Content-Length: 1000000000\r\n\r\n").as_bytes());
     assert_eq!(promised.status, 413, "{promised:?}");
+    // A body of another type is not waited for.
+    let other = head.replace("application/json\r\n", "text/plain\r\n");
+    let refused = client.raw(format!("{other}Content-Length: 9\r\n\r\n").as_bytes());
+    assert_eq!(refused.status, 415, "{refused:?}");
     let chunk = "x".repeat(64 << 10);
     let mut chunked = format!("{head}Transfer-Encoding: chunked\r\n\r\n");
     for _ in 0..40 {
