@@ -3,7 +3,9 @@
 
 use crate::verdict::Lines;
 use oxc_allocator::Allocator;
-use oxc_ast::ast::{Declaration, ModuleDeclaration, Program, Statement};
+use oxc_ast::ast::{
+    Declaration, ImportDeclaration, ImportDeclarationSpecifier, ModuleDeclaration, Program, Statement,
+};
 use oxc_codegen::{Codegen, CodegenOptions};
 use oxc_diagnostics::Diagnostics;
 use oxc_parser::{Parser, ParserReturn};
@@ -23,7 +25,7 @@ pub struct ModuleQuestion {
     pub name: String,
     /// TypeScript rather than JavaScript.
     pub typescript: bool,
-    /// A call of a session, whose driver finds names, imports and the result itself: only types are stripped.
+    /// A call of a session, whose driver finds names and the result itself: types are stripped, imports become calls.
     pub session: bool,
     /// Directory to which relative names are resolved.
     pub workspace: String,
@@ -81,17 +83,11 @@ pub fn prepare(input: &[u8]) -> Vec<u8> {
 }
 
 fn answer(question: &ModuleQuestion) -> Result<ModuleAnswer, Objection> {
-    if too_deep(&question.code) {
-        return Err(Objection::new("the code is nested more than 1000 levels deep"));
-    }
     let (module, code) = if question.typescript {
         let (stripped, map) = strip(question)?;
-        let code = match question.session {
-            true => stripped,
-            false => edit(&stripped, question)?,
-        };
+        let code = edit(&stripped, question)?;
         (true, format!("{code}\n//# sourceMappingURL={map}\n"))
-    } else if is_script(&question.code) {
+    } else if !question.session && is_script(&question.code) {
         (false, question.code.clone())
     } else {
         (true, edit(&question.code, question)?)
@@ -103,6 +99,8 @@ fn answer(question: &ModuleQuestion) -> Result<ModuleAnswer, Objection> {
     })
 }
 
+/// Length of the keyword `import`.
+const KEYWORD_BYTES: u32 = 6;
 /// Deeper than any code written by a person; the parser's stack holds several times as much.
 const DEPTH_MAX: usize = 1000;
 
@@ -132,6 +130,9 @@ fn parse<'a>(
     code: &'a str,
     kind: SourceType,
 ) -> Result<ParserReturn<'a>, Objection> {
+    if too_deep(code) {
+        return Err(Objection::new("the code is nested more than 1000 levels deep"));
+    }
     let parsed = Parser::new(allocator, code, kind).parse();
     Objection::check(code, &parsed.diagnostics)?;
     match parsed.panicked {
@@ -180,16 +181,34 @@ struct Edit {
     text: String,
 }
 
-/// Makes the edits that a module needs; none of them adds or removes a line.
+/// Makes the edits that a module or a call needs; none of them adds or removes a line.
 fn edit(code: &str, question: &ModuleQuestion) -> Result<String, Objection> {
     let allocator = Allocator::default();
-    let parsed = parse(&allocator, code, SourceType::mjs())?;
+    let parsed = match parse(&allocator, code, SourceType::mjs()) {
+        // The interpreter reports what it cannot run.
+        Err(_) if question.session => return Ok(code.to_owned()),
+        parsed => parsed?,
+    };
+    let mut edits = match question.session {
+        true => imports_as_calls(code, &parsed.program)?,
+        false => Vec::new(),
+    };
+    let import = match question.session {
+        true => "__import__",
+        false => "globalThis[Symbol.for('ringfence.import')]",
+    };
+    edits.extend(parsed.module_record.dynamic_imports.iter().map(|call| Edit {
+        span: Span::sized(call.span.start, KEYWORD_BYTES),
+        text: import.to_owned(),
+    }));
+    if question.session {
+        return Ok(apply(code, edits));
+    }
     let names = quoted(&declared(&parsed.program));
     let begin = parsed.program.hashbang.as_ref().map_or(0, |line| line.span.end);
     let separator = if begin > 0 { "\n" } else { "" };
     // The prologue replaces the line break after a hashbang.
     let is_line = begin > 0 && code[begin as usize..].starts_with('\n');
-    let mut edits = Vec::new();
     let mut add = |span: Span, text: String| edits.push(Edit { span, text });
     add(
         Span::new(begin, begin + u32::from(is_line)),
@@ -200,13 +219,6 @@ fn edit(code: &str, question: &ModuleQuestion) -> Result<String, Objection> {
             let url = quoted(&format!("file://{}/{name}", question.workspace));
             requests.iter().for_each(|request| add(request.span, url.clone()));
         }
-    }
-    for import in &parsed.module_record.dynamic_imports {
-        let span = import.module_request;
-        // The name is known only at run time: the driver's `resolve` decides.
-        let name = span.source_text(code);
-        let resolved = format!("globalThis[Symbol.for('ringfence.meta')].resolve({name})");
-        add(span, resolved);
     }
     for span in &parsed.module_record.import_metas {
         add(*span, "globalThis[Symbol.for('ringfence.meta')]".to_owned());
@@ -220,6 +232,63 @@ fn edit(code: &str, question: &ModuleQuestion) -> Result<String, Objection> {
     Ok(apply(code, edits))
 }
 
+/// Turns the import declarations of a session's call into calls of its driver's function; an export has no meaning there.
+fn imports_as_calls(code: &str, program: &Program<'_>) -> Result<Vec<Edit>, Objection> {
+    let mut edits = Vec::new();
+    for declaration in program.body.iter().filter_map(Statement::as_module_declaration) {
+        let span = declaration.span();
+        let mut text = match declaration {
+            ModuleDeclaration::ImportDeclaration(import) => import_as_call(code, import),
+            // The compiler of TypeScript leaves `export {}` in place of exported types.
+            ModuleDeclaration::ExportNamedDeclaration(export) if export.specifiers.is_empty() => {
+                String::new()
+            }
+            _ => {
+                let message = "a call of a session cannot export; its variables stay without `export`";
+                let line = Lines::of(code).position(span.start as usize).0;
+                return Err(Objection {
+                    message: message.to_owned(),
+                    line: Some(line),
+                });
+            }
+        };
+        text.extend(span.source_text(code).matches('\n'));
+        edits.push(Edit { span, text });
+    }
+    Ok(edits)
+}
+
+fn import_as_call(code: &str, import: &ImportDeclaration<'_>) -> String {
+    let (mut names, mut targets) = (Vec::new(), Vec::new());
+    for specifier in import.specifiers.iter().flatten() {
+        let local = specifier.local().name;
+        match specifier {
+            ImportDeclarationSpecifier::ImportSpecifier(one) => {
+                names.push(format!("{}: {local}", one.imported.span().source_text(code)));
+            }
+            ImportDeclarationSpecifier::ImportDefaultSpecifier(_) => names.push(format!("default: {local}")),
+            ImportDeclarationSpecifier::ImportNamespaceSpecifier(_) => targets.push(local.to_string()),
+        }
+    }
+    if !names.is_empty() {
+        targets.push(format!("{{ {} }}", names.join(", ")));
+    }
+    let entries = import.with_clause.iter().flat_map(|with| &with.with_entries);
+    let entries: Vec<&str> = entries.map(|entry| entry.span.source_text(code)).collect();
+    let from = import.source.span.source_text(code);
+    let call = format!(
+        "await __import__({from}, {{ with: {{ {} }} }});",
+        entries.join(", ")
+    );
+    match targets.is_empty() {
+        true => format!("void {call}"),
+        false => targets
+            .iter()
+            .map(|target| format!("const {target} = {call}"))
+            .collect(),
+    }
+}
+
 fn quoted<T: Serialize + ?Sized>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
@@ -231,10 +300,6 @@ fn apply(code: &str, mut edits: Vec<Edit>) -> String {
     let mut at = 0;
     for edit in edits {
         let (start, end) = (edit.span.start as usize, edit.span.end as usize);
-        if start < at {
-            // Inside a span that is already replaced (an import inside an import's argument): left as it is.
-            continue;
-        }
         result.push_str(&code[at..start]);
         result.push_str(&edit.text);
         at = end;
@@ -323,23 +388,49 @@ mod tests {
     }
 
     #[test]
-    fn only_types_are_stripped_from_a_session_call() {
-        let code =
-            "import fs from 'fs';\nimport type { Stats } from 'fs';\nlet n: number = 1;\nawait import('./x')";
-        let question = ModuleQuestion {
-            code: code.to_owned(),
-            name: "call-1.ts".to_owned(),
-            typescript: true,
-            session: true,
-            workspace: "/workspace".to_owned(),
+    fn imports_of_a_session_call_become_calls() {
+        let call = |code: &str, typescript: bool| {
+            answer(&ModuleQuestion {
+                code: code.to_owned(),
+                name: "call-1".to_owned(),
+                typescript,
+                session: true,
+                workspace: "/workspace".to_owned(),
+            })
         };
-        let stripped = answer(&question).unwrap().code;
-        let lines: Vec<&str> = stripped.lines().take(3).collect();
-        assert_eq!(
-            lines,
-            ["import fs from \"fs\";", "let n = 1;", "await import(\"./x\");"],
-            "{stripped}"
+        let check = |code: &str, typescript: bool, expected: &[&str]| {
+            let code = call(code, typescript).unwrap().code;
+            let lines: Vec<&str> = code.lines().take(expected.len()).collect();
+            assert_eq!(lines, expected, "{code}");
+        };
+        let typed =
+            "import a from 'a';\nimport type { B } from 'b';\nlet n: number = 1;\nawait import('./x')";
+        let from = |name: &str| format!("await __import__(\"{name}\", {{ with: {{  }} }});");
+        check(
+            typed,
+            true,
+            &[
+                &format!("const {{ default: a }} = {}", from("a")),
+                "let n = 1;",
+                "await __import__(\"./x\");",
+            ],
         );
+        check("export type A = 1;\n1", true, &["1;"]);
+        check(
+            "import * as a from \"a\"; import \"b\"\nimport {\n  c as d,\n} from \"c\"\n'import(', import(import('e'))",
+            false,
+            &[
+                &format!("const a = {} void {}", from("a"), from("b")),
+                &format!("const {{ c: d }} = {}", from("c")),
+                "",
+                "",
+                "'import(', __import__(__import__('e'))",
+            ],
+        );
+        check("import x from;", false, &["import x from;"]);
+        let error = |code: &str| call(code, false).err().unwrap();
+        assert_eq!(error("1\nexport const a = 1").line, Some(2));
+        assert!(error("export { a }; const a = 1").message.contains("export"));
     }
 
     #[test]

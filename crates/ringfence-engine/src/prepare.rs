@@ -85,7 +85,7 @@ async fn ask(sandboxes: &Sandboxes, question: &ModuleQuestion) -> Result<ModuleA
     serde_json::from_slice(&answer).map_err(|error| broken(error.to_string()))
 }
 
-/// Prepares a call for the interpreter of its session. The types of TypeScript are removed first.
+/// Prepares a call for the interpreter of its session: the parser removes types, and finds imports.
 pub(crate) async fn call(
     sandboxes: &Sandboxes,
     request: &ExecuteRequest,
@@ -95,21 +95,30 @@ pub(crate) async fn call(
         Some(name) => name.to_string(),
         None => default_name(request.language).replace("main", &format!("call-{number}")),
     };
-    if request.language != Language::Typescript {
-        return Ok(PreparedCall {
-            name,
-            code: request.code.clone(),
-            error: None,
-        });
+    let typescript = request.language == Language::Typescript;
+    let has_import = ["import", "export"]
+        .iter()
+        .any(|word| request.code.contains(word));
+    let as_it_is = |name| PreparedCall {
+        name,
+        code: request.code.clone(),
+        error: None,
+    };
+    if !typescript && !(request.language == Language::Node && has_import) {
+        return Ok(as_it_is(name));
     }
     let question = ModuleQuestion {
         code: request.code.clone(),
         name: name.clone(),
-        typescript: true,
+        typescript,
         session: true,
         workspace: "/workspace".to_owned(),
     };
-    let answer = ask(sandboxes, &question).await?;
+    let answer = match ask(sandboxes, &question).await {
+        // JavaScript needs the parser for imports alone.
+        Err(_) if !typescript => return Ok(as_it_is(name)),
+        answer => answer?,
+    };
     Ok(PreparedCall {
         error: answer.error.map(|objection| syntax_error(&name, &objection)),
         code: answer.code,

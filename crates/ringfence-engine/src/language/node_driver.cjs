@@ -111,7 +111,7 @@
   // The program appears to be in the workspace, so that relative names refer to files there.
   const apparent = path.join(process.cwd(), path.basename(script));
   process.argv[1] = apparent;
-  const RESULT = Symbol.for('ringfence.result'), NAMES = Symbol.for('ringfence.names'), META = Symbol.for('ringfence.meta');
+  const RESULT = Symbol.for('ringfence.result'), NAMES = Symbol.for('ringfence.names'), IMPORT = Symbol.for('ringfence.import'), META = Symbol.for('ringfence.meta');
   // Hides a warning about our own resolution of a script's import().
   const warn = process.emitWarning;
   process.emitWarning = (warning, ...rest) => (/USE_MAIN_CONTEXT/.test(String(warning)) ? undefined : warn.call(process, warning, ...rest));
@@ -202,7 +202,11 @@
 
   const require_here = createRequire(apparent);
   Object.assign(globalThis, { require: require_here, __filename: apparent, __dirname: path.dirname(apparent) });
+  const local = (name) => import(/^\.{0,2}\//.test(name) ? pathToFileURL(path.resolve(path.dirname(apparent), name)).href : name);
+  const options = { filename: apparent, importModuleDynamically: vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER ?? local };
   if (module_file) {
+    // The import() of a module, whose own file is elsewhere.
+    globalThis[IMPORT] = new vm.Script('(name, how) => import(name, how)', options).runInThisContext();
     delete globalThis.module;
     delete globalThis.exports;
     const found = (name) => {
@@ -212,7 +216,7 @@
     };
     globalThis[META] = Object.assign(Object.create(null), {
       url: pathToFileURL(apparent).href, filename: apparent, dirname: path.dirname(apparent),
-      resolve: (name) => (/^\.{0,2}\//.test(name) ? new URL(name, pathToFileURL(apparent)).href : found(name)),
+      resolve: (name) => (/^(\.{0,2}\/|[a-z]+:)/.test(name) ? new URL(name, pathToFileURL(apparent)).href : found(name)),
     });
     // Rethrown outside the promise, so that node reports it like any uncaught error.
     const thrown = (error) => process.nextTick(() => { throw error; });
@@ -224,8 +228,6 @@
   require_here.main = globalThis.module;
   given.add('module').add('exports');
   code = fs.readFileSync(script, 'utf8').replace(/^#!.*/, '') + tried;
-  const local = (name) => import(/^\.{0,2}\//.test(name) ? pathToFileURL(path.resolve(path.dirname(apparent), name)).href : name);
-  const options = { filename: apparent, importModuleDynamically: vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER ?? local };
   let compiled;
   try {
     compiled = new vm.Script(code, options);

@@ -200,17 +200,9 @@
     } catch {}
   });
 
-  // Code evaluated by the inspector has no import() of its own, and import statements are for modules only.
-  const IMPORT = '__import__';
-  const local = (name) => import(/^\.{0,2}\//.test(name) ? pathToFileURL(path.resolve(name)).href : name);
-  Object.defineProperty(globalThis, IMPORT, { value: local });
-  const WORDS = /(\/\/[^\n]*|\/\*[^]*?\*\/|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|`(?:\\.|[^`\\])*`)|(?<![.\w$#])import(?=\s*\()/g;
-  const importing = (code) => (/\bimport\s*\(/.test(code) ? code.replace(WORDS, (word, other) => other ?? IMPORT) : code);
-  const STATEMENT = /^([ \t]*)import\s+(?:([\w$]+)\s*,?\s*)?(?:\*\s*as\s+([\w$]+)\s+|(\{[^}]*\})\s*)?(?:from\s*)?(['"][^'"\n]+['"])[ \t]*;?/gm;
-  const bound = (code) => code.replace(STATEMENT, (all, space, first, whole, names, from) => {
-    const parts = [first && `{ default: ${first} }`, whole, names?.replace(/\s+as\s+/g, ': ')].filter(Boolean);
-    return space + ([...parts.map((part) => `const ${part} = await ${IMPORT}(${from})`), ...(parts.length ? [] : [`await ${IMPORT}(${from})`])].join('; ')) + ';';
-  });
+  // Code evaluated by the inspector has no import() of its own; the parser has put calls of this in its place.
+  const local = (name, options) => import(/^\.{0,2}\//.test(name) ? pathToFileURL(path.resolve(name)).href : name, options);
+  Object.defineProperty(globalThis, '__import__', { value: local });
 
   let stdin_given = false;
   // Made for each call on first use: a stream at its end stays there.
@@ -237,16 +229,11 @@
     }
     fresh_stdin();
     const mine = call;
-    attempt(importing(request.code.replace(/^#!.*/, '')), mine, true);
-  };
-  const attempt = (code, mine, first) => {
+    const code = request.code.replace(/^#!.*/, '');
     const expression = `${code}\n//# sourceURL=${mine.name}`;
     interruptible(() => session.post('Runtime.evaluate', { expression, replMode: true, awaitPromise: true, objectGroup: 'call' }, (error, answer) => {
       if (!runs(mine)) return;
       try {
-        const description = answer?.exceptionDetails?.exception?.description;
-        // It has not run, because it could not be parsed.
-        if (first && /^SyntaxError: Cannot use import statement/.test(description)) return attempt(bound(code), mine, false);
         // Interrupted code first fails with the interrupt.
         if (error) nextTick(() => runs(mine) && fail(new Error(error.message)));
         else if (answer.exceptionDetails) fail(answer.exceptionDetails.exception ? real(answer.exceptionDetails.exception) : new Error(answer.exceptionDetails.text), Math.min(answer.exceptionDetails.lineNumber + 1, code.split('\n').length));

@@ -4,6 +4,7 @@
 mod imports;
 
 use super::{Launch, Prepared, ProgramReport, needs_preparation, read_report};
+use ringfence_check::{ModuleAnswer, ModuleQuestion, prepare};
 use ringfence_types::{Display, Language};
 use serde_json::json;
 use std::{
@@ -12,6 +13,26 @@ use std::{
     process::{Command, Output},
     sync::atomic::{AtomicU32, Ordering},
 };
+
+/// Returns the code as the parser of modules leaves it; only JavaScript has one.
+pub(super) fn parsed(language: Language, code: &str, session: bool) -> ModuleAnswer {
+    let question = ModuleQuestion {
+        code: code.to_owned(),
+        name: "main.js".to_owned(),
+        typescript: false,
+        session,
+        workspace: "/workspace".to_owned(),
+    };
+    let answer: ModuleAnswer =
+        serde_json::from_slice(&prepare(&serde_json::to_vec(&question).unwrap())).unwrap();
+    match (language, &answer.error) {
+        (Language::Node, None) => answer,
+        _ => ModuleAnswer {
+            code: code.to_owned(),
+            ..ModuleAnswer::default()
+        },
+    }
+}
 
 /// Runs code under its driver, in a directory of its own; descriptor 3 is a file.
 fn run(language: Language, code: &str) -> (ProgramReport, Output) {
@@ -23,9 +44,10 @@ fn run(language: Language, code: &str) -> (ProgramReport, Output) {
         Language::Python => ("/usr/bin/python3", "main.py"),
         _ => ("/usr/bin/node", "main.js"),
     };
-    let script = directory.join(name);
-    fs::write(&script, code).unwrap();
-    let prepared = Prepared::script(name.to_owned(), String::new());
+    let ModuleAnswer { code, module, .. } = parsed(language, code, false);
+    let script = Prepared::script(name.to_owned(), String::new());
+    let prepared = Prepared { module, ..script };
+    fs::write(directory.join(prepared.name()), code).unwrap();
     let Launch { argv, env, .. } = prepared.launch(language, program.as_ref(), &directory, &[]);
     let output = Command::new("bash")
         .args(["-c", "exec 3>report; exec \"$@\"", "bash"])
@@ -334,6 +356,27 @@ fn node_values_errors_and_names_are_reported() {
             .stdout,
         b"later\n"
     );
+}
+
+#[test]
+fn module_imports_as_node_does() {
+    let code = r#"import fs from 'node:fs';
+fs.mkdirSync('node_modules/dual', { recursive: true });
+const put = (name, text) => fs.writeFileSync('node_modules/dual/' + name, text);
+put('package.json', '{"exports": {"import": "./a.mjs", "require": "./a.cjs"}}');
+put('a.mjs', 'export default "module"; export const here = import.meta.url;');
+put('a.cjs', 'module.exports = "CommonJS"');
+put('a.json', '[5]');
+const dual = await import('dual');
+const names = ['./node_modules/dual/a.mjs', new URL('./node_modules/dual/a.mjs', import.meta.url), dual.here];
+for (const name of names) if (await import(name) !== dual) throw name;
+const { default: [five] } = await import('./node_modules/dual/a.json', { with: { type: 'json' } });
+const data = await import('data:text/javascript,export default 7');
+const missing = await import('nowhere').catch((error) => error.code);
+[dual.default, five, data.default, missing, import.meta.resolve('node:fs')]"#;
+    let (report, output) = run(Language::Node, code);
+    let expected = json!(["module", 5, 7, "ERR_MODULE_NOT_FOUND", "node:fs"]);
+    assert_eq!(report.result, Some(expected), "{report:?} {output:?}");
 }
 
 #[test]

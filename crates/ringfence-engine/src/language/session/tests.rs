@@ -9,6 +9,7 @@ mod python;
 mod shell;
 
 use super::*;
+use crate::language::tests::parsed;
 use std::{
     fs,
     io::{Read, Write},
@@ -137,10 +138,11 @@ impl Driver {
     fn send(&mut self, code: &str, args: &[Argument], env: &[(String, String)], stdin: &[u8]) {
         self.number += 1;
         self.reports.expect(self.number);
+        let prepared = parsed(self.language, code, true).code;
         let call = Call {
             number: self.number,
             name: &format!("call-{}", self.number),
-            code,
+            code: &prepared,
             args,
             env,
             stdin,

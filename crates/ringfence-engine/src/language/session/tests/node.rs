@@ -87,6 +87,18 @@ fn node_keeps_its_state() {
         "const g = () => import('os'); (await g()).EOL + 'import(\\'x\\')'",
         Some(json!("\nimport('x')")),
     );
+    let text = "const words = `a ${'import('}\nimport b from 'c'` // import(";
+    check(
+        &mut live,
+        &format!("import('os');\nimport {{\n  EOL,\n}} from 'os'; {text}\nwords + EOL"),
+        Some(json!("a import(\nimport b from 'c'\n")),
+    );
+    fs::write(live.directory.join("a.json"), "[5]").unwrap();
+    check(
+        &mut live,
+        "import five from '../a.json' with { type: 'json' }; with (five) length",
+        Some(json!(1)),
+    );
 }
 
 #[test]
