@@ -6,7 +6,7 @@ mod compile;
 
 pub(super) use bind::name_of_pattern;
 
-use super::syntax::finding;
+use super::{spine::spine_of, syntax::finding};
 use crate::{lists::LISTS, rule::Finding};
 use bind::Binder;
 use ruff_python_ast::{Expr, ModModule, PythonVersion};
@@ -195,7 +195,11 @@ impl<'a> Names<'a> {
         names.reads.sort_unstable_by_key(|read| read.range.start());
         names.has_dynamic_bindings |= names.reads.iter().any(|read| {
             let meanings = [Some(read.resolution), read.fallback];
-            DYNAMIC_BINDERS.contains(&read.name) && meanings.contains(&Some(Resolution::Builtin))
+            // `dir()` gives the names of its scope, also one that an added import would bind.
+            let call = || spine_of(read.whole).get(1)?.as_call_expr();
+            let gives_names = || read.name == "dir" && call().is_some_and(|call| call.arguments.is_empty());
+            (DYNAMIC_BINDERS.contains(&read.name) || gives_names())
+                && meanings.contains(&Some(Resolution::Builtin))
         });
         (names, refused)
     }
