@@ -29,4 +29,4 @@ pub use python::{check_known_import, profile};
 pub use question::{Answer, CodeAnswer, CodeQuestion, CsvQuestion, JsonQuestion, Patch, Question};
 pub use registry::rules;
 pub use rule::Rule;
-pub use value::{check_schema, schemas};
+pub use value::{check_schema, read_exactly, schemas};

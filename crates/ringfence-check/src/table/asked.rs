@@ -2,12 +2,14 @@
 
 use super::{
     constraint::{Bound, Constraint, Measure, Options},
+    decimal::Decimal,
     kinds::{self, ColumnType, KINDS, Measured},
 };
 use crate::{question::Unusable, unknown::cut};
 use regex::bytes::{Regex, RegexBuilder};
 use ringfence_types::nearest;
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 
 const COLUMNS_MAX: usize = 1000;
 /// Maximum size of all compiled patterns, and of each.
@@ -73,7 +75,7 @@ impl Reading {
         let bound = |key: &str| given(key).map(|value| self.bound(kind, key, value)).transpose();
         let (min, max) = (bound("min")?, bound("max")?);
         if let (Some(min), Some(max)) = (&min, &max)
-            && min.at.compare(max.at).is_gt()
+            && min.at > max.at
         {
             return self.refuse("`min` is above `max`", "No value is between them.");
         }
@@ -148,13 +150,13 @@ impl Reading {
         }
         let texts = values.iter().map(text_of).collect::<Vec<String>>();
         let shown = cut(&texts.join(", "), SHOWN_CHARS_MAX);
-        let mut numbers = Vec::new();
+        let mut numbers = BTreeSet::new();
         if kind.measured == Measured::Number {
             if let Some(text) = texts.iter().find(|text| !kinds::is_float(text.as_bytes())) {
                 let what = format!("`enum` has `{}`, which is no number", cut(text, SHOWN_CHARS_MAX));
                 return self.refuse(&what, "Send numbers, or leave out the type.");
             }
-            numbers.extend(texts.iter().map(|text| Measure::number(text.as_bytes())));
+            numbers.extend(texts.iter().map(|text| Decimal::of(text.as_bytes())));
         }
         let texts = texts.into_iter().map(String::into_bytes).collect();
         Ok(Options {

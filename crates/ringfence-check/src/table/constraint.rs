@@ -9,12 +9,16 @@
 
 use super::{
     dates::{self, Moment},
-    kinds::{self, ColumnType, Measured},
+    decimal::Decimal,
+    kinds::{ColumnType, Measured},
 };
 use crate::unknown::cut;
 use regex::bytes::Regex;
 use serde_json::Value;
-use std::{cmp::Ordering, collections::HashSet};
+use std::{
+    cmp::Ordering,
+    collections::{BTreeSet, HashSet},
+};
 
 /// Maximum length of a pattern that an answer repeats.
 const EXPECTED_CHARS_MAX: usize = 200;
@@ -41,15 +45,15 @@ pub(super) struct Bound {
 pub(super) struct Options {
     pub(super) texts: HashSet<Vec<u8>>,
     /// The options as numbers, if the type is a number.
-    pub(super) numbers: Vec<Measure>,
+    pub(super) numbers: BTreeSet<Decimal>,
     pub(super) shown: String,
 }
 
-/// A quantity that `min` and `max` bound; numbers are as exact as possible.
-#[derive(Clone, Copy, Debug)]
+/// A quantity that `min` and `max` bound.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Measure {
-    Whole(i128),
-    Double(f64),
+    Number(Decimal),
+    Length(u64),
     Moment(Moment),
 }
 
@@ -57,24 +61,14 @@ impl Measure {
     /// The measure of a field that fits its type.
     fn of(kind: &ColumnType, field: &[u8]) -> Option<Self> {
         match kind.measured {
-            Measured::Number => Some(Self::number(field)),
+            Measured::Number => Some(Self::Number(Decimal::of(field))),
             // Counts the bytes that begin a character.
             Measured::Length => {
                 let length = field.iter().filter(|byte| (**byte & 0xc0) != 0x80).count();
-                Some(Self::Whole(length as i128))
+                Some(Self::Length(length as u64))
             }
             Measured::Moment => Self::moment(field),
             Measured::Nothing => None,
-        }
-    }
-
-    /// A number that overflows a double counts as the largest one.
-    pub(super) fn number(field: &[u8]) -> Self {
-        let text = std::str::from_utf8(field).unwrap_or_default();
-        let largest = if text.starts_with('-') { f64::MIN } else { f64::MAX };
-        match text.parse() {
-            Ok(whole) => Self::Whole(whole),
-            Err(_) => Self::Double(kinds::double(field).unwrap_or(largest)),
         }
     }
 
@@ -85,11 +79,11 @@ impl Measure {
 
     pub(super) fn of_bound(kind: &ColumnType, value: &Value) -> Option<Self> {
         match kind.measured {
-            Measured::Number => match value.as_number()?.as_i128() {
-                Some(whole) => Some(Self::Whole(whole)),
-                None => value.as_f64().map(Self::Double),
-            },
-            Measured::Length => value.as_u64().map(|length| Self::Whole(length.into())),
+            Measured::Number => {
+                let number = value.as_number()?.to_string();
+                Some(Self::Number(Decimal::of(number.as_bytes())))
+            }
+            Measured::Length => value.as_u64().map(Self::Length),
             Measured::Moment => {
                 let text = value.as_str()?.as_bytes();
                 // A date may also bound datetimes.
@@ -97,23 +91,6 @@ impl Measure {
                 is_right.then(|| Self::moment(text))?
             }
             Measured::Nothing => None,
-        }
-    }
-
-    pub(super) fn compare(self, other: Self) -> Ordering {
-        match (self, other) {
-            (Self::Whole(one), Self::Whole(other)) => one.cmp(&other),
-            (Self::Moment(one), Self::Moment(other)) => one.cmp(&other),
-            (one, other) => one.double().total_cmp(&other.double()),
-        }
-    }
-
-    fn double(self) -> f64 {
-        match self {
-            Self::Whole(whole) => whole as f64,
-            // Minus zero is zero.
-            Self::Double(double) => double + 0.0,
-            Self::Moment(_) => 0.0,
         }
     }
 }
@@ -148,7 +125,7 @@ impl Constraint {
         }
         let is_bounded = self.min.is_some() || self.max.is_some();
         let measure = is_bounded.then(|| Measure::of(self.kind, value)).flatten();
-        let compared = |bound: &Option<Bound>| Some(measure?.compare(bound.as_ref()?.at));
+        let compared = |bound: &Option<Bound>| Some(measure.as_ref()?.cmp(&bound.as_ref()?.at));
         if compared(&self.min) == Some(Ordering::Less) {
             return Some(FieldFault::TooSmall);
         }
@@ -193,8 +170,7 @@ impl Constraint {
 
 impl Options {
     fn contains(&self, value: &[u8]) -> bool {
-        let is_same = |number: &Measure| number.compare(Measure::number(value)).is_eq();
-        self.texts.contains(value) || self.numbers.iter().any(is_same)
+        self.texts.contains(value) || !self.numbers.is_empty() && self.numbers.contains(&Decimal::of(value))
     }
 }
 
@@ -251,6 +227,11 @@ mod tests {
         check(json!({ "enum": ["a", "b"] }), &["a", ""], &[("A", FieldFault::Option), ("ab", FieldFault::Option)]);
         check(json!({ "type": "integer", "enum": [1, "2"] }), &["01", "2"], &[("3", FieldFault::Option)]);
         check(json!({ "type": "float", "enum": [0.5] }), &["5e-1"], &[("0.51", FieldFault::Option)]);
+        let near = [("0.50000000000000000001", FieldFault::Option), ("9007199254740992.0", FieldFault::Option)];
+        check(json!({ "type": "float", "enum": [0.5, 9_007_199_254_740_993_u64] }), &["9007199254740993.0"], &near);
+        let above = [("9007199254740992.9", FieldFault::TooSmall), ("9007199254740993.1", FieldFault::TooLarge)];
+        let exact = json!({ "type": "float", "min": 9_007_199_254_740_993_u64, "max": 9_007_199_254_740_993_u64 });
+        check(exact, &["9007199254740993"], &above);
         check(json!({ "enum": [1, true] }), &["1", "true"], &[("1.0", FieldFault::Option)]);
         let mail = json!({ "type": "email", "max": 8, "pattern": "@a" });
         check(mail, &["b@a.io"], &[("b@b.io", FieldFault::Pattern), ("bbbb@a.io", FieldFault::TooLarge)]);

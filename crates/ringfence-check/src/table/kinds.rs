@@ -59,12 +59,8 @@ fn is_integer(field: &[u8]) -> bool {
 /// True for digits with an optional sign, point (anywhere) and exponent; not `inf`, `nan`, or what overflows a double.
 pub(super) fn is_float(field: &[u8]) -> bool {
     let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
-    field.iter().all(is_part) && double(field).is_some()
-}
-
-pub(super) fn double(field: &[u8]) -> Option<f64> {
-    let number: f64 = std::str::from_utf8(field).ok()?.parse().ok()?;
-    number.is_finite().then_some(number)
+    let text = std::str::from_utf8(field).unwrap_or_default();
+    field.iter().all(is_part) && text.parse().is_ok_and(f64::is_finite)
 }
 
 fn is_boolean(field: &[u8]) -> bool {

@@ -15,6 +15,7 @@
 mod asked;
 mod constraint;
 mod dates;
+mod decimal;
 mod faults;
 mod header;
 mod kinds;

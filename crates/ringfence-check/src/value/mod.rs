@@ -33,6 +33,28 @@ pub fn schemas() -> &'static [(&'static str, &'static str)] {
     ]
 }
 
+/// Reads the JSON text of a schema or of constraints without changing it.
+///
+/// # Errors
+///
+/// A predicate of the text that names the place: it is not JSON, or has a number that would be rounded or members of
+/// the same name.
+pub fn read_exactly(text: &str) -> Result<Value, String> {
+    let not_json = |error: serde_json::Error| format!("is not JSON: {error}");
+    let document = tree::read(text).map_err(not_json)?;
+    let Some(flaw) = document.flaws.first() else {
+        return serde_json::from_str(text).map_err(not_json);
+    };
+    let what = flaw.rounded.map_or(
+        "two members of the same name",
+        |_| "a number that would be rounded",
+    );
+    Err(format!(
+        "has {what}: `{}`",
+        excerpt::cut(flaw.path.as_str(), excerpt::NAME_BYTES_MAX)
+    ))
+}
+
 /// Checks if a schema can be used. An untrusted schema must only be checked in a worker.
 ///
 /// # Errors

@@ -11,6 +11,8 @@ use std::error::Error;
 /// Maximum length of the texts and names of a schema, with [`VALUE_BYTES`] for each value.
 const SCHEMA_BYTES_MAX: usize = 1 << 20;
 const VALUE_BYTES: usize = 2;
+/// Up to here a double, as which the validator has `multipleOf`, holds every integer.
+const EXACT_MAX: u64 = 1 << 53;
 /// Maximum size of all compiled patterns of one schema, and of each.
 const PATTERNS_BYTES_MAX: usize = 64 << 20;
 const PATTERN_BYTES_MAX: usize = 4 << 20;
@@ -74,6 +76,11 @@ pub(super) fn survey(schema: &Value) -> Result<Survey, Unusable> {
             Value::Object(members) => {
                 for (name, member) in members {
                     bytes += name.len();
+                    if name == "multipleOf" && member.as_u64().is_some_and(|number| number > EXACT_MAX) {
+                        let message =
+                            format!("the schema has a `multipleOf` above {EXACT_MAX}, which is rounded.");
+                        return Err(Unusable::new(message, "Use a smaller number."));
+                    }
                     survey.count(name, member);
                     open.push((member, depth + 1, path + 1 + name.len()));
                 }

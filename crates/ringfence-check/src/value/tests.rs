@@ -516,3 +516,23 @@ fn check_schema_explains_a_refusal() {
         "{message}"
     );
 }
+
+#[test]
+fn schema_text_is_read_exactly_or_refused() {
+    let error = |text: &str| read_exactly(text).expect_err(text);
+    assert_eq!(
+        read_exactly("{\"const\": 9007199254740993}"),
+        Ok(json!({"const": 9_007_199_254_740_993_u64}))
+    );
+    assert!(error("{\"a\": [1, 1e-400]}").ends_with("rounded: `/a/1`"));
+    assert!(error("{\"maximum\": 18446744073709551617}").contains("rounded"));
+    assert!(error("{\"a\": {\"b\": 1, \"b\": 1}}").ends_with("same name: `/a/b`"));
+    assert!(error("{\"a\": 1e400}").starts_with("is not JSON") && error("{").starts_with("is not JSON"));
+    assert!(
+        refusal(
+            json!({"multipleOf": 9_007_199_254_740_993_u64}),
+            "9007199254740992"
+        )
+        .contains("multipleOf")
+    );
+}

@@ -2,7 +2,7 @@
 
 use super::{Answer, Answered, Offer, bounded, call::Call};
 use crate::{
-    api::{Object, ValidateCode, ValidateCsv, ValidateJson, invalid},
+    api::{ValidateCode, ValidateCsv, ValidateJson, invalid},
     render::diagnostics::{self, Bounds, Style},
 };
 use ringfence_engine::{CodeRequest, CsvQuestion, Fixing, SchemaChoice};
@@ -98,16 +98,15 @@ impl Call<'_> {
 
 pub(super) fn schema_of(given: Value) -> Result<SchemaChoice, RequestError> {
     match given {
-        Value::String(text) => Ok(match serde_json::from_str::<Object>(&text) {
-            Ok(schema) => SchemaChoice::Inline(Value::Object(schema)),
-            Err(error) if text.trim_start().starts_with('{') => {
-                return Err(invalid(
-                    format!("`schema_name_or_dict` is not JSON: {error}."),
+        Value::String(text) if !text.trim_start().starts_with('{') => Ok(SchemaChoice::Named(text)),
+        Value::String(text) => ringfence_engine::read_exactly(&text)
+            .map(SchemaChoice::Inline)
+            .map_err(|error| {
+                invalid(
+                    format!("`schema_name_or_dict` {error}."),
                     "Send a JSON Schema, or the name of one.",
-                ));
-            }
-            Err(_) => SchemaChoice::Named(text),
-        }),
+                )
+            }),
         schema @ (Value::Object(_) | Value::Bool(_)) => Ok(SchemaChoice::Inline(schema)),
         _ => Err(invalid(
             "`schema_name_or_dict` is neither a registered name nor a JSON Schema.",
@@ -203,6 +202,9 @@ mod tests {
         assert!(named(json!("user")) && inline(json!({})) && inline(json!("{\"type\": \"object\"}")));
         let broken = schema_of(json!("{\"type\": }")).unwrap_err();
         assert!(broken.message.contains("line 1 column 10"), "{broken}");
+        let rounded = schema_of(json!("{\"const\": 18446744073709551617}")).unwrap_err();
+        assert!(rounded.message.contains("rounded: `/const`"), "{rounded}");
+        assert!(schema_of(json!("{\"a\": 1, \"a\": 2}")).is_err());
         assert!(schema_of(json!(5)).is_err() && schema_of(json!([])).is_err());
     }
 

@@ -103,5 +103,5 @@ fn schemas(environment: &Environment, settings: &Effective, faults: &Faults) -> 
 
 fn read(path: &Path) -> Result<Value, String> {
     let (text, _) = read_text(path).map_err(|error| error.to_string())?;
-    serde_json::from_str(&text).map_err(|error| format!("it is not JSON: {error}"))
+    ringfence_engine::read_exactly(&text).map_err(|error| format!("it {error}"))
 }

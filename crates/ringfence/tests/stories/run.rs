@@ -176,6 +176,11 @@ fn result_has_value_error_and_variables() {
     // Built-in modules of Node.js are found with and without `node:`.
     let code = "const net = await import('node:net'), os = await import('os');\ntypeof net.connect + os.EOL";
     assert_eq!(run_json("node", code, &[])["result"], "function\n");
+    let code = "import fs from 'node:fs';\nfs.writeFileSync('a.mjs', 'export const here = import.meta.url');\n\
+                const a: { here: string } = await import(new URL('./a.mjs', import.meta.url));\n\
+                [a.here, await import('none').catch((error) => error.code)]";
+    let expected = json!(["file:///workspace/a.mjs", "ERR_MODULE_NOT_FOUND"]);
+    assert_eq!(run_json("typescript", code, &[])["result"], expected);
     let result = run_json(
         "typescript",
         "type T = { n: number };\nfunction f(t: T): never {\n  throw new Error('at ' + t.n);\n}\nf({ n: 1 });",

@@ -71,6 +71,8 @@ fn read_json<T: DeserializeOwned>(file: &Path, what: &str, hint: &str) -> Result
         }
         error
     })?;
-    serde_json::from_slice(&bytes)
-        .map_err(|error| RequestError::invalid(format!("{what} in {}: {error}.", file.display()), hint))
+    let text = std::str::from_utf8(&bytes).map_err(|error| format!("is not UTF-8: {error}"));
+    let value = text.and_then(ringfence_engine::read_exactly);
+    let read = value.and_then(|value| serde_json::from_value(value).map_err(|error| format!("has {error}")));
+    read.map_err(|error| RequestError::invalid(format!("{what} in {} {error}.", file.display()), hint))
 }

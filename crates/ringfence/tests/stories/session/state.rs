@@ -106,6 +106,14 @@ fn node_typescript_and_shell_sessions_keep_their_state() {
             .as_u64()
             .is_some_and(|ticks| ticks > 20)
     });
+    let imports = "import { EOL } from 'node:os';\nconst text = `import(\nimport a from 'a'`;\n\
+                   [EOL, text, (await import('os')).EOL]";
+    assert_result(
+        &server.eval(&id, imports),
+        &json!(["\n", "import(\nimport a from 'a'", "\n"]),
+    );
+    let exports = server.eval(&id, "1;\nexport const a = 1");
+    exports.assert_fields(json!({"error.type": "SyntaxError", "error.line": 2}));
     let id = server.create_session(json!({"language": "typescript"}));
     assert_result(
         &server.eval(&id, "let n: number = 20; interface A { v: number }"),
