@@ -232,7 +232,7 @@ fn edit(code: &str, question: &ModuleQuestion) -> Result<String, Objection> {
     Ok(apply(code, edits))
 }
 
-/// Turns the import declarations of a session's call into calls of its driver's function; an export has no meaning there.
+/// Turns the import declarations of a session's call into calls of its driver's function, and refuses exports.
 fn imports_as_calls(code: &str, program: &Program<'_>) -> Result<Vec<Edit>, Objection> {
     let mut edits = Vec::new();
     for declaration in program.body.iter().filter_map(Statement::as_module_declaration) {

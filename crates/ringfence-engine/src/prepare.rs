@@ -104,7 +104,7 @@ pub(crate) async fn call(
         code: request.code.clone(),
         error: None,
     };
-    if !typescript && !(request.language == Language::Node && has_import) {
+    if !(typescript || request.language == Language::Node && has_import) {
         return Ok(as_it_is(name));
     }
     let question = ModuleQuestion {

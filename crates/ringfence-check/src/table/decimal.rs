@@ -1,4 +1,4 @@
-//! Decimal numbers of fields and bounds, compared exactly, whatever their length.
+//! Decimal numbers of fields and bounds, of any length, compared exactly.
 
 use std::cmp::Ordering;
 

@@ -14,13 +14,19 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
+#[derive(PartialEq, Eq)]
+pub(super) enum Setting {
+    Program,
+    Call,
+}
+
 /// Returns the code as the parser of modules leaves it; only JavaScript has one.
-pub(super) fn parsed(language: Language, code: &str, session: bool) -> ModuleAnswer {
+pub(super) fn parsed(language: Language, code: &str, setting: Setting) -> ModuleAnswer {
     let question = ModuleQuestion {
         code: code.to_owned(),
         name: "main.js".to_owned(),
         typescript: false,
-        session,
+        session: setting == Setting::Call,
         workspace: "/workspace".to_owned(),
     };
     let answer: ModuleAnswer =
@@ -44,7 +50,7 @@ fn run(language: Language, code: &str) -> (ProgramReport, Output) {
         Language::Python => ("/usr/bin/python3", "main.py"),
         _ => ("/usr/bin/node", "main.js"),
     };
-    let ModuleAnswer { code, module, .. } = parsed(language, code, false);
+    let ModuleAnswer { code, module, .. } = parsed(language, code, Setting::Program);
     let script = Prepared::script(name.to_owned(), String::new());
     let prepared = Prepared { module, ..script };
     fs::write(directory.join(prepared.name()), code).unwrap();

@@ -9,7 +9,7 @@ mod python;
 mod shell;
 
 use super::*;
-use crate::language::tests::parsed;
+use crate::language::tests::{Setting, parsed};
 use std::{
     fs,
     io::{Read, Write},
@@ -138,7 +138,7 @@ impl Driver {
     fn send(&mut self, code: &str, args: &[Argument], env: &[(String, String)], stdin: &[u8]) {
         self.number += 1;
         self.reports.expect(self.number);
-        let prepared = parsed(self.language, code, true).code;
+        let prepared = parsed(self.language, code, Setting::Call).code;
         let call = Call {
             number: self.number,
             name: &format!("call-{}", self.number),

@@ -76,6 +76,11 @@ fn node_keeps_its_state() {
         live.wait().unwrap().answer.report.result,
         Some(json!([["a b"], "ä", "é"]))
     );
+}
+
+#[test]
+fn node_imports_and_leaves_texts_alone() {
+    let mut live = node();
     check(&mut live, "(await import('node:os')).EOL", Some(json!("\n")));
     check(
         &mut live,
@@ -96,7 +101,7 @@ fn node_keeps_its_state() {
     fs::write(live.directory.join("a.json"), "[5]").unwrap();
     check(
         &mut live,
-        "import five from '../a.json' with { type: 'json' }; with (five) length",
+        "import five from './a.json' with { type: 'json' }; with (five) length",
         Some(json!(1)),
     );
 }
