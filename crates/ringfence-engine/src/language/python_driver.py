@@ -1,6 +1,6 @@
 def _ringfence(sys, forked, session, guard):
     import _thread, os
-    report, write = 3, os.write
+    report, write, getpid = 3, os.write, os.getpid
     # Compiled only when they are needed: together they are as long as the rest.
     explain, show, bridge, imports, fork = EXPLAIN, DISPLAY, BRIDGE, IMPORTS, FORKED
     FORMS = ('png', 'jpeg', 'svg', 'html', 'markdown', 'latex', 'json')
@@ -46,12 +46,21 @@ def _ringfence(sys, forked, session, guard):
     def tell(tag, text, limit):
         """In a session all records of a call are sent with its end, unless they are many or long."""
         data = text.encode('utf-8', 'backslashreplace')[:limit + 1]  # one byte more than the limit marks a cut
-        told.append(tag + len(data).to_bytes(4, 'big') + data)
+        record = tag + len(data).to_bytes(4, 'big') + data
+        if getpid() != process:
+            # The result is that of the parent. What a forked child was refused is short, and so written whole.
+            if tag == b'S':
+                try:
+                    write(report, record)
+                except OSError:
+                    pass  # the reading end is closed
+            return
+        told.append(record)
         if not serving or len(data) > 4096 or len(told) > 256:
             send()
     def send():
         """A call during another one, in another thread or reentrant, leaves its records to that one."""
-        while told and turn.acquire(False):
+        while told and getpid() == process and turn.acquire(False):
             try:
                 count = len(told)
                 data = b''.join(told[:count])
@@ -161,6 +170,7 @@ def _ringfence(sys, forked, session, guard):
         word = forked(words['trial'])
         block = take(word)
         del rehearsed, words
+    process = getpid()
     checks = word.get('checks') if forked else from_environment()
     serving = session and (not forked or word.get('session'))
     output = os.environ.get('RINGFENCE_OUTPUT_DIR')
@@ -215,7 +225,8 @@ def _ringfence(sys, forked, session, guard):
         words['explain'](error)
         status = 1
     try:
-        display(value)
+        if getpid() == process:
+            display(value)
     except BaseException:
         pass  # the program may have replaced functions used here
     if forked:

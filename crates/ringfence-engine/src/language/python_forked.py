@@ -32,10 +32,14 @@ def rehearse(word):
     repr(eval(last, space))
     return taken
 def trial(word):
-    import threading
     taken = rehearse(word)
-    threading._shutdown()  # there is one thread; exit handlers might undo setup that other forks need
+    wait_for_threads()  # there is one; exit handlers might undo setup that other forks need
     let_go()
+def wait_for_threads():
+    """Waits as the interpreter does at its end. With nothing to wait for, that only writes to pages of the template."""
+    import _thread, threading
+    if _thread._count() or getattr(threading, '_threading_atexits', True):
+        threading._shutdown()
 def end_fork(status):
     """Ends a fork as the interpreter would, but without tearing down the template's modules."""
     if isinstance(status, SystemExit):
@@ -48,8 +52,8 @@ def end_fork(status):
             status = 1
         elif status and not -1 << 63 <= status < 1 << 63:
             status = -1  # as the interpreter does
-    import atexit, threading
-    for last in (threading._shutdown, atexit._run_exitfuncs):
+    import atexit
+    for last in (wait_for_threads, atexit._run_exitfuncs):
         try:
             last()
         except BaseException:

@@ -151,6 +151,17 @@ fn profile_blocks_known_import_evasions() {
     assert_eq!(told, [68, 68]);
 }
 
+#[test]
+fn forked_child_reports_what_it_was_refused_and_nothing_else() {
+    let checks = checks("unrestricted", &["os"]);
+    let code = "import os\nif os.fork():\n    os.wait()\nelse:\n    import socket\nresult = 7";
+    for form in [Form::Cold, Form::Forked] {
+        let report = run_checked(PYTHON, form, code, Some(&checks)).report;
+        assert_eq!(report.security_events[0].module, "socket", "{report:?}");
+        assert_eq!((report.error, report.result), (None, Some(serde_json::json!(7))));
+    }
+}
+
 /// Runs programs with and without the hook, and compares the results. Returns the number of programs.
 fn run_ordinary(python: &str, forms: &[Form], text: &str, checks: &Checks) -> usize {
     let addresses = |text: &str| -> String {
