@@ -394,10 +394,10 @@ fn prepare_execution(handed: &Handed) -> Step<OwnedFd> {
 }
 
 /// The filters of sandboxes that see a directory of the host (no set-id bits, and no Unix sockets unless the rule names
-/// a socket), then the command's own filter.
+/// a socket), then the command's own filter. No limit of a disk is measured here.
 fn filters(spec: &Spec, program: i32) -> io::Result<Vec<ringfence_sys::seccomp::Program>> {
     let shared = (!spec.sockets).then_some(WorkspaceMode::Rw);
-    let mut filters = seccomp::host_directory_filters(shared)?;
+    let mut filters = seccomp::host_directory_filters(shared, seccomp::DiskLimit::Absent)?;
     filters.push(filter(spec, program)?);
     Ok(filters)
 }

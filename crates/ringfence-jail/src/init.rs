@@ -452,7 +452,8 @@ fn namespaces(inherited: &Inherited, names: &[(Handle, &str)]) -> Result<Vec<(Ha
 /// for a directory of the host (the second if it may only be read), and the last of every fork.
 fn write_filters() -> io::Result<OwnedFd> {
     let mut bytes = Vec::new();
-    let for_directories = seccomp::host_directory_filters(Some(WorkspaceMode::Ro))?;
+    let for_directories =
+        seccomp::host_directory_filters(Some(WorkspaceMode::Ro), seccomp::DiskLimit::Measured)?;
     let all = std::iter::once(seccomp::fork_filter()?).chain(for_directories);
     for filter in all.chain([seccomp::final_filter()?.clone()]) {
         let instructions = filter.instructions();

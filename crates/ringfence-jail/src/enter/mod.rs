@@ -135,7 +135,10 @@ pub(crate) fn filter_host_directories(plan: &Plan, claimed: Option<WorkspaceMode
     if shared.is_none() && plan.tier == Tier::Full {
         return Ok(());
     }
-    let more = step("seccomp filters", seccomp::host_directory_filters(shared))?;
+    let more = step(
+        "seccomp filters",
+        seccomp::host_directory_filters(shared, seccomp::DiskLimit::Measured),
+    )?;
     let installed = more.iter().try_for_each(ringfence_sys::seccomp::install);
     step("seccomp", installed)
 }

@@ -468,6 +468,12 @@ pub(super) fn locks() -> Vec<Refusal> {
     vec![Refusal::new(call!(SYS_flock), Vec::new(), "", why)]
 }
 
+/// Answered EOPNOTSUPP where the disk limit of a directory of the host is measured; the C library writes instead.
+pub(super) fn allocation() -> Vec<Refusal> {
+    let why = "the kernel does not count it as written by the program";
+    vec![Refusal::new(call!(SYS_fallocate), Vec::new(), "", why)]
+}
+
 /// Answered EAFNOSUPPORT.
 pub(super) fn families(profile: Profile) -> Vec<Refusal> {
     let [unix, inet, inet6, netlink] =

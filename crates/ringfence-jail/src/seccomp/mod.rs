@@ -86,6 +86,14 @@ fn once(
     }
 }
 
+/// The limit of what programs write into directories of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskLimit {
+    /// It is measured.
+    Measured,
+    Absent,
+}
+
 #[derive(Debug)]
 pub struct Ruleset {
     /// The answer of each number; one that is missing answers `ENOSYS`.
@@ -143,8 +151,14 @@ pub fn compute_filter() -> io::Result<Program> {
 
 /// Returns more filters, for programs that see a directory of the host: a shared one, or, in the tier `landlock`, their
 /// own. The second is for a read-only one. If the profile refuses the same, the error is the same: either may be first.
-pub fn host_directory_filters(shared: Option<WorkspaceMode>) -> io::Result<Vec<Program>> {
+pub fn host_directory_filters(
+    shared: Option<WorkspaceMode>,
+    disk_limit: DiskLimit,
+) -> io::Result<Vec<Program>> {
     let mut written = vec![refusals(arguments::set_id_bits(), EPERM)];
+    if disk_limit == DiskLimit::Measured {
+        written.push(refusals(arguments::allocation(), EOPNOTSUPP));
+    }
     if shared.is_some() {
         written.push(refusals(arguments::unix_sockets(), EAFNOSUPPORT));
     }

@@ -3,7 +3,7 @@
 //! constants; so it is enough to try, for each word, all values that any of these comparisons distinguishes.
 
 use crate::machine::{self, Call, I386, Line, NATIVE};
-use ringfence_jail::seccomp::{Profile, Ruleset, host_directory_filters, program, ruleset};
+use ringfence_jail::seccomp::{DiskLimit, Profile, Ruleset, host_directory_filters, program, ruleset};
 use ringfence_sys::seccomp::{Answer, Refusals, Rule, Test, compile};
 use ringfence_types::WorkspaceMode;
 use seccompiler::{
@@ -234,7 +234,7 @@ fn combined_filter_answers_like_separate_filters() {
 fn host_directory_filters_answer_the_same_in_any_order() {
     for profile in profiles() {
         let shared = [None, Some(WorkspaceMode::Rw), Some(WorkspaceMode::Ro)];
-        for more in shared.map(|shared| host_directory_filters(shared).unwrap()) {
+        for more in shared.map(|shared| host_directory_filters(shared, DiskLimit::Measured).unwrap()) {
             let own = program(profile).unwrap();
             let above = machine::lines(std::iter::once(own).chain(&more));
             let below = machine::lines(more.iter().chain([own]));

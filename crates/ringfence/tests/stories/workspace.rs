@@ -496,6 +496,75 @@ fn program_that_fills_the_host_disk_is_stopped_near_its_limit() {
             assert!(left < 64 * LIMIT, "{name} {workspace}: {left} bytes are left");
         }
     }
+    for workspace in ["namespace", &own] {
+        // The kernel would not count this as written.
+        let result = run_in(workspace, "fallocate -l 1000 x || echo refused");
+        assert_eq!(result["stdout"], "refused\n", "{result}");
+    }
+}
+
+/// claim: [RES-9]
+#[test]
+fn files_that_processes_of_an_ordinary_user_hide_are_found() {
+    // Holds 240 MiB in files that no longer have a name.
+    const BOMB: &str = "
+held = []
+while True:
+    if len(held) < 60:
+        held.append(open('x', 'wb', 0))
+        os.unlink('x')
+        held[-1].write(bytes(4 << 20))";
+    const HIDDEN: &str = "import ctypes, os\nctypes.CDLL(None).prctl(4, 0, 0, 0, 0)"; // PR_SET_DUMPABLE
+    // Also in a directory that its owner may write but not list.
+    const SHUT: &str = "import os\nos.mkdir('h', 0o300)
+for number in range(60):
+    with open('h/%d' % number, 'wb', 0) as file: file.write(bytes(4 << 20))
+while True: pass";
+    // Ending processes deny their files, too.
+    const CHILDREN: &str = "import os, time\nos.mkdir('shut', 0)\nopen('y', 'wb').write(bytes(6 << 20))
+for _ in range(20): os.fork() or os._exit(0)
+end, count = time.monotonic() + 4, 0
+while time.monotonic() < end or count < 2000:
+    count += 1
+    os.waitpid(os.fork() or os._exit(0), 0)
+print('done')";
+    let bombs = [
+        format!("import os{BOMB}"),
+        format!("{HIDDEN}{BOMB}"),
+        SHUT.to_owned(),
+    ];
+    let children = CHILDREN.replace("os.mkdir('shut', 0)\n", "");
+    for (yaml, workspace) in [
+        ("", "namespace"),
+        ("floor: landlock\n", "namespace"),
+        ("floor: landlock\n", "private"),
+    ] {
+        let Some(nobody) = Nobody::new(yaml) else { return };
+        let mut server = nobody.serve();
+        let mut run = |code: &str| {
+            let limits = json!({"max_disk_mb": 8});
+            server.facts(
+                "execute_code",
+                json!({"code": code, "workspace": workspace, "resource_limits": limits}),
+            )
+        };
+        // A directory of a namespace that cannot be listed counts as full.
+        let ordinary = run(if workspace == "private" {
+            CHILDREN
+        } else {
+            &children
+        });
+        assert_eq!(ordinary["stdout"], "done\n", "{yaml}{workspace}: {ordinary}");
+        run("import os\nos.remove('y')");
+        for bomb in &bombs {
+            let result = run(bomb);
+            assert_eq!(
+                result["exit"]["limit"], "disk",
+                "{yaml}{workspace}: {bomb}: {result}"
+            );
+            run("import os, shutil\nos.path.exists('h') and (os.chmod('h', 0o700), shutil.rmtree('h'))");
+        }
+    }
 }
 
 /// claim: [RES-9]
