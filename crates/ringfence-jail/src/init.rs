@@ -533,7 +533,10 @@ fn watch(program: i32, tier: Tier, link: BorrowedFd<'_>) -> ! {
         if ordered {
             match wire::receive::<InitOrder>(link) {
                 Ok(Some((InitOrder::Terminate, _))) => terminate(program, tier),
-                Ok(Some((InitOrder::Interrupt, _))) => interrupt(program),
+                Ok(Some((InitOrder::Interrupt, _))) => {
+                    interrupt(program);
+                    drop(wire::send(link, &InitEvent::Interrupted, &[]));
+                }
                 _ => process::exit_now(1), // the supervisor is gone, and the sandbox ends
             }
         }

@@ -134,6 +134,8 @@ struct Sandbox<'a> {
     unrouted: u64,
     limits: Limits,
 }
+    /// Interrupts that pid 1 has not confirmed.
+    interrupts: u32,
 
 impl<'a> Sandbox<'a> {
     fn start(
@@ -198,6 +200,7 @@ impl<'a> Sandbox<'a> {
             limits: plan.limits.clone(),
         };
         if let Err(failure) = sandbox.start_init() {
+            interrupts: 0,
             sandbox.kill();
             return Err(failure);
         }
@@ -457,8 +460,11 @@ impl<'a> Sandbox<'a> {
             if alarmed {
                 return Ok(Cause::OutOfMemory);
             }
-            if ordered && let Some(cause) = self.handle_order(server)? {
-                return Ok(cause);
+            if ordered {
+                match self.handle_order(server)? {
+                    Some(cause) => return Ok(cause),
+                    None => continue, // it may have received the event
+                }
             }
             let cause = match (linked, ended) {
                 (true, _) => self.receive_event(server)?,
@@ -489,6 +495,10 @@ impl<'a> Sandbox<'a> {
         }
     }
 
+            Ok(Some((InitEvent::Interrupted, _))) => {
+                self.interrupts = self.interrupts.saturating_sub(1);
+                Ok(None)
+            }
     fn receive_fork_event(&mut self) -> Result<Option<Cause>, Failure> {
         let received = self.forked.as_ref().map(Forked::receive_event);
         let Some(Ok(Some((ForkEvent::Ended(end), _)))) = received else {

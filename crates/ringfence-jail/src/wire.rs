@@ -209,6 +209,8 @@ pub enum InitEvent {
         imported: Imported,
     },
     Running,
+    /// An interrupt was sent to the program.
+    Interrupted,
     Ended(ProgramEnd),
     Failed(Failure),
 }

@@ -6,19 +6,27 @@ use crate::{
     attach::Target,
     wire::{self, Cause, Event, Failure, InitOrder, Order},
 };
+use ringfence_sys::wait;
 use ringfence_types::Limits;
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd},
+    time::{Duration, Instant},
 };
+
+/// Time for pid 1 to confirm interrupts.
+const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Sandbox<'_> {
     /// Handles one order of the server. An order that is not for a running program cancels it, as does a hang-up.
     pub(super) fn handle_order(&mut self, server: BorrowedFd<'_>) -> Result<Option<Cause>, Failure> {
         match wire::receive::<Order>(server) {
             Ok(Some((Order::Interrupt, _))) => self.interrupt(),
-            // A lost server is noticed at the next receive.
             Ok(Some((Order::Account(number), _))) => {
+                if let Some(cause) = self.wait_for_interrupts(server)? {
+                    return Ok(Some(cause));
+                }
+                // A lost server is noticed at the next receive.
                 drop(wire::send(server, &Event::Account(number, self.used()), &[]));
             }
             Ok(Some((Order::Share { cpu_millicores }, _))) => self.share(cpu_millicores)?,
@@ -59,10 +67,29 @@ impl Sandbox<'_> {
     }
 
     /// Interrupts the program. If it has ended meanwhile, its end is reported.
-    fn interrupt(&self) {
-        drop(match &self.forked {
-            Some(forked) => forked.interrupt(),
-            None => wire::send(self.link.as_fd(), &InitOrder::Interrupt, &[]),
-        });
+    fn interrupt(&mut self) {
+        match &self.forked {
+            Some(forked) => drop(forked.interrupt()),
+            None => {
+                let sent = wire::send(self.link.as_fd(), &InitOrder::Interrupt, &[]);
+                self.interrupts += u32::from(sent.is_ok());
+            }
+        }
+    }
+
+    /// Waits until pid 1 has sent all interrupts of a call that is over: a late one would hit the next call.
+    fn wait_for_interrupts(&mut self, server: BorrowedFd<'_>) -> Result<Option<Cause>, Failure> {
+        let by = Instant::now() + INTERRUPT_TIMEOUT;
+        while self.interrupts > 0 {
+            let left = by.saturating_duration_since(Instant::now());
+            match wait::readable([Some(self.link.as_fd())], Some(left)) {
+                Ok([true]) => match self.receive_event(server)? {
+                    None => {}
+                    cause => return Ok(cause),
+                },
+                _ => self.interrupts = 0,
+            }
+        }
+        Ok(None)
     }
 }

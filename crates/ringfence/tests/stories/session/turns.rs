@@ -2,7 +2,8 @@
 
 use super::{answer_to, arguments, assert_result};
 use crate::client::*;
-use std::time::Duration;
+use rustix::process::Signal;
+use std::{fs, time::Duration};
 
 /// Maximum waiting calls of one session.
 const WAITING_MAX: usize = 32;
@@ -103,6 +104,34 @@ fn interrupts_at_many_moments_end_no_session() {
         }
         assert_eq!(server.listed(&id)["state"], "idle");
     }
+}
+
+/// A call is over once pid 1, which is late here, has sent its interrupts.
+///
+/// claim: [SES-2]
+#[test]
+fn late_interrupt_does_not_reach_the_next_call() {
+    let mut server = Server::start();
+    let id = server.create_session(json!({"language": "shell", "workspace": "namespace"}));
+    let place = state_dir().join("workspaces/default");
+    let first = server.send_eval_until_begun(&id, "echo begun; while [ ! -e go ]; do :; done");
+    let mut inits = descendants(server.child.id());
+    inits.retain(|pid| comm_of(*pid) == "ringfence-init");
+    inits.iter().for_each(|pid| signal(*pid, Signal::STOP));
+    let interrupt = server.send_call("interrupt_session", json!({"session_id": id}));
+    server.await_responses(&[interrupt]);
+    fs::write(place.join("go"), "").unwrap();
+    let second = server.send_eval(
+        &id,
+        ": > next; for i in {1..500000}; do :; done; echo two",
+        json!({}),
+    );
+    let is_next = || place.join("next").exists();
+    becomes_true_within(Duration::from_millis(300), is_next);
+    inits.iter().for_each(|pid| signal(*pid, Signal::CONT));
+    let answers = server.await_responses(&[first, second]);
+    assert_eq!(answer_to(&answers, first)["exit_code"], 0, "{answers:?}");
+    assert_eq!(answer_to(&answers, second)["stdout"], "two\n", "{answers:?}");
 }
 
 #[test]
