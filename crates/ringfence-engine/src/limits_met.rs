@@ -138,9 +138,9 @@ fn disk(bounds: &Bounds, evidence: &Evidence<'_>) -> Option<Denial> {
         return None;
     }
     if is_stopped && !bounds.in_memory && evidence.usage.disk_bytes <= size {
-        let what =
-            "the server keeps no more on its disk (`disk.free_mb`, `disk.total_mb`, `disk.namespace_mb`)";
-        let hint = "next: remove files, or have the operator make room";
+        let what = "the workspace has too many files or a directory that cannot be listed, or the server keeps no more \
+                    on its disk (`disk.free_mb`, `disk.total_mb`, `disk.namespace_mb`)";
+        let hint = "next: remove files, let their owner list directories (chmod u+rwx), or have the operator make room";
         return Some(denial("limit.disk", "disk", what, hint));
     }
     let now = size / MEBIBYTE;
@@ -160,7 +160,8 @@ fn disk(bounds: &Bounds, evidence: &Evidence<'_>) -> Option<Denial> {
         }
         (true, false) => format!("its private disk was full at {now} MiB (`max_disk_mb`)"),
         (false, _) => format!(
-            "the workspace has {} MiB, and may have {now} (`max_disk_mb`); remove something",
+            "the workspace has {} MiB, and may have {now} (`max_disk_mb`); remove something, or close deleted files \
+             (those of a process that is not dumpable are estimated)",
             evidence.usage.disk_bytes / MEBIBYTE
         ),
     };

@@ -59,7 +59,8 @@ pub struct Bounds {
 /// True if a directory is empty; one that cannot be read may have entries.
 pub fn is_empty(directory: BorrowedFd<'_>) -> bool {
     let open = file::open_listing_beneath(directory, Path::new("."));
-    let listed = open.and_then(|open| file::list(open.as_fd(), 1, Instant::now() + LOOKUP_TIME_MAX));
+    let deadline = Instant::now() + LOOKUP_TIME_MAX;
+    let listed = open.and_then(|open| file::list(open.as_fd(), 1, || Instant::now() >= deadline));
     listed.is_ok_and(|(entries, more)| entries.is_empty() && !more)
 }
 
@@ -110,7 +111,7 @@ pub fn walk(directory: BorrowedFd<'_>, bounds: Bounds) -> Walk {
             break;
         }
         let open = file::open_listing_beneath(directory, &Path::new(".").join(&below));
-        let listed = open.and_then(|open| file::list(open.as_fd(), left, deadline));
+        let listed = open.and_then(|open| file::list(open.as_fd(), left, || Instant::now() >= deadline));
         let Ok((mut entries, more)) = listed else {
             walk.incomplete = true;
             continue;

@@ -3,15 +3,19 @@
 //! left. A program writes on while it is being measured; what it has written by then is the window that SECURITY.md
 //! names. In a directory that several share, only the programs that write are killed, at twice the limit.
 
-use crate::{kept_files::number, sample, tree};
+mod holders;
+
+pub(crate) use holders::Holders;
+
+use holders::{Activity, Unlinked};
 use ringfence_sys::{
     file::{self, Kind},
     resource,
 };
-use ringfence_types::{Limits, Tier};
+use ringfence_types::Limits;
 use serde::{Deserialize, Serialize};
 use std::{
-    collections::BTreeSet,
+    cell::Cell,
     fs::{File, TryLockError},
     io,
     os::{
@@ -29,6 +33,8 @@ pub enum Quota {
     Total,
     /// Additions during the run: the directory holds a user's work.
     Growth,
+    /// Everything in it, which is the run's own: its private disk in the tier `landlock`.
+    Own,
 }
 
 /// More entries than this are not counted again while the file system below shows that the limit is far away.
@@ -55,9 +61,8 @@ const FIRST_WALK_TIME_MAX: Duration = Duration::from_secs(60);
 const ENTRY_BYTES: u64 = 1 << 10;
 /// Directories inside each other that are open at once.
 const LEVELS_OPEN_MAX: usize = 64;
-const DESCRIPTORS_MAX: usize = 100_000;
-const MAPS_BYTES_MAX: u64 = 8 << 20;
-const IO_BYTES_MAX: u64 = 4 << 10;
+/// Entries that a walk counts between two looks for an order of the server.
+const ENTRIES_PER_LOOK: u32 = 256;
 /// Time for which a write of the server excuses an excess; after that the excess counts as the program's.
 const EXCUSED_MAX: Duration = Duration::from_secs(60);
 
@@ -114,9 +119,9 @@ pub struct Known {
 impl Count {
     /// Counts a directory. Errors: `TimedOut`, and those of the file system.
     pub fn of(directory: BorrowedFd<'_>) -> io::Result<Self> {
-        let deadline = Instant::now() + FIRST_WALK_TIME_MAX;
+        let until = Until::deadline(Instant::now() + FIRST_WALK_TIME_MAX);
         let filled = resource::space_used(directory)?;
-        let found = usage(directory, Unlistable::Counted, deadline).map_err(timed_out)?;
+        let found = usage(directory, Unlistable::Counted, until).map_err(timed_out)?;
         let count = found.count();
         Ok(Self { filled, ..count })
     }
@@ -156,15 +161,6 @@ impl Space {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Activity {
-    /// Bytes that it has written to disks, if that is counted.
-    written: Option<u64>,
-    processor: Duration,
-    /// A process is running now, which processor time shows only in hundredths of a second.
-    is_running: bool,
-}
-
 pub(crate) struct Watch {
     directory: OwnedFd,
     quota: Quota,
@@ -174,6 +170,8 @@ pub(crate) struct Watch {
     now: Contents,
     /// Bytes and files in use on the whole file system, when the directory was walked last.
     filled: (u64, u64),
+    /// Bytes in use there when the run began.
+    filled_before: u64,
     /// Processor time that the tree had used by then, if that is known.
     used: Option<Duration>,
     activity: Activity,
@@ -189,12 +187,10 @@ pub(crate) struct Watch {
     excused_since: Option<Instant>,
     next: Instant,
     deadline: Instant,
-}
-
-/// The processes that may hold files open that no longer have a name.
-pub(crate) struct Holders<'a> {
-    proc: &'a OwnedFd,
-    pids: Vec<PathBuf>,
+    orders: Option<Box<dyn Fn() -> Pending>>,
+    /// The last walk was cut off; interrupts do not cut off the next one, too.
+    was_cut: Cell<bool>,
+    bytes_passed: u64,
 }
 
 impl Watch {
@@ -208,7 +204,7 @@ impl Watch {
         // A run that only cleans up may begin in a directory that is too full, up to twice the limit; if more were
         // allowed, each run could add its excess.
         let begun = Instant::now();
-        let deadline = begun + FIRST_WALK_TIME_MAX;
+        let until = Until::deadline(begun + FIRST_WALK_TIME_MAX);
         let limit = Contents {
             bytes: limits.disk_bytes,
             entries: files_max(limits.disk_bytes),
@@ -221,16 +217,18 @@ impl Watch {
                 let count = count.filter(|now| now.entries > FEW_ENTRIES && !now.is_more_than(limit));
                 let before = match count {
                     Some(count) => count,
-                    None => usage(directory.as_fd(), Unlistable::Opened, deadline).map_err(timed_out)?,
+                    None => usage(directory.as_fd(), Unlistable::Opened, until).map_err(timed_out)?,
                 };
                 (before, limit.plus(limit))
             }
             Quota::Growth => {
-                let before = usage(directory.as_fd(), Unlistable::Counted, deadline).map_err(timed_out)?;
+                let before = usage(directory.as_fd(), Unlistable::Counted, until).map_err(timed_out)?;
                 (before, before.plus(limit))
             }
+            Quota::Own => (Contents::default(), limit),
         };
         let now = Instant::now();
+        let filled = resource::space_used(directory.as_fd())?;
         Ok(Self {
             directory: directory.try_clone()?,
             quota,
@@ -238,7 +236,8 @@ impl Watch {
             before,
             allowed,
             now: before,
-            filled: resource::space_used(directory.as_fd())?,
+            filled,
+            filled_before: filled.0,
             used: None,
             activity: Activity::default(),
             strikes: 0,
@@ -250,7 +249,16 @@ impl Watch {
             walk_took: begun.elapsed(),
             next: now + CHECK_INTERVAL_MIN,
             deadline: now + WALK_TIME_MAX,
+            orders: None,
+            was_cut: Cell::new(false),
+            bytes_passed: 0,
         })
+    }
+
+    /// Lets walks end at an order of the server.
+    pub(crate) fn heeding(self, orders: Box<dyn Fn() -> Pending>) -> Self {
+        let orders = Some(orders);
+        Self { orders, ..self }
     }
 
     /// True if a run may begin: the directory holds no more than it may at the end of the run.
@@ -291,7 +299,9 @@ impl Watch {
             let most = if is_idle { IDLE_PAUSE_MAX } else { PAUSE_MAX };
             if is_filling || since > most {
                 self.used = used;
-                return self.walk(holders);
+                let is_passed = self.walk(holders);
+                self.bytes_passed = if is_passed { self.bytes() } else { 0 };
+                return is_passed;
             }
         }
         let left = Duration::from_millis(room.saturating_sub(came) / FILL_BYTES_PER_MS);
@@ -302,7 +312,18 @@ impl Watch {
     /// Counts the directory now. `None` if the walk was cut off, and its count by then is no more than is allowed.
     fn count_now(&self) -> Option<Contents> {
         let hidden = self.now.hidden;
-        match usage(self.directory.as_fd(), Unlistable::Counted, self.deadline) {
+        let unlistable = match self.quota {
+            Quota::Own => Unlistable::Opened,
+            Quota::Total | Quota::Growth => Unlistable::Counted,
+        };
+        let until = Until {
+            orders: self.orders.as_deref(),
+            heeds_interrupts: !self.was_cut.get(),
+            ..Until::deadline(self.deadline)
+        };
+        let counted = usage(self.directory.as_fd(), unlistable, until);
+        self.was_cut.set(counted.is_err());
+        match counted {
             Ok(now) => Some(now),
             Err(cut) => Some(Contents { hidden, ..cut }).filter(|cut| cut.is_more_than(self.allowed)),
         }
@@ -322,14 +343,29 @@ impl Watch {
             return false;
         };
         self.now = now;
-        let unlinked = holders.as_ref().map_or(0, Holders::unlinked_bytes);
-        self.now.bytes += unlinked;
+        let Unlinked { bytes, is_hidden, .. } = holders.as_ref().map(Holders::unlinked).unwrap_or_default();
+        self.now.bytes += bytes;
+        // Of a process that hides its files, as far as the file system has filled by more than what was found.
+        let filled = self.filled.0 + self.before.bytes;
+        let hidden = filled.saturating_sub(self.filled_before + self.now.bytes);
+        let hidden = if is_hidden { hidden } else { 0 };
+        self.now.bytes += hidden;
+        let unlinked = bytes + hidden;
         let is_over = self.filled.0 > self.filled_max;
         let is_passed = is_over || (self.now.is_more_than(self.allowed) && !self.is_excused(unlinked));
         if !self.now.is_more_than(self.allowed) {
             self.excused_since = None;
         }
-        let is_responsible = holders.is_none_or(|holders| self.is_responsible(before, holders.activity()));
+        let is_responsible = holders.is_none_or(|holders| {
+            let activity = holders.activity();
+            self.is_responsible(
+                before,
+                Activity {
+                    is_hidden,
+                    ..activity
+                },
+            )
+        });
         self.finish_walk(begun);
         is_passed && is_responsible
     }
@@ -340,22 +376,24 @@ impl Watch {
         self.next = self.walked_at + CHECK_INTERVAL_MIN;
     }
 
-    /// True if a full directory, which others may share, is this tree's doing: it has written since the last walk, or
-    /// it is at work while the directory grows again and again.
+    /// True if a full directory, which others may share, is this tree's doing: it has written since the last walk, is
+    /// at work and hides files, or is at work while the directory grows again and again.
     fn is_responsible(&mut self, before: Contents, activity: Activity) -> bool {
         let last = std::mem::replace(&mut self.activity, activity);
         let has_written = last.written.is_some() && activity.written > last.written;
         let is_full = self.filled.0 > self.filled_max || self.now.is_more_than(self.allowed);
         let is_growing = is_full && self.now.is_more_than(before);
-        self.strikes += u8::from(is_growing && (activity.is_running || activity.processor > last.processor));
-        has_written || self.strikes >= STRIKES_MAX
+        let is_active = activity.is_running || activity.processor > last.processor;
+        self.strikes += u8::from(is_growing && is_active);
+        let is_own = self.quota == Quota::Own;
+        is_own || has_written || (is_active && activity.is_hidden) || self.strikes >= STRIKES_MAX
     }
 
     /// Checks at the end of a run, when nothing is left to be stopped: walks only where that adds to what is known.
     /// Returns true if a limit is passed that is the run's own.
     pub(crate) fn end(&mut self) -> bool {
         self.deadline = Instant::now() + WALK_TIME_MAX;
-        if self.quota == Quota::Growth {
+        if self.quota != Quota::Total {
             return self.walk(None);
         }
         let filled = resource::space_used(self.directory.as_fd()).unwrap_or(self.filled);
@@ -404,12 +442,13 @@ impl Watch {
         }
     }
 
-    /// Returns the bytes that count as this run's at the last walk.
+    /// Returns the bytes that count as this run's at the last walk, or when the limit was passed.
     pub(crate) fn bytes(&self) -> u64 {
-        match self.quota {
-            Quota::Total => self.now.bytes,
+        let bytes = match self.quota {
+            Quota::Total | Quota::Own => self.now.bytes,
             Quota::Growth => self.now.bytes.saturating_sub(self.before.bytes),
-        }
+        };
+        bytes.max(self.bytes_passed)
     }
 }
 
@@ -422,20 +461,66 @@ enum Unlistable {
     Opened,
 }
 
+/// The next order of the server.
+#[derive(Clone, Copy)]
+pub(crate) enum Pending {
+    End,
+    Interrupt,
+    /// None, or one that can wait.
+    Other,
+}
+
+/// The conditions that cut a walk off.
+struct Until<'a> {
+    deadline: Instant,
+    orders: Option<&'a dyn Fn() -> Pending>,
+    heeds_interrupts: bool,
+    looks: u32,
+    is_over: bool,
+}
+
+impl Until<'_> {
+    fn deadline(deadline: Instant) -> Self {
+        Self {
+            deadline,
+            orders: None,
+            heeds_interrupts: false,
+            looks: 0,
+            is_over: false,
+        }
+    }
+
+    fn is_over(&mut self) -> bool {
+        self.looks += 1;
+        let is_urgent = |orders: &dyn Fn() -> Pending| match orders() {
+            Pending::End => true,
+            Pending::Interrupt => self.heeds_interrupts,
+            Pending::Other => false,
+        };
+        self.is_over |= Instant::now() >= self.deadline
+            || (self.looks.is_multiple_of(ENTRIES_PER_LOOK) && self.orders.is_some_and(is_urgent));
+        self.is_over
+    }
+}
+
 fn timed_out(_: Contents) -> io::Error {
     io::ErrorKind::TimedOut.into()
 }
 
-/// Counts all below a directory, however deep; follows no link, crosses no mount. Error: the count at the deadline.
-fn usage(directory: BorrowedFd<'_>, unlistable: Unlistable, deadline: Instant) -> Result<Contents, Contents> {
+/// Counts all below a directory, however deep; follows no link, crosses no mount. Error: the count when it was cut off.
+fn usage(
+    directory: BorrowedFd<'_>,
+    unlistable: Unlistable,
+    mut until: Until<'_>,
+) -> Result<Contents, Contents> {
     let mut usage = Contents::default();
     let mut levels = Vec::new();
     match Level::open(directory, Path::new("."), unlistable) {
-        Ok(top) => levels.push(usage.level(top, deadline)),
+        Ok(top) => levels.push(usage.level(top, &mut until)),
         Err(_) => usage.hidden += 1,
     }
     while let Some(level) = levels.last_mut() {
-        if Instant::now() >= deadline {
+        if until.is_over() {
             return Err(usage);
         }
         let Some((name, identity)) = level.below.pop() else {
@@ -457,7 +542,7 @@ fn usage(directory: BorrowedFd<'_>, unlistable: Unlistable, deadline: Instant) -
                 {
                     level.open = None;
                 }
-                let below = usage.level(below, deadline);
+                let below = usage.level(below, &mut until);
                 levels.push(Level { identity, ..below });
             }
             // A directory that was removed meanwhile has nothing in it.
@@ -470,9 +555,10 @@ fn usage(directory: BorrowedFd<'_>, unlistable: Unlistable, deadline: Instant) -
 
 impl Contents {
     /// Counts the entries of a directory, and lists the directories in it.
-    fn level(&mut self, directory: OwnedFd, deadline: Instant) -> Level {
+    fn level(&mut self, directory: OwnedFd, until: &mut Until<'_>) -> Level {
         let left = usize::try_from(ENTRIES_MAX.saturating_sub(self.entries)).unwrap_or(0);
-        let (entries, more) = file::list(directory.as_fd(), left, deadline).unwrap_or((Vec::new(), true));
+        let entries = file::list(directory.as_fd(), left, || until.is_over());
+        let (entries, more) = entries.unwrap_or((Vec::new(), true));
         self.hidden += u64::from(more);
         self.entries += entries.len() as u64;
         let bytes = entries.iter().map(|entry| ENTRY_BYTES + entry.allocated);
@@ -519,55 +605,6 @@ impl Level {
             metadata.is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.identity)
         };
         self.open = above.filter(is_this).map(OwnedFd::from);
-    }
-}
-
-impl<'a> Holders<'a> {
-    /// Lists the processes of a sandbox, by its own `/proc` or, in a tier without one, by the host's.
-    pub(crate) fn of(proc: &'a OwnedFd, tier: Tier) -> Option<Self> {
-        let pids = tree::processes(proc, tier);
-        Some(Self { proc, pids })
-    }
-
-    fn processor_time(&self) -> Duration {
-        let (user, system) = sample::cpu(self.proc, &self.pids);
-        user + system
-    }
-
-    fn activity(&self) -> Activity {
-        let written = self.pids.iter().map(|pid| {
-            let text = file::read_small(self.proc.as_fd(), &pid.join("io"), IO_BYTES_MAX).ok()?;
-            // proc_pid_io(5); includes children that were waited for.
-            number(&text, "write_bytes: ")
-        });
-        Activity {
-            written: written.flatten().reduce(|sum, bytes| sum + bytes),
-            processor: self.processor_time(),
-            is_running: sample::is_running(self.proc, &self.pids),
-        }
-    }
-
-    /// Returns the size of files that were deleted while a process held them open or mapped: no walk finds them.
-    fn unlinked_bytes(&self) -> u64 {
-        let mut seen = BTreeSet::new();
-        let mut bytes = 0;
-        for pid in &self.pids {
-            let Ok(listing) = file::open_listing(self.proc.as_fd(), &pid.join("fd")) else {
-                continue;
-            };
-            for name in file::list_names(listing.as_fd(), DESCRIPTORS_MAX).unwrap_or_default() {
-                if let Ok(held) = file::stat_open_file(listing.as_fd(), &name)
-                    && held.kind == Kind::File
-                    && held.links == 0
-                    && seen.insert(held.identity.1)
-                {
-                    bytes += held.allocated;
-                }
-            }
-            let maps = file::read_small(self.proc.as_fd(), &pid.join("maps"), MAPS_BYTES_MAX);
-            bytes += sample::deleted_mappings(&maps.unwrap_or_default(), &mut seen);
-        }
-        bytes
     }
 }
 

@@ -194,18 +194,22 @@ fn add_up(
 
 /// Finds a task of the process that still has its memory and descriptors, and its status; a leader that has ended
 /// before its threads has neither. All threads of a process share both ([`crate::seccomp`] ensures it).
-fn living_task(proc: &OwnedFd, pid: &Path) -> Option<(PathBuf, String)> {
-    let status = read(proc, pid, "status", 8 << 10)?;
-    if status.contains("\nRssAnon:") {
+pub(crate) fn living_task(proc: &OwnedFd, pid: &Path) -> Option<(PathBuf, String)> {
+    if let Some(status) = living_status(proc, pid) {
         return Some((pid.to_owned(), status));
     }
     let tasks = file::open_listing(proc.as_fd(), &pid.join("task")).ok()?;
     let names = file::list_names(tasks.as_fd(), 100_000).ok()?;
     names.into_iter().find_map(|name| {
         let task = pid.join("task").join(name);
-        let status = read(proc, &task, "status", 8 << 10)?;
-        status.contains("\nRssAnon:").then_some((task, status))
+        let status = living_status(proc, &task)?;
+        Some((task, status))
     })
+}
+
+/// Returns the status of a task that still has its memory.
+pub(crate) fn living_status(proc: &OwnedFd, task: &Path) -> Option<String> {
+    read(proc, task, "status", 8 << 10).filter(|status| status.contains("\nRssAnon:"))
 }
 
 /// Returns the memory of these processes that no other process shares.
@@ -283,29 +287,49 @@ fn length(range: &str) -> Option<u64> {
     Some(address(to)?.saturating_sub(address(from)?))
 }
 
-/// Adds up the sizes of files that are mapped and have been deleted, except those that were seen already.
-pub(crate) fn deleted_mappings(maps: &str, seen: &mut BTreeSet<u64>) -> u64 {
-    let size = |line: &str| {
-        let mut words = line.split_whitespace();
-        let (range, inode) = (words.next()?, words.nth(3)?.parse().ok()?);
-        let length = length(range)?;
-        seen.insert(inode).then_some(length)
-    };
+/// A mapping of a file that was deleted.
+pub(crate) struct Deleted {
+    /// Its name in `/proc/[pid]/map_files`.
+    pub(crate) range: String,
+    /// Device and inode, as the list of mappings names them.
+    pub(crate) file: String,
+    pub(crate) inode: u64,
+    pub(crate) length: u64,
+}
+
+/// Returns the mappings of files that were deleted.
+pub(crate) fn deleted_mappings(maps: &str) -> impl Iterator<Item = Deleted> {
     // Anonymous memory has no path below a workspace, and is counted as memory.
     let anonymous = ["/dev/zero", "/memfd:", "/SYSV", "/dev/shm/"];
-    let is_anonymous = |line: &str| anonymous.iter().any(|kind| line.contains(kind));
-    let lines = maps
-        .lines()
-        .filter(|line| line.ends_with(" (deleted)") && !is_anonymous(line));
-    lines.filter_map(size).sum()
+    let lines = maps.lines().filter(|line| line.ends_with(" (deleted)"));
+    lines.filter_map(move |line| {
+        let words: Vec<&str> = line.split_whitespace().take(6).collect();
+        let [range, _, _, device, inode, name] = words[..] else {
+            return None;
+        };
+        let (from, to) = range.split_once('-')?;
+        (!anonymous.iter().any(|kind| name.starts_with(kind))).then_some(Deleted {
+            range: [from, to].map(|digits| digits.trim_start_matches('0')).join("-"),
+            file: format!("{device} {inode}"),
+            inode: inode.parse().ok()?,
+            length: length(range)?,
+        })
+    })
 }
 
 fn proportional(proc: &OwnedFd, pid: &Path) -> u64 {
-    let Some((task, _)) = living_task(proc, pid) else {
+    let Some((task, status)) = living_task(proc, pid) else {
         return 0;
     };
-    let rollup = read(proc, &task, "smaps_rollup", 8 << 10).unwrap_or_default();
-    1024 * (field(&rollup, "Pss_Anon:") + field(&rollup, "SwapPss:"))
+    let rollup = file::read_small(proc.as_fd(), &task.join("smaps_rollup"), 8 << 10);
+    match rollup {
+        Ok(rollup) => 1024 * (field(&rollup, "Pss_Anon:") + field(&rollup, "SwapPss:")),
+        // It is not dumpable.
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            1024 * (field(&status, "RssAnon:") + field(&status, "VmSwap:"))
+        }
+        Err(_) => 0,
+    }
 }
 
 #[derive(Default)]

@@ -20,7 +20,7 @@ use crate::{
     init::Init,
     kept_files::KeptFiles,
     plan::Identity,
-    quota::{Holders, Watch, files_max},
+    quota::{Holders, Known, Quota, Watch, files_max},
     sample,
     sweep::RunDirectory,
     tree, uncharged,
@@ -128,14 +128,16 @@ struct Sandbox<'a> {
     counted: Option<Counted>,
     status: Option<i32>,
     quota: Option<Watch>,
+    /// Of the directory of the host that is its private disk (tier `landlock`).
+    own_disk: Option<Watch>,
     kept: KeptFiles,
     peak: sample::Sample,
     usage: wait::Usage,
     unrouted: u64,
-    limits: Limits,
-}
     /// Interrupts that pid 1 has not confirmed.
     interrupts: u32,
+    limits: Limits,
+}
 
 impl<'a> Sandbox<'a> {
     fn start(
@@ -193,14 +195,15 @@ impl<'a> Sandbox<'a> {
             counted: None,
             status: None,
             quota: None,
+            own_disk: None,
             kept: KeptFiles::default(),
             peak: sample::Sample::default(),
             usage: wait::Usage::default(),
             unrouted: 0,
+            interrupts: 0,
             limits: plan.limits.clone(),
         };
         if let Err(failure) = sandbox.start_init() {
-            interrupts: 0,
             sandbox.kill();
             return Err(failure);
         }
@@ -227,7 +230,7 @@ impl<'a> Sandbox<'a> {
         };
         let mut claim: Claim = step("read the claim", wire::read_head(&payload, claim_bytes))?;
         self.bind(&claim)?;
-        if !self.watch_quota(&claim)? {
+        if !self.watch_quota(&claim, server)? {
             return Ok(self.finish(Cause::Disk));
         }
         self.order(&InitOrder::Claim { claim_bytes }, &[payload.as_fd()])?;
@@ -393,15 +396,23 @@ impl<'a> Sandbox<'a> {
         }
     }
 
-    /// Starts to watch the disk quota of a workspace that has one. Returns false if it already holds more than it may.
-    fn watch_quota(&mut self, claim: &Claim) -> Result<bool, Failure> {
+    /// Starts to watch the disk quotas of a private disk on the host and of a workspace that has one. Returns false if
+    /// the workspace already holds more than it may.
+    fn watch_quota(&mut self, claim: &Claim, server: BorrowedFd<'_>) -> Result<bool, Failure> {
+        if let Some(files) = &self.plan.layout.host_directory {
+            let directory = file::open_listing(file::current_directory(), files);
+            let directory = step("open the private disk", directory)?;
+            let watch = Watch::begin(&directory, Quota::Own, &claim.limits, None, Known::default());
+            let watch = step("measure the private disk", watch)?;
+            self.own_disk = Some(watch.heeding(step("orders", orders::look(server))?));
+        }
         if let Some(workspace) = claim.workspace.as_ref().or(self.plan.shared.as_ref())
             && let Some(quota) = workspace.quota()
             && let Some(directory) = self.descriptors.get(&Handle::Changes)
         {
             let writing = workspace.writing.as_deref();
             let watch = Watch::begin(directory, quota, &claim.limits, writing, workspace.known);
-            let watch = step("measure the workspace", watch)?;
+            let watch = step("measure the workspace", watch)?.heeding(step("orders", orders::look(server))?);
             return Ok(self.quota.insert(watch).has_room());
         }
         Ok(true)
@@ -430,14 +441,12 @@ impl<'a> Sandbox<'a> {
             {
                 return Ok(cause);
             }
-            let (tier, proc) = (self.plan.tier, self.descriptors.get(&Handle::Proc));
-            if let Some(watch) = &mut self.quota
-                && watch.is_passed(deadline.next(), || Holders::of(proc?, tier))
-            {
-                return Ok(Cause::Disk);
-            }
+            let (tier, proc, init) = (self.plan.tier, self.descriptors.get(&Handle::Proc), self.init);
             let mut until = deadline.next().saturating_duration_since(now);
-            if let Some(watch) = &self.quota {
+            for watch in self.quota.iter_mut().chain(&mut self.own_disk) {
+                if watch.is_passed(deadline.next(), || Holders::of(proc?, tier, init)) {
+                    return Ok(Cause::Disk);
+                }
                 until = until.min(watch.next().saturating_duration_since(now));
             }
             // A worker hands over no /proc to be sampled, and opens nothing that would have to be.
@@ -486,6 +495,10 @@ impl<'a> Sandbox<'a> {
                 let handed: Vec<BorrowedFd<'_>> = handed.map(AsFd::as_fd).collect();
                 step("report to server", wire::send(server, &Event::Running, &handed)).map(|()| None)
             }
+            Ok(Some((InitEvent::Interrupted, _))) => {
+                self.interrupts = self.interrupts.saturating_sub(1);
+                Ok(None)
+            }
             Ok(Some((InitEvent::Ended(end), _))) => {
                 self.record_end(&end);
                 Ok(Some(Cause::Program))
@@ -495,10 +508,6 @@ impl<'a> Sandbox<'a> {
         }
     }
 
-            Ok(Some((InitEvent::Interrupted, _))) => {
-                self.interrupts = self.interrupts.saturating_sub(1);
-                Ok(None)
-            }
     fn receive_fork_event(&mut self) -> Result<Option<Cause>, Failure> {
         let received = self.forked.as_ref().map(Forked::receive_event);
         let Some(Ok(Some((ForkEvent::Ended(end), _)))) = received else {
@@ -528,7 +537,7 @@ impl<'a> Sandbox<'a> {
         };
     }
 
-    /// True if this process has to count the tree's memory or, in the tier `landlock`, its disk usage itself.
+    /// True if this process samples the tree: no cgroup counts it, or its `/proc` is the host's (tier `landlock`).
     fn must_sample(&self) -> bool {
         self.descriptors.contains_key(&Handle::Proc)
             && (self.cgroup.is_none() || self.plan.tier == Tier::Landlock)
@@ -552,11 +561,8 @@ impl<'a> Sandbox<'a> {
         self.peak.memory_bytes = self.peak.memory_bytes.max(seen.memory_bytes);
         self.peak.processes = self.peak.processes.max(seen.processes);
         *next_check = Instant::now() + seen.next_interval(limits.memory_bytes, file::processors());
-        if self.cgroup.is_none() && (seen.hidden || seen.memory_bytes > limits.memory_bytes) {
-            return Some(Cause::OutOfMemory);
-        }
-        let files = self.plan.layout.host_directory.as_deref()?;
-        (sample::directory_bytes(files) > limits.disk_bytes).then_some(Cause::Disk)
+        let is_over = self.cgroup.is_none() && (seen.hidden || seen.memory_bytes > limits.memory_bytes);
+        is_over.then_some(Cause::OutOfMemory)
     }
 
     /// True if pid 1 is the only process of the sandbox; then no other can be started. The cgroup would not show it: a
@@ -605,7 +611,10 @@ impl<'a> Sandbox<'a> {
         let now = || self.cgroup.as_ref().map(Cgroup::counted);
         let counted = self.counted.take().or_else(now).unwrap_or_default();
         // Includes what was written since the last check.
-        let filled = self.quota.as_mut().is_some_and(Watch::end);
+        let mut filled = false;
+        for watch in self.quota.iter_mut().chain(&mut self.own_disk) {
+            filled |= watch.end();
+        }
         let mut cause = if filled && cause == Cause::Program {
             Cause::Disk
         } else {

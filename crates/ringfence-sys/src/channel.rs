@@ -74,6 +74,11 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, 
     Ok((message.bytes, descriptors))
 }
 
+/// Reads the next message into `buffer`, as far as it fits, without taking it. `EAGAIN`: nothing to receive.
+pub fn peek(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+    Ok(net::recv(socket, buffer, RecvFlags::PEEK | RecvFlags::DONTWAIT)?.0)
+}
+
 /// Returns the number of unread bytes in a pipe, given either end.
 pub fn unread(pipe: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(rustix::io::ioctl_fionread(pipe)?)

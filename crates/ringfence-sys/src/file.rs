@@ -10,7 +10,6 @@ use std::{
         unix::ffi::OsStrExt,
     },
     path::{Path, PathBuf},
-    time::Instant,
 };
 
 /// Creates a file in memory (`memfd_create(2)`), closed on exec.
@@ -204,8 +203,12 @@ pub struct Entry {
     pub identity: (u64, u64),
 }
 
-/// Lists at most `max` entries of a directory, until `deadline`, without following symlinks; true: there are more.
-pub fn list(directory: BorrowedFd<'_>, max: usize, deadline: Instant) -> io::Result<(Vec<Entry>, bool)> {
+/// Lists at most `max` entries of a directory, until `is_over`, without following symlinks; true: there are more.
+pub fn list(
+    directory: BorrowedFd<'_>,
+    max: usize,
+    mut is_over: impl FnMut() -> bool,
+) -> io::Result<(Vec<Entry>, bool)> {
     let mut entries = Vec::new();
     for entry in fs::Dir::read_from(directory)? {
         let entry = entry?;
@@ -213,7 +216,7 @@ pub fn list(directory: BorrowedFd<'_>, max: usize, deadline: Instant) -> io::Res
         if matches!(name.to_bytes(), b"." | b"..") {
             continue;
         }
-        if entries.len() == max || Instant::now() >= deadline {
+        if entries.len() == max || is_over() {
             return Ok((entries, true));
         }
         let stat = match fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {

@@ -123,6 +123,7 @@ fn full_directory_is_attributed_to_trees_that_write() {
     let holders = |pid: u32| {
         Some(Holders {
             proc: &proc,
+            init: PathBuf::new(),
             pids: vec![pid.to_string().into()],
         })
     };
@@ -196,6 +197,7 @@ fn writers_are_stopped_at_the_file_system_limit() {
     let mut walk = || {
         watch.walk(Some(Holders {
             proc: &proc,
+            init: PathBuf::new(),
             pids: vec![std::process::id().to_string().into()],
         }))
     };
@@ -208,7 +210,12 @@ fn writers_are_stopped_at_the_file_system_limit() {
 }
 
 fn counted(scratch: &Scratch, unlistable: Unlistable) -> Contents {
-    usage(scratch.open().as_fd(), unlistable, Instant::now() + WALK_TIME_MAX).unwrap()
+    usage(
+        scratch.open().as_fd(),
+        unlistable,
+        Until::deadline(Instant::now() + WALK_TIME_MAX),
+    )
+    .unwrap()
 }
 
 #[test]
@@ -225,7 +232,11 @@ fn walk_cut_off_by_its_deadline_reports_no_excess() {
     fs::write(scratch.0.join("new"), vec![7; 3 << 20]).unwrap();
     watch.deadline = Instant::now();
     assert!(!watch.walk(None), "the walk is cut off");
-    let late = usage(scratch.open().as_fd(), Unlistable::Counted, Instant::now());
+    let late = usage(
+        scratch.open().as_fd(),
+        Unlistable::Counted,
+        Until::deadline(Instant::now()),
+    );
     assert_eq!(late.unwrap_err().bytes, 0);
     assert!(watch.count_now().is_none());
     assert!(watch.end(), "the control: with time it is reported");
@@ -281,6 +292,7 @@ fn idle_tree_is_walked_rarely_and_active_tree_every_second() {
     let holders = |pids: &[&str]| {
         Some(Holders {
             proc: &proc,
+            init: PathBuf::new(),
             pids: pids.iter().map(PathBuf::from).collect(),
         })
     };
@@ -309,4 +321,67 @@ fn idle_tree_is_walked_rarely_and_active_tree_every_second() {
         assert!(busy.elapsed() < Duration::from_secs(30));
     }
     assert!(walks_after(2, &["self"]), "it was active");
+}
+
+#[test]
+fn deleted_file_counts_by_its_size_while_a_page_of_it_is_mapped() {
+    // Its name is one that anonymous memory might have.
+    const CODE: &str = "
+import mmap, os
+with open('memfd:big', 'w+b') as file:
+    file.write(bytes(3 << 20))
+    file.flush()
+    page = mmap.mmap(file.fileno(), 4096)
+os.unlink('memfd:big')
+os.closerange(3, 100)
+print(flush=True)
+input()";
+    let scratch = Scratch::new("mapped");
+    let proc: OwnedFd = File::open("/proc").unwrap().into();
+    #[expect(clippy::disallowed_methods, reason = "a process that maps a file")]
+    let mut holder = std::process::Command::new("python3");
+    let holder = holder.args(["-c", CODE]).current_dir(&scratch.0);
+    let pipe = std::process::Stdio::piped;
+    let mut holder = holder.stdin(pipe()).stdout(pipe()).spawn().unwrap();
+    io::Read::read_exact(holder.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+    let held = Holders {
+        proc: &proc,
+        pids: vec![holder.id().to_string().into()],
+        init: PathBuf::new(),
+    };
+    let unlinked = held.unlinked();
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    // Only root can look behind a mapping.
+    let is_root = scratch.0.metadata().unwrap().uid() == 0;
+    let counted = unlinked.bytes;
+    assert!(
+        !unlinked.is_hidden && counted >= if is_root { 3 << 20 } else { 4096 },
+        "{counted}"
+    );
+}
+
+#[test]
+fn walk_ends_at_an_order_that_ends_or_interrupts_the_program() {
+    use std::rc::Rc;
+    let scratch = Scratch::new("ordered");
+    for number in 0..=ENTRIES_PER_LOOK {
+        fs::write(scratch.0.join(number.to_string()), "").unwrap();
+    }
+    let begun = Watch::begin(
+        &scratch.open(),
+        Quota::Own,
+        &limits(64 << 20),
+        None,
+        Known::default(),
+    );
+    let next = Rc::new(Cell::new(Pending::Other));
+    let look = next.clone();
+    let watch = begun.unwrap().heeding(Box::new(move || look.get()));
+    assert!(watch.count_now().is_some(), "another order can wait");
+    next.set(Pending::Interrupt);
+    assert!(watch.count_now().is_none());
+    assert!(watch.count_now().is_some(), "interrupts cannot prevent all walks");
+    next.set(Pending::End);
+    assert!(watch.count_now().is_none() && watch.count_now().is_none());
 }

@@ -4,9 +4,10 @@ use super::Sandbox;
 use crate::{
     EgressSpec,
     attach::Target,
+    quota::Pending,
     wire::{self, Cause, Event, Failure, InitOrder, Order},
 };
-use ringfence_sys::wait;
+use ringfence_sys::{channel, wait};
 use ringfence_types::Limits;
 use std::{
     io,
@@ -16,6 +17,27 @@ use std::{
 
 /// Time for pid 1 to confirm interrupts.
 const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Returns the next order, without taking it. A server that is gone wants the end.
+fn pending(server: BorrowedFd<'_>) -> Pending {
+    let mut buffer = [0; 64];
+    match channel::peek(server, &mut buffer) {
+        Ok(0) => Pending::End,
+        Ok(length) => match wire::decode(&buffer[..length]) {
+            Ok(Order::Cancel) => Pending::End,
+            Ok(Order::Interrupt) => Pending::Interrupt,
+            _ => Pending::Other,
+        },
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Pending::Other,
+        Err(_) => Pending::End,
+    }
+}
+
+/// Makes a look at the orders for walks of a directory, for which they would have to wait.
+pub(super) fn look(server: BorrowedFd<'_>) -> io::Result<Box<dyn Fn() -> Pending>> {
+    let server = server.try_clone_to_owned()?;
+    Ok(Box::new(move || pending(server.as_fd())))
+}
 
 impl Sandbox<'_> {
     /// Handles one order of the server. An order that is not for a running program cancels it, as does a hang-up.
@@ -91,5 +113,30 @@ impl Sandbox<'_> {
             }
         }
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_end_or_an_interrupt_is_urgent() {
+        let (server, ours) = channel::pair().unwrap();
+        let look = look(ours.as_fd()).unwrap();
+        assert!(matches!(look(), Pending::Other));
+        let orders = [Order::Account(1), Order::Interrupt, Order::Cancel];
+        let found = orders.map(|order| {
+            wire::send(server.as_fd(), &order, &[]).unwrap();
+            let found = look();
+            wire::receive::<Order>(ours.as_fd()).unwrap();
+            found
+        });
+        assert!(matches!(
+            found,
+            [Pending::Other, Pending::Interrupt, Pending::End]
+        ));
+        drop(server);
+        assert!(matches!(look(), Pending::End));
     }
 }

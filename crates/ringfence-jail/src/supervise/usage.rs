@@ -24,6 +24,7 @@ impl Sandbox<'_> {
             self.usage.system = self.usage.system.max(system);
         }
         self.count_unrouted();
+        self.own_disk.as_mut().map(Watch::end);
         self.usage_of(counted)
     }
 
@@ -41,8 +42,8 @@ impl Sandbox<'_> {
     /// Combines what was counted and what was sampled; of memory, the highest.
     pub(super) fn usage_of(&self, counted: Counted) -> Usage {
         let (cpu_user, cpu_system) = counted.cpu.unwrap_or((self.usage.user, self.usage.system));
-        let disk = match &self.plan.layout.host_directory {
-            Some(files) => sample::directory_bytes(files),
+        let disk = match &self.own_disk {
+            Some(watch) => watch.bytes(),
             None => self
                 .descriptors
                 .get(&Handle::Output)

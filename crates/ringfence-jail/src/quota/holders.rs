@@ -1,0 +1,141 @@
+//! The processes of a sandbox: what they do, and the deleted files that they hold.
+
+use crate::{kept_files::number, sample, tree};
+use ringfence_sys::file::{self, Kind};
+use ringfence_types::Tier;
+use std::{
+    collections::BTreeSet,
+    io,
+    os::fd::{AsFd, OwnedFd},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+const DESCRIPTORS_MAX: usize = 100_000;
+const MAPS_BYTES_MAX: u64 = 8 << 20;
+const IO_BYTES_MAX: u64 = 4 << 10;
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Activity {
+    /// Bytes that it has written to disks, if that is counted.
+    pub(super) written: Option<u64>,
+    pub(super) processor: Duration,
+    /// A process is running now, which processor time shows only in hundredths of a second.
+    pub(super) is_running: bool,
+    /// A process does not show all of its files.
+    pub(super) is_hidden: bool,
+}
+
+/// The processes that may hold files open that no longer have a name.
+pub(crate) struct Holders<'a> {
+    pub(super) proc: &'a OwnedFd,
+    pub(super) pids: Vec<PathBuf>,
+    /// Pid 1, which is ours.
+    pub(super) init: PathBuf,
+}
+
+/// Files that were deleted while a process of the tree held them.
+#[derive(Default)]
+pub(super) struct Unlinked {
+    pub(super) bytes: u64,
+    /// A process does not show all of its own.
+    pub(super) is_hidden: bool,
+    /// Inode and device of those that were counted.
+    seen: BTreeSet<(u64, u64)>,
+}
+
+impl Unlinked {
+    fn add(&mut self, held: &file::Entry) {
+        let (device, inode) = held.identity;
+        if held.kind == Kind::File && held.links == 0 && self.seen.insert((inode, device)) {
+            self.bytes += held.allocated;
+        }
+    }
+}
+
+impl<'a> Holders<'a> {
+    /// Lists the processes of a sandbox, by its own `/proc` or, in a tier without one, by the host's. `init`: pid 1, as
+    /// the host numbers it.
+    pub(crate) fn of(proc: &'a OwnedFd, tier: Tier, init: i32) -> Option<Self> {
+        let pids = tree::processes(proc, tier);
+        let init = if tier == Tier::Landlock { init } else { 1 };
+        let init = init.to_string().into();
+        Some(Self { proc, pids, init })
+    }
+
+    pub(super) fn processor_time(&self) -> Duration {
+        let (user, system) = sample::cpu(self.proc, &self.pids);
+        user + system
+    }
+
+    pub(super) fn activity(&self) -> Activity {
+        let written = self.pids.iter().map(|pid| {
+            let text = file::read_small(self.proc.as_fd(), &pid.join("io"), IO_BYTES_MAX).ok()?;
+            // proc_pid_io(5); includes children that were waited for.
+            number(&text, "write_bytes: ")
+        });
+        Activity {
+            written: written.flatten().reduce(|sum, bytes| sum + bytes),
+            processor: self.processor_time(),
+            is_running: sample::is_running(self.proc, &self.pids),
+            is_hidden: false,
+        }
+    }
+
+    /// Counts the files that were deleted while a process held them open or mapped: no walk finds them.
+    pub(super) fn unlinked(&self) -> Unlinked {
+        let mut found = Unlinked::default();
+        let tasks = self.pids.iter().filter(|pid| **pid != self.init);
+        let tasks = tasks.filter_map(|pid| sample::living_task(self.proc, pid));
+        let tasks: Vec<PathBuf> = tasks.map(|(task, _)| task).collect();
+        for task in &tasks {
+            match file::open_listing(self.proc.as_fd(), &task.join("fd")) {
+                Ok(listing) => {
+                    for name in file::list_names(listing.as_fd(), DESCRIPTORS_MAX).unwrap_or_default() {
+                        if let Ok(held) = file::stat_open_file(listing.as_fd(), &name) {
+                            found.add(&held);
+                        }
+                    }
+                }
+                Err(error) => found.is_hidden |= self.hides(task, &error),
+            }
+        }
+        let mut mapped = BTreeSet::new();
+        for task in &tasks {
+            match file::read_small(self.proc.as_fd(), &task.join("maps"), MAPS_BYTES_MAX) {
+                Ok(maps) => {
+                    found.is_hidden |= maps.len() as u64 >= MAPS_BYTES_MAX;
+                    for mapping in sample::deleted_mappings(&maps) {
+                        if !mapped.contains(&mapping.file) && self.add_mapping(task, &mapping, &mut found) {
+                            mapped.insert(mapping.file);
+                        }
+                    }
+                }
+                Err(error) => found.is_hidden |= self.hides(task, &error),
+            }
+        }
+        found
+    }
+
+    /// Adds a mapped file by its size on the disk, which only root can query, or else by the length of its mapping.
+    /// False: it has been unmapped meanwhile.
+    fn add_mapping(&self, task: &Path, mapping: &sample::Deleted, found: &mut Unlinked) -> bool {
+        let path = task.join("map_files").join(&mapping.range);
+        match file::stat_open_file(self.proc.as_fd(), &path) {
+            Ok(held) => found.add(&held),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let same = (mapping.inode, 0)..=(mapping.inode, u64::MAX);
+                if found.seen.range(same).next().is_none() {
+                    found.bytes += mapping.length;
+                }
+            }
+            Err(_) => return false,
+        }
+        true
+    }
+
+    /// True if a task denies its files because it is not dumpable, and not because it is ending: it lives even now.
+    fn hides(&self, task: &Path, error: &io::Error) -> bool {
+        error.kind() == io::ErrorKind::PermissionDenied && sample::living_status(self.proc, task).is_some()
+    }
+}
