@@ -190,7 +190,11 @@ fn edit(code: &str, question: &ModuleQuestion) -> Result<String, Objection> {
         parsed => parsed?,
     };
     let mut edits = match question.session {
-        true => imports_as_calls(code, &parsed.program)?,
+        true => imports_as_calls(code, &parsed.program).map_err(|objection| Objection {
+            // The code of TypeScript has other lines by now.
+            line: objection.line.filter(|_| !question.typescript),
+            ..objection
+        })?,
         false => Vec::new(),
     };
     let import = match question.session {
@@ -300,6 +304,10 @@ fn apply(code: &str, mut edits: Vec<Edit>) -> String {
     let mut at = 0;
     for edit in edits {
         let (start, end) = (edit.span.start as usize, edit.span.end as usize);
+        if start < at {
+            // The parser lists what it has read twice, such as `(a = import('b'))`, twice.
+            continue;
+        }
         result.push_str(&code[at..start]);
         result.push_str(&edit.text);
         at = end;
@@ -362,6 +370,10 @@ mod tests {
         check("await 1", true);
         check("export const a = 1", true);
         check("import.meta.url", true);
+        check(
+            "const o = (u = import.meta.url), p = () => (m = import('x'))",
+            true,
+        );
     }
 
     #[test]
@@ -428,6 +440,7 @@ mod tests {
             ],
         );
         check("import x from;", false, &["import x from;"]);
+        check("(m = import('a'))", false, &["(m = __import__('a'))"]);
         let error = |code: &str| call(code, false).err().unwrap();
         assert_eq!(error("1\nexport const a = 1").line, Some(2));
         assert!(error("export { a }; const a = 1").message.contains("export"));

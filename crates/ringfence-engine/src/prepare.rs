@@ -96,16 +96,12 @@ pub(crate) async fn call(
         None => default_name(request.language).replace("main", &format!("call-{number}")),
     };
     let typescript = request.language == Language::Typescript;
-    let has_import = ["import", "export"]
-        .iter()
-        .any(|word| request.code.contains(word));
-    let as_it_is = |name| PreparedCall {
-        name,
-        code: request.code.clone(),
-        error: None,
-    };
-    if !(typescript || request.language == Language::Node && has_import) {
-        return Ok(as_it_is(name));
+    if !typescript && !(request.language == Language::Node && may_import(&request.code)) {
+        return Ok(PreparedCall {
+            name,
+            code: request.code.clone(),
+            error: None,
+        });
     }
     let question = ModuleQuestion {
         code: request.code.clone(),
@@ -114,16 +110,23 @@ pub(crate) async fn call(
         session: true,
         workspace: "/workspace".to_owned(),
     };
-    let answer = match ask(sandboxes, &question).await {
-        // JavaScript needs the parser for imports alone.
-        Err(_) if !typescript => return Ok(as_it_is(name)),
-        answer => answer?,
-    };
+    let answer = ask(sandboxes, &question).await?;
     Ok(PreparedCall {
         error: answer.error.map(|objection| syntax_error(&name, &objection)),
         code: answer.code,
         name,
     })
+}
+
+/// True if the code has one of the words `import` and `export`, perhaps in a text; the parser takes several times as
+/// long as a short call.
+fn may_import(code: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '$');
+    let has_word = |(at, word): (usize, &str)| {
+        let (before, after) = (&code[..at], &code[at + word.len()..]);
+        !before.ends_with(is_part) && !after.starts_with(is_part)
+    };
+    code.match_indices("import").any(has_word) || code.match_indices("export").any(has_word)
 }
 
 /// The code that is sent to a session, and its name in tracebacks.
