@@ -1,7 +1,7 @@
 //! Reads files of a workspace into chunks, while a program may still write to them.
 
 use super::{
-    SnapshotEntry, SnapshotError, SnapshotKind, SnapshotLimits, SnapshotStore,
+    SnapshotEntry, SnapshotError, SnapshotKind, SnapshotLimits,
     layout::NamespaceDir,
     manifest::{FileContent, MODE_MASK},
 };
@@ -14,7 +14,6 @@ use crate::{
     tree::{self, Stamp, Timestamp, TreeError},
     whole_file::size_of,
 };
-use ringfence_types::Namespace;
 use rustix::{
     fs::{SeekFrom, Stat},
     io::Errno,
@@ -26,15 +25,12 @@ use std::{
     io,
     os::{fd::BorrowedFd, unix::fs::FileExt},
     path::Path,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 /// Several times the kernel's coarsest timestamp step: a file changed within it could change again without a trace.
 const SETTLED: Duration = Duration::from_millis(50);
 const PIECES_MAX: usize = 100_000;
-/// Chunks known to be whole, 32 bytes each; more are forgotten, and read again.
-const WHOLE_MAX: usize = 1 << 18;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Cuts files into chunks and writes those that are new.
@@ -42,9 +38,8 @@ pub(super) struct FileChunker<'a> {
     index: &'a Index,
     reader: PackReader<'a>,
     writer: PackWriter<'a>,
-    namespace: &'a Namespace,
-    whole: &'a Mutex<HashSet<ChunkId>>,
-    added: HashSet<ChunkId>,
+    /// Chunks of files that were read: added, or stored and whole.
+    whole: HashSet<ChunkId>,
     encoder: Encoder,
     limits: SnapshotLimits,
     /// Disk space of the other namespaces.
@@ -64,56 +59,28 @@ pub(super) enum Read {
 
 impl<'a> FileChunker<'a> {
     pub(super) fn new(
-        store: &'a SnapshotStore,
         dir: &'a NamespaceDir,
         index: &'a Index,
+        limits: SnapshotLimits,
         others: u64,
     ) -> Result<Self, SnapshotError> {
         Ok(Self {
             index,
             reader: PackReader::new(&dir.packs, index),
             writer: PackWriter::new(&dir.packs),
-            namespace: &dir.namespace,
-            whole: &store.whole,
-            added: HashSet::new(),
+            whole: HashSet::new(),
             encoder: Encoder::new().map_err(SnapshotError::io("begin to compress", &dir.packs.path))?,
-            limits: store.limits,
+            limits,
             others,
             bytes: 0,
             new_bytes: 0,
         })
     }
 
-    pub(super) fn has_all(&mut self, chunks: &[ChunkId]) -> bool {
-        chunks.iter().all(|id| self.has(*id))
-    }
-
-    /// Returns true if the chunk is stored, and whole: it is read when this process first meets it.
-    fn has(&mut self, id: ChunkId) -> bool {
-        let is_stored = self.index.get(id).is_some();
-        let is_known = self.added.contains(&id) || (is_stored && self.whole().contains(&self.name(id)));
-        if is_known || !is_stored || self.reader.chunk(id).is_err() {
-            return is_known;
-        }
-        self.note_whole(id);
-        true
-    }
-
-    fn whole(&self) -> MutexGuard<'a, HashSet<ChunkId>> {
-        self.whole.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn note_whole(&self, id: ChunkId) {
-        let mut whole = self.whole();
-        if whole.len() == WHOLE_MAX {
-            whole.clear();
-        }
-        whole.insert(self.name(id));
-    }
-
-    /// The name of this namespace's copy of a chunk.
-    fn name(&self, id: ChunkId) -> ChunkId {
-        ChunkId::of(&[self.namespace.as_str().as_bytes(), &id.0].concat())
+    /// Returns true if all are stored, damaged or not: those of an unchanged file are not read.
+    pub(super) fn has_all(&self, chunks: &[ChunkId]) -> bool {
+        let has = |id: &ChunkId| self.index.get(*id).is_some() || self.whole.contains(id);
+        chunks.iter().all(has)
     }
 
     /// Checks the limit of bytes again: files may grow while others are read.
@@ -173,7 +140,8 @@ impl<'a> FileChunker<'a> {
 
     fn add(&mut self, bytes: &[u8]) -> Result<ChunkId, SnapshotError> {
         let id = ChunkId::of(bytes);
-        if self.has(id) {
+        // A stored copy that is damaged is written anew.
+        if !self.whole.insert(id) || self.reader.chunk(id).is_ok() {
             return Ok(id);
         }
         let packed = self.encoder.encode(bytes);
@@ -185,8 +153,6 @@ impl<'a> FileChunker<'a> {
         // A chunk has at most 256 KiB.
         let size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         self.writer.add(id, encoding, size, stored)?;
-        self.added.insert(id);
-        self.note_whole(id);
         self.new_bytes += bytes.len() as u64;
         let own = self.index.bytes() + self.writer.bytes();
         self.limits.check_room(own, self.others)?;

@@ -67,7 +67,7 @@ impl SnapshotStore {
             root,
             limits: self.limits,
             base: known.map(|entry| (entry.path.as_path(), entry)).collect(),
-            contents: FileChunker::new(self, &dir, &index, others)?,
+            contents: FileChunker::new(&dir, &index, self.limits, others)?,
             left_out: Vec::new(),
         };
         let mut saved = Vec::with_capacity(entries.len());
@@ -207,8 +207,8 @@ impl Capture<'_> {
     }
 
     /// Returns the base's content of an entry, if the entry has not changed since and all its chunks are stored.
-    fn known(&mut self, entry: &TreeEntry) -> Option<&FileContent> {
-        let before = *self.base.get(entry.path.as_path())?;
+    fn known(&self, entry: &TreeEntry) -> Option<&FileContent> {
+        let before = self.base.get(entry.path.as_path())?;
         let SnapshotKind::File(content) = &before.kind else {
             return None;
         };

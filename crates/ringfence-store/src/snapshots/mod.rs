@@ -37,11 +37,11 @@ pub use list::ListedSnapshot;
 pub use manifest::{FileContent, Snapshot, SnapshotEntry, SnapshotKind};
 pub use restore::{Restored, Resumed};
 
-use crate::{Signer, blobs::chunk::ChunkId};
+use crate::Signer;
 use layout::{NamespaceDir, SnapshotsDir};
 use ringfence_types::Namespace;
 use serde::{Deserialize, Serialize};
-use std::{collections::HashSet, fmt, path::PathBuf, sync::Mutex};
+use std::{fmt, path::PathBuf};
 
 pub const DESCRIPTION_BYTES_MAX: usize = 1024;
 
@@ -87,8 +87,6 @@ pub struct SnapshotStore {
     layout: SnapshotsDir,
     signer: Signer,
     limits: SnapshotLimits,
-    /// Chunks that this process has written or read whole (`content`).
-    whole: Mutex<HashSet<ChunkId>>,
 }
 
 /// Limits of a store. Snapshots over a limit are refused; no snapshot is deleted to make room.
@@ -174,7 +172,6 @@ impl SnapshotStore {
             layout,
             signer,
             limits,
-            whole: Mutex::default(),
         })
     }
 

@@ -165,7 +165,7 @@ fn missing_chunk_is_reported_with_its_file_and_stored_again_by_next_snapshot() {
 
 /// claim: [SNAP-5]
 #[test]
-fn damaged_chunk_is_stored_again_by_the_next_snapshot() {
+fn damaged_chunk_is_stored_again_when_its_file_is_read() {
     let scratch = Scratch::new();
     scratch.write("unchanged", noise(100_000, 1));
     scratch.write("moved", noise(100_000, 2));
@@ -178,10 +178,18 @@ fn damaged_chunk_is_stored_again_by_the_next_snapshot() {
     fs::write(&pack, bytes).unwrap();
     set_mtime(&pack, 1_000_000_000, 0);
     fs::rename(scratch.path("moved"), scratch.path("here")).unwrap();
-    let (store, state) = (scratch.store(), scratch.state());
+    let store = scratch.store();
+    assert_eq!(
+        scratch.create(&store).new_bytes,
+        100_000,
+        "only the moved file is read"
+    );
+    set_mtime(&scratch.path("unchanged"), 1_000_000_000, 0);
+    let state = scratch.state();
     let made = scratch.create(&store);
-    assert_eq!(made.new_bytes, 200_000);
-    assert_eq!(scratch.create(&store).new_bytes, 0);
+    assert_eq!(made.new_bytes, 100_000);
+    set_mtime(&scratch.path("unchanged"), 1_000_000_001, 0);
+    assert_eq!(scratch.create(&store).new_bytes, 0, "it is whole now");
     store.collect(&namespace("ours")).unwrap();
     attempt(&scratch, first).unwrap();
     attempt(&scratch, made.id).unwrap();
