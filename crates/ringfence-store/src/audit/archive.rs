@@ -13,6 +13,7 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use serde_json::json;
 use std::{
     collections::HashMap,
+    io,
     path::{Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -28,8 +29,13 @@ pub struct Keep {
     pub age: Duration,
 }
 
-/// The size of all closed segments, in the details of the records about them.
+/// The size of the closed segments from `closed_from` on, in the details of the records about segments.
 const CLOSED_BYTES: &str = "closed_bytes";
+/// The first record whose segment is counted. Segments of an earlier version, or beside a new database, are not.
+const CLOSED_FROM: &str = "closed_from";
+
+/// Segments removed in one call, before callers can write again: each is read.
+const REMOVALS_AT_ONCE: usize = 4;
 
 /// Approximate size of a record beside its details.
 const RECORD_BYTES: u64 = 600;
@@ -78,8 +84,11 @@ pub(super) fn archive(
     if oldest_bytes.is_some() && until < first + (head.seq - first) / 4 {
         return Ok(None); // too little for a file
     }
-    let before = closed_bytes(&transaction, &writer.public_key)?;
-    let before = before.map_or(in_files, |bytes| bytes.min(in_files));
+    let closed = Closed::noted(&transaction, &writer.public_key, in_files)?;
+    let closed = closed.unwrap_or(Closed {
+        from: first,
+        bytes: 0,
+    });
     let written = {
         let sql = format!("SELECT {COLUMNS} FROM record WHERE seq <= ?1 ORDER BY seq");
         let mut statement = transaction.prepare_cached(&sql)?;
@@ -110,7 +119,8 @@ pub(super) fn archive(
         "last_seq": written.last.seq,
         "last_hash": to_hex(&written.last.hash),
         "bytes": written.bytes,
-        CLOSED_BYTES: before + written.bytes,
+        CLOSED_BYTES: closed.bytes + written.bytes,
+        CLOSED_FROM: closed.from,
     });
     let archived = [Encoded::of_record(Action::AuditArchived, "", details)];
     let (head, _) = chain::extend(&transaction, writer, Some(head), &archived)?;
@@ -123,34 +133,74 @@ fn edited(record: &Record) -> ChainError {
     damage(format!("record {} is not what was written", record.seq), None)
 }
 
-/// Returns a number in the details of the newest record of one of these actions. Errors: `Damage` if it was edited.
-fn noted(
+/// Returns the newest record of these actions. Errors: `Damage` if it was edited.
+fn newest(
     connection: &Connection,
     public_key: &[u8; 32],
-    detail: &str,
     actions: &str,
-) -> Result<Option<u64>, ChainError> {
+) -> Result<Option<Record>, ChainError> {
     let sql = format!("SELECT {COLUMNS} FROM record WHERE action IN ({actions}) ORDER BY seq DESC LIMIT 1");
     let found = connection.query_row(&sql, [], Record::of_row).optional()?;
     let is_edited = |record: &Record| !record.follows(None) || !record.is_signed_by(public_key);
     match found {
         Some(record) if is_edited(&record) => Err(edited(&record)),
-        found => Ok(found.and_then(|record| record.detail(detail)?.as_u64())),
+        found => Ok(found),
     }
 }
 
-/// Returns the size of all closed segments; `None` in a new database, or one of an earlier version.
-fn closed_bytes(connection: &Connection, public_key: &[u8; 32]) -> Result<Option<u64>, ChainError> {
-    let actions = "'audit.archived', 'audit.removed'";
-    noted(connection, public_key, CLOSED_BYTES, actions)
+/// The size of closed segments that is on record.
+#[derive(Clone, Copy)]
+struct Closed {
+    from: u64,
+    bytes: u64,
+}
+
+impl Closed {
+    /// `bytes_max`: the size of the files, some of which may have been deleted.
+    fn noted(
+        connection: &Connection,
+        public_key: &[u8; 32],
+        bytes_max: u64,
+    ) -> Result<Option<Self>, ChainError> {
+        let record = newest(connection, public_key, "'audit.archived', 'audit.removed'")?;
+        let number = |name| record.as_ref()?.detail(name)?.as_u64();
+        let noted = number(CLOSED_FROM).zip(number(CLOSED_BYTES));
+        Ok(noted.map(|(from, bytes)| Self {
+            from,
+            bytes: bytes.min(bytes_max),
+        }))
+    }
+
+    fn without(self, segment: &Segment, bytes: u64) -> Self {
+        let counted = if segment.first < self.from { 0 } else { bytes };
+        let bytes = self.bytes.saturating_sub(counted);
+        Self { bytes, ..self }
+    }
 }
 
 /// Segments that were not removed: their last record, or `None` if they are damaged. They are not read again.
 pub(super) type Kept = HashMap<PathBuf, Option<Head>>;
 
+/// Reads a segment, or looks into `kept`. The log says what is wrong with it.
+fn last_record(segment: &Segment, public_key: &[u8; 32], kept: &mut Kept) -> io::Result<Option<Head>> {
+    if let Some(known) = kept.get(&segment.path) {
+        return Ok(*known);
+    }
+    let last = segment.last_record(public_key);
+    match &last {
+        Ok(Some(_)) => {}
+        Ok(None) => tracing::error!(file = ?segment.path, "a closed segment is damaged; it is not removed"),
+        Err(error) => tracing::error!(%error, file = ?segment.path, "a closed segment could not be read"),
+    }
+    let last = last?;
+    kept.insert(segment.path.clone(), last);
+    Ok(last)
+}
+
 /// Returns the closed segments over the limits of age and size, oldest first, with the entries for their removal; none
 /// for one whose removal is the last on record. The files only say when to look: what counts is the time of a verified
-/// segment's last record, and the size on record. A damaged segment is never removed.
+/// segment's last record, and the size on record. A damaged segment is never removed, and not counted; the newest one
+/// is not removed for its size, nor are others if it is damaged.
 pub(super) fn removals(
     connection: &Connection,
     database: &Path,
@@ -163,9 +213,9 @@ pub(super) fn removals(
         let metadata = std::fs::symlink_metadata(&segment.path)?;
         found.push((segment, metadata.len(), metadata.modified()?));
     }
-    if found.is_empty() || (keep.total_bytes == 0 && keep.age.is_zero()) {
+    let Some((newest_segment, ..)) = found.last().cloned() else {
         return Ok(Vec::new());
-    }
+    };
     // Records that were inserted without the key count for no more than a full database.
     let used = used_bytes(connection)?.min(keep.segment_bytes);
     let is_over = |bytes: u64| keep.total_bytes > 0 && used.saturating_add(bytes) > keep.total_bytes;
@@ -175,40 +225,47 @@ pub(super) fn removals(
         !keep.age.is_zero() && age.is_some_and(|age| age > keep.age)
     };
     let in_files = found.iter().map(|(_, bytes, _)| bytes).sum::<u64>();
-    let may_be_old = found.iter().any(|(_, _, time)| is_old(*time));
-    if !is_over(in_files) && !may_be_old {
+    if !is_over(in_files) && !found.first().is_some_and(|(_, _, time)| is_old(*time)) {
         return Ok(Vec::new());
     }
-    let mut total = closed_bytes(connection, public_key)?.map(|bytes| bytes.min(in_files));
-    let removed_last = noted(connection, public_key, "last_seq", "'audit.removed'")?;
+    let mut closed = Closed::noted(connection, public_key, in_files)?;
+    let mut undamaged = closed;
+    let removed_last = newest(connection, public_key, "'audit.removed'")?;
+    let removed_last = removed_last.and_then(|record| record.detail("last_seq")?.as_u64());
+    let mut is_damage_read = false;
     let mut removals = Vec::new();
-    for (segment, bytes, _) in found {
+    for (segment, bytes, time) in found {
         if removed_last == Some(segment.last) {
             // Its removal was cut off.
             removals.push((segment, None));
             continue;
         }
-        let is_over = total.is_some_and(is_over);
-        if !is_over && !may_be_old {
+        let is_over = undamaged.is_some_and(|closed| is_over(closed.bytes));
+        if (!is_over && !is_old(time)) || removals.len() == REMOVALS_AT_ONCE {
             break;
         }
-        let known = kept.get(&segment.path).copied();
-        let Some(last) = known.unwrap_or_else(|| segment.last_record(public_key)) else {
-            if kept.insert(segment.path.clone(), None).is_none() {
-                tracing::error!(file = ?segment.path, "a closed segment is damaged; it is not removed");
+        let is_known = kept.contains_key(&segment.path);
+        let Ok(last) = last_record(&segment, public_key, kept) else {
+            break;
+        };
+        let Some(last) = last else {
+            // The next call reads more: no start of a server waits for many.
+            if !is_known && std::mem::replace(&mut is_damage_read, true) {
+                break;
             }
+            undamaged = undamaged.map(|closed| closed.without(&segment, bytes));
             continue;
         };
         let time = UNIX_EPOCH + Duration::from_micros(last.time_us.max(0).cast_unsigned());
         let why = match is_old(time) {
             true => "age",
-            false if is_over => "size",
-            false => {
-                kept.insert(segment.path, Some(last));
-                break;
-            }
+            false if !is_over || segment == newest_segment => break,
+            false if matches!(last_record(&newest_segment, public_key, kept), Ok(Some(_))) => "size",
+            false => break,
         };
-        total = total.map(|total| total.saturating_sub(bytes));
+        undamaged = undamaged.map(|closed| closed.without(&segment, bytes));
+        closed = closed.map(|closed| closed.without(&segment, bytes));
+        kept.remove(&segment.path);
         let details = json!({
             "file": segment.name(),
             "first_seq": segment.first,
@@ -216,7 +273,8 @@ pub(super) fn removals(
             "last_hash": to_hex(&last.hash),
             "bytes": bytes,
             "why": why,
-            CLOSED_BYTES: total,
+            CLOSED_BYTES: closed.map(|closed| closed.bytes),
+            CLOSED_FROM: closed.map(|closed| closed.from),
         });
         let removed = Encoded::of_record(Action::AuditRemoved, "", details);
         removals.push((segment, Some(removed)));

@@ -159,7 +159,8 @@ fn begin_after(
     let of_closed = |closed: &Segment| {
         let (seq, hash, time_us) = (closed.last, NO_HASH, 0);
         let lost = Head { seq, hash, time_us };
-        closed.last_record(&writer.public_key).unwrap_or(lost)
+        let last = closed.last_record(&writer.public_key);
+        last.ok().flatten().unwrap_or(lost)
     };
     let after = match (head, closed) {
         (Some(head), Some(closed)) if head.seq < closed.last => Some(of_closed(closed)),

@@ -58,20 +58,24 @@ impl Segment {
         Ok(BufReader::new(zstd::stream::read::Decoder::new(file)?))
     }
 
-    /// Returns its last record, if all records that its name gives are there and this key signed them.
-    pub(super) fn last_record(&self, public_key: &[u8; 32]) -> Option<Head> {
+    /// Returns its last record, if all records that its name gives are there and this key signed them; `None` if it is
+    /// damaged. Errors: of the system, which say nothing about it.
+    pub(super) fn last_record(&self, public_key: &[u8; 32]) -> io::Result<Option<Head>> {
         let (mut last, mut is_signed) = (None, false);
         for record in self.read() {
-            let record = record.ok()?;
-            if !record.follows(last) || (last.is_none() && record.seq != self.first) {
-                return None;
-            }
+            let record = match record {
+                Err(error) if error.raw_os_error().is_some() => return Err(error),
+                record => record.ok().filter(|record| record.follows(last)),
+            };
+            let Some(record) = record.filter(|record| last.is_some() || record.seq == self.first) else {
+                return Ok(None);
+            };
             (last, is_signed) = (
                 Some(record.head()),
                 record.seq == self.last && record.is_signed_by(public_key),
             );
         }
-        last.filter(|_| is_signed)
+        Ok(last.filter(|_| is_signed))
     }
 }
 

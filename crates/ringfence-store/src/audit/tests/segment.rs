@@ -219,6 +219,14 @@ fn segments_are_removed_by_age_but_not_after_a_clock_jump() {
     audit.tidy_now().unwrap();
     assert_eq!(files(&directory).len(), 3);
     fs::remove_file(&clock).unwrap();
+    // One with a new file is not looked at, nor those behind it.
+    set_time(
+        &files(&directory)[0],
+        SystemTime::now() + Duration::from_secs(3600),
+    );
+    audit.tidy_now().unwrap();
+    assert_eq!(files(&directory).len(), 3);
+    set_time(&files(&directory)[0], SystemTime::UNIX_EPOCH);
     audit.tidy_now().unwrap();
     assert_eq!(files(&directory).len(), 0);
     drop(audit);
@@ -280,6 +288,73 @@ fn inflated_or_damaged_segment_and_edited_size_remove_nothing() {
         ..Query::default()
     };
     assert_eq!(audit.query(&removed).unwrap().records.len(), 2);
+}
+
+/// claim: [REC-8]
+#[test]
+fn damaged_or_unreadable_segment_makes_no_other_be_removed_for_its_size() {
+    let (directory, audit) = segmented();
+    let size = |path: &std::path::PathBuf| fs::metadata(path).unwrap().len();
+    let (all, total) = (files(&directory), files(&directory).iter().map(size).sum::<u64>());
+    // The database does not count.
+    let keep = |total_bytes| Keep {
+        total_bytes,
+        ..Keep::default()
+    };
+    audit.set_keep(keep(total - 1));
+    // A link cannot be opened: an error of the system is no damage.
+    let aside = directory.path.join("aside");
+    fs::rename(&all[0], &aside).unwrap();
+    std::os::unix::fs::symlink(&aside, &all[0]).unwrap();
+    audit.set_keep(keep(1));
+    audit.tidy_now().unwrap();
+    assert_eq!(files(&directory), all);
+    fs::rename(&aside, &all[0]).unwrap();
+    let mut file = fs::File::options().write(true).open(&all[0]).unwrap();
+    file.write_all(&[0x55; 60]).unwrap();
+    audit.set_keep(keep(total - 1));
+    audit.tidy_now().unwrap();
+    assert_eq!(files(&directory), all, "the others are not over the limit");
+    audit.set_keep(keep(1));
+    audit.tidy_now().unwrap();
+    assert_eq!(files(&directory), [all[0].clone(), all[2].clone()]);
+}
+
+/// claim: [REC-8]
+#[test]
+fn segments_without_a_size_on_record_are_removed_for_size_only_once_later_ones_are_over() {
+    let (directory, audit) = segmented();
+    drop(audit);
+    for name in ["audit.db", "audit.db-wal", "audit.db-shm"] {
+        drop(fs::remove_file(directory.path.join(name)));
+    }
+    let audit = directory.open(Durability::Process);
+    let keep = |total_bytes| Keep {
+        total_bytes,
+        ..Keep::default()
+    };
+    audit.set_keep(keep(1));
+    audit.tidy_now().unwrap();
+    assert_eq!(files(&directory).len(), 3);
+    write(&audit, 10);
+    let closed = audit.archive().unwrap().unwrap();
+    let size = fs::metadata(&closed).unwrap().len();
+    audit.set_keep(keep(size));
+    audit.tidy_now().unwrap();
+    assert_eq!(files(&directory).len(), 4);
+    audit.set_keep(keep(1));
+    audit.tidy_now().unwrap();
+    assert_eq!(files(&directory), [closed]);
+    let removed = Query {
+        actions: Some(crate::audit::Actions::One(Action::AuditRemoved)),
+        ..Query::default()
+    };
+    let removed = audit.query(&removed).unwrap().records;
+    let noted = format!("\"closed_bytes\":{size}");
+    assert!(
+        removed.len() == 3 && removed.iter().all(|record| record.details.contains(&noted)),
+        "{removed:?}"
+    );
 }
 
 #[test]
