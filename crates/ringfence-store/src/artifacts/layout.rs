@@ -15,6 +15,8 @@ use std::{
 };
 
 const LOCK: &str = "lock";
+/// Bytes that ended processes have added since the last sweep. Another may end at once: they are a lower bound.
+const ADDED: &str = "added";
 const COUNT_BYTES_MAX: u64 = 32;
 const BLOCK_BYTES: u64 = 4096;
 
@@ -41,6 +43,7 @@ impl ArtifactsDir {
             root,
         };
         layout.tally().last = layout.last_count()?;
+        layout.tally().added = layout.noted()?;
         Ok(layout)
     }
 
@@ -59,6 +62,22 @@ impl ArtifactsDir {
         Ok(text.trim_end().parse().ok().map(|bytes| Count { bytes, at }))
     }
 
+    fn noted(&self) -> Result<u64, FileError> {
+        let text = self.root.read(ADDED, COUNT_BYTES_MAX)?.unwrap_or_default();
+        let text = str::from_utf8(&text).unwrap_or_default();
+        Ok(text.trim_end().parse().unwrap_or(0))
+    }
+
+    /// Notes what was added since the last sweep, for the processes after this one.
+    pub(super) fn note_added(&self) -> Result<(), FileError> {
+        let added = self.tally().added;
+        if added <= self.noted()? {
+            return Ok(());
+        }
+        self.root
+            .write_unsynced(ADDED, format!("{added}\n").as_bytes(), IfExists::Replace)
+    }
+
     pub(super) fn lock_shared(&self) -> Result<FileLock, FileError> {
         self.root.lock_waiting(LOCK, FlockOperation::LockShared)
     }
@@ -74,7 +93,8 @@ impl ArtifactsDir {
             lock.0.write_all_at(format!("{bytes}\n").as_bytes(), 0)?;
             lock.0.set_modified(SystemTime::now())
         };
-        write().map_err(self.root.failed("write", LOCK))
+        write().map_err(self.root.failed("write", LOCK))?;
+        self.root.remove(ADDED)
     }
 
     pub(super) fn read_manifest(&self, file_name: &str) -> Result<Option<Vec<u8>>, FileError> {
@@ -117,7 +137,7 @@ pub(super) struct Tally {
     /// No sweep has used it yet.
     retention_is_new: bool,
     last: Option<Count>,
-    pub(super) added: u64,
+    added: u64,
 }
 
 impl Tally {

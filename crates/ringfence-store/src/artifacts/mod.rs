@@ -5,6 +5,7 @@
 //! executions/<id>.json  manifests, linked into place whole and never changed
 //! incoming/<32 hex>     files being written, and pins: hard links to contents that no manifest names yet
 //! lock                  shared for reading and adding, exclusive for a sweep; its text is the last sweep's count
+//! added                 bytes that ended processes have added since then
 //! ```
 //!
 //! Invariants: a manifest appears after all its blobs; a blob is removed only if no manifest names it and it has no
@@ -325,22 +326,22 @@ impl ArtifactStore {
     }
 
     /// True an eighth of the retention age (1 s to 1 h) after the last sweep of any process; if the last count exceeds
-    /// a new size limit; if the store is over its limit and this process added over 1/16 of that; or without a count.
+    /// a new size limit; if the store is over its limit and over 1/16 of that was added since then; or without a count.
     pub fn sweep_is_due(&self) -> bool {
         let last = self.layout.last_count().unwrap_or_default();
         self.layout.tally().is_due(last, SystemTime::now())
     }
 
-    /// True if this process has added to the store since the last sweep.
-    pub fn has_added(&self) -> bool {
-        self.layout.tally().added > 0
+    /// Notes, at the end of a process, what it has added: a sweep is due for many small ones as for a large one.
+    pub fn note_added(&self) -> Result<(), ArtifactError> {
+        Ok(self.layout.note_added()?)
     }
 
     pub fn set_retention(&self, retention: Retention) {
         self.layout.tally().set_retention(retention);
     }
 
-    /// Returns the approximate size on disk, in blocks of 4 KiB: the last count plus what this process has added.
+    /// Returns the approximate size on disk, in blocks of 4 KiB: the last count plus what was added since.
     pub fn bytes(&self) -> u64 {
         self.layout.tally().bytes()
     }

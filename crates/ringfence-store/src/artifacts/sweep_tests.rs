@@ -353,6 +353,27 @@ fn sweep_is_due_by_size_age_or_unreadable_count() {
 }
 
 #[test]
+fn sweep_is_due_by_what_ended_processes_have_added() {
+    let scratch = Scratch::new();
+    let signer = Signer::in_memory().unwrap();
+    let retention = Retention {
+        bytes: 4 * 4096,
+        ..LARGE
+    };
+    for execution_id in ["one", "two", "three"] {
+        let store = scratch.open(&signer, retention);
+        publish(&store, execution_id, execution_id.as_bytes());
+        assert_eq!(store.sweep_is_due(), execution_id == "three");
+        store.note_added().unwrap();
+    }
+    let store = scratch.open(&signer, retention);
+    assert!(store.sweep_is_due());
+    store.sweep().unwrap();
+    let store = scratch.open(&signer, retention);
+    assert_eq!((store.bytes(), store.sweep_is_due()), (4 * 4096, false));
+}
+
+#[test]
 fn list_is_newest_first_limited_and_omits_damaged_manifests() {
     let scratch = Scratch::new();
     let store = scratch.store();
