@@ -120,16 +120,17 @@ impl NamespaceAccess<'_> {
     pub async fn restore_snapshot(self, id: &str, into: Option<SessionId>) -> Result<Restored> {
         let id = snapshot_id(id)?;
         let manifest = self.with_snapshots(move |store, of| store.manifest(id, of)).await;
-        // Its session ends with the server: the next one finds a restore that was cut off by it.
         let session = match (&into, manifest.as_ref().map(|manifest| &manifest.source)) {
             (Some(session), _) => Some(session.to_string()),
             (None, Ok(Source::Session(session))) => Some(session.clone()),
             _ => None,
         };
         let details = json!({"snapshot": id.to_string(), "into": session});
+        // Its session ends with the server: by this id the next one finds a restore that was cut off by it.
+        let operation = session.map(|_| uuid::Uuid::now_v7().to_string());
         let note = self
             .note(Action::SnapshotRestored, details)
-            .of_execution(session.as_deref());
+            .of_execution(operation.as_deref());
         let restore = self.restore(manifest, into);
         let restored = self.services.record.around(note, restore, |_, _| ()).await?;
         let kind = EventKind::SnapshotRestored {

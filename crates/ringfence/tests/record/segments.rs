@@ -99,16 +99,24 @@ fn a_restore_into_a_session_that_died_with_its_server_is_recorded_as_lost() {
     let mut agent = state.serve();
     let session = agent.create_session(json!({"language": "python"}));
     let made = agent.facts("create_state_snapshot", json!({"session_id": session}));
-    // The restore waits for the session's call.
+    let count = |wanted: &str| {
+        state
+            .records()
+            .iter()
+            .map(words)
+            .filter(|found| found == wanted)
+            .count()
+    };
+    // The restores wait for the session's call.
     agent.send_run(json!({"session_id": session, "code": "while True: pass"}));
-    let begun = |words: &str| state.words_of(&session).iter().any(|found| found == words);
-    agent.send_call(
-        "restore_state_snapshot",
-        json!({"snapshot_id": made["snapshot_id"]}),
-    );
-    eventually(|| begun("snapshot.restored pending"));
+    eventually(|| count("execution.started pending") == 1);
+    for _ in 0..2 {
+        let snapshot = json!({"snapshot_id": made["snapshot_id"]});
+        agent.send_call("restore_state_snapshot", snapshot);
+    }
+    eventually(|| count("snapshot.restored pending") == 2);
     drop(agent.kill());
     state.serve().call_and_close();
-    assert!(begun("snapshot.restored lost"), "{:?}", state.words_of(&session));
+    assert_eq!(count("snapshot.restored lost"), 2);
     state.assert_verifies();
 }
