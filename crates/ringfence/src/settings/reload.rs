@@ -29,7 +29,7 @@ impl Config {
     pub(crate) fn keep_fixed(&mut self, started: &Self) {
         let (policy, started) = (&mut self.engine.policy, &started.engine.policy);
         policy.backends = started.backends.clone();
-        policy.web = started.web.clone();
+        policy.web.allow = started.web.allow.clone();
         policy.egress.tier = started.egress.tier;
     }
 

@@ -46,8 +46,8 @@ fn origin(config: &Config, path: &str) -> (String, String) {
 #[test]
 fn settings_that_need_a_restart_stay_as_they_are_in_a_changed_configuration() {
     let started = load(&environment(&[]), flags(None)).unwrap();
-    let text =
-        "caps:\n  ram_mb: 1024\nfloor: container\ncontainers:\n  enabled: true\nweb:\n  allow: [a.example]\n";
+    let text = "caps:\n  ram_mb: 1024\nfloor: container\ncontainers:\n  enabled: true\nweb:\n  allow: [a.example]\n\
+                egress:\n  on_denied: ask\n";
     let file = TextFile::new("restart", text);
     let mut next = load(&environment(&[]), flags(Some(&file.0))).unwrap();
     let before = next.clone();
@@ -61,6 +61,7 @@ fn settings_that_need_a_restart_stay_as_they_are_in_a_changed_configuration() {
         (1, started.web.allow.len())
     );
     assert_eq!(next.egress.tier, started.egress.tier);
+    assert_ne!(next.web.on_denied, started.web.on_denied, "it needs no restart");
 }
 
 #[test]
