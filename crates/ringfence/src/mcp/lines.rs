@@ -278,6 +278,34 @@ mod tests {
         drop((first, next));
     }
 
+    #[tokio::test]
+    async fn id_of_a_subscription_is_kept_and_free_when_it_has_ended() {
+        let lines = [
+            r#"{"jsonrpc":"2.0","id":"1:2","method":"subscriptions/listen","params":{"notifications":{}}}"#,
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"1:2"}}"#,
+            r#"{"jsonrpc":"2.0","id":"1:2","method":"ping"}"#,
+            r#"{"jsonrpc":"2.0","id":3,"method":"ping"}"#,
+            r#"{"jsonrpc":"2.0","id":"1:2","method":"ping"}"#,
+        ];
+        let input = lines.map(|line| format!("{line}\n")).concat();
+        let (ours, _theirs) = tokio::io::duplex(1 << 16);
+        let mut transport = Lines::new(input.as_bytes(), ours, CancellationToken::new());
+        let listen = transport.receive().await;
+        assert_eq!(json!(listen)["id"], "1:2");
+        let mut end =
+            TxJsonRpcMessage::<RoleServer>::error(id_is_open(), Some(RequestId::String("1:2".into())));
+        restore(&mut end);
+        assert_eq!(json!(end)["id"], "1:2");
+        assert_eq!(json!(transport.receive().await)["params"]["requestId"], "1:2");
+        assert_eq!(
+            id_of(transport.receive().await.as_ref()),
+            3,
+            "the other is refused"
+        );
+        drop(listen);
+        assert_eq!(id_of(transport.receive().await.as_ref()), "1:2");
+    }
+
     /// Invalid lines without end.
     struct Nonsense {
         lines: Arc<AtomicUsize>,

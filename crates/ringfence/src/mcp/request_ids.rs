@@ -9,8 +9,12 @@ use rmcp::{
 };
 use std::{
     collections::HashMap,
-    sync::{Arc, Weak},
+    hash::{BuildHasher as _, RandomState},
+    sync::{Arc, LazyLock, Weak},
 };
+
+/// Begins the library's ids, unknown to clients: the id of a subscription remains the client's.
+static PREFIX: LazyLock<String> = LazyLock::new(|| format!("{:016x}:", RandomState::new().hash_one(())));
 
 #[derive(Default)]
 pub(crate) struct RequestIds {
@@ -24,17 +28,19 @@ pub(crate) struct RequestIds {
 struct Held(#[expect(dead_code, reason = "counted")] Arc<()>);
 
 impl RequestIds {
-    /// Replaces the id of a request, and names it in its cancellation, which frees the client's id. False: a request
-    /// with this id is open.
+    /// Replaces the id of a request, and names it in its cancellation, which frees the client's id. That of a
+    /// subscription is kept, and free when it has ended. False: a request with this id is open.
     pub(crate) fn replace(&mut self, message: &mut RxJsonRpcMessage<RoleServer>) -> bool {
         self.open.retain(|_, (_, held)| held.strong_count() > 0);
         match message {
             JsonRpcMessage::Notification(notice) => {
                 if let ClientNotification::CancelledNotification(cancelled) = &mut notice.notification
                     && let Some(id) = &mut cancelled.params.request_id
-                    && let Some((ours, _)) = self.open.remove(id)
+                    && let Some((ours, _)) = self.open.get(id)
+                    && ours != id
                 {
-                    *id = ours;
+                    let theirs = std::mem::replace(id, ours.clone());
+                    self.open.remove(&theirs);
                 }
             }
             JsonRpcMessage::Request(request) => {
@@ -45,7 +51,7 @@ impl RequestIds {
                 self.last += 1;
                 // The notifications of a subscription contain its id.
                 if !matches!(request.request, ClientRequest::SubscriptionsListenRequest(_)) {
-                    let ours = format!("{}:{}", self.last, theirs.clone().into_json_value());
+                    let ours = format!("{}{}:{}", *PREFIX, self.last, theirs.clone().into_json_value());
                     request.id = RequestId::String(ours.into());
                 }
                 let of_request = (request.id.clone(), Arc::downgrade(&held));
@@ -87,7 +93,7 @@ pub(crate) fn client_id(message: &TxJsonRpcMessage<RoleServer>) -> Option<Reques
     let RequestId::String(ours) = answered(message)? else {
         return None;
     };
-    serde_json::from_str(ours.split_once(':')?.1).ok()
+    serde_json::from_str(ours.strip_prefix(PREFIX.as_str())?.split_once(':')?.1).ok()
 }
 
 /// Gives the answer of a request the client's id.
