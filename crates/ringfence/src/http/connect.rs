@@ -23,7 +23,7 @@ use std::{
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     sync::{Mutex as AsyncMutex, Semaphore, mpsc},
-    task::{AbortHandle, JoinSet},
+    task::{self, AbortHandle, JoinSet},
 };
 
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
@@ -141,47 +141,70 @@ impl Bridge {
                     .await;
                 continue;
             };
-            if self.cancel(&message) {
+            if message["method"] == "notifications/cancelled" {
+                self.cancel(&message).await;
+                continue;
+            }
+            let key = message["id"].to_string();
+            let is_request = message["method"].is_string() && !message["id"].is_null();
+            if is_request && lock(&self.state).running.contains_key(&key) {
+                // Under its id, this would be taken for the answer to the first.
+                let error = json!({"code": -32600, "message": "a request with this id is open."});
+                self.output(json!({"jsonrpc": "2.0", "error": error})).await;
                 continue;
             }
             let Ok(permit) = self.permits.clone().acquire_owned().await else {
                 return Ok(());
             };
-            let key = message["id"].to_string();
-            let is_request = message["method"].is_string() && !message["id"].is_null();
             // The handshake is completed, and a notification delivered, before later messages are sent.
             if message["method"] == "initialize" || !is_request {
-                self.post(&message).await;
+                if let (Err(reason), true) = (self.post(&message).await, is_request) {
+                    self.output(error_response(&message["id"], -32000, &reason)).await;
+                }
                 if message["method"] == "notifications/initialized" {
                     tasks.spawn(self.clone().listen());
                 }
                 continue;
             }
-            let bridge = self.clone();
+            let (bridge, id) = (self.clone(), key.clone());
             // Locked until the task is registered, so that a task that ends at once does not stay registered.
             let mut state = lock(&self.state);
             let task = tasks.spawn(async move {
-                bridge.post(&message).await;
+                let posted = bridge.post(&message).await;
+                if let (true, Err(reason)) = (bridge.end(&key), posted) {
+                    bridge
+                        .output(error_response(&message["id"], -32000, &reason))
+                        .await;
+                }
                 drop(permit);
             });
-            state.running.insert(key, task);
+            state.running.insert(id, task);
         }
     }
 
-    /// Aborts the request that a cancellation names; closing the connection cancels it (revision 2026-07-28). False:
-    /// the message is not a cancellation, or belongs to a session and has to be sent.
-    fn cancel(&self, message: &Value) -> bool {
-        if message["method"] != "notifications/cancelled" {
-            return false;
+    /// Cancels the request that a cancellation names, and frees its id. The server of a session is told; elsewhere
+    /// closing the connection cancels it (revision 2026-07-28).
+    async fn cancel(&self, message: &Value) {
+        let (running, is_in_session) = {
+            let mut state = lock(&self.state);
+            let key = message["params"]["requestId"].to_string();
+            (state.running.remove(&key), state.session.is_some())
+        };
+        if is_in_session && let Err(reason) = self.post(message).await {
+            tracing::debug!(reason, "a cancellation was not delivered");
         }
-        let mut state = lock(&self.state);
-        if state.session.is_some() {
-            return false;
-        }
-        if let Some(running) = state.running.remove(&message["params"]["requestId"].to_string()) {
+        if let Some(running) = running {
+            // Not while it replaces a lost session.
+            let _restart = self.restart.lock().await;
             running.abort();
         }
-        true
+    }
+
+    /// Forgets the request of the current task. False: it was answered or cancelled.
+    fn end(&self, key: &str) -> bool {
+        let running = &mut lock(&self.state).running;
+        let is_own = running.get(key).is_some_and(|held| held.id() == task::id());
+        is_own && running.remove(key).is_some()
     }
 
     async fn output(&self, message: Value) {
@@ -195,24 +218,18 @@ impl Bridge {
     }
 
     /// Sends a message and forwards the response. If the server has lost the session, retries once in a new one.
-    async fn post(&self, message: &Value) {
-        let forwarded = async {
-            let (session, restarts) = {
-                let state = lock(&self.state);
-                let is_stateless = !message["params"]["_meta"][META_REVISION].is_null();
-                (state.session.clone().filter(|_| !is_stateless), state.restarts)
-            };
-            let mut exchange = self.exchange(message).await?;
-            if let (Some(lost), StatusCode::NOT_FOUND) = (session, exchange.answer.status()) {
-                self.restart(&lost, restarts).await?;
-                exchange = self.exchange(message).await?;
-            }
-            self.forward(message, exchange).await
+    async fn post(&self, message: &Value) -> Result<(), String> {
+        let (session, restarts) = {
+            let state = lock(&self.state);
+            let is_stateless = !message["params"]["_meta"][META_REVISION].is_null();
+            (state.session.clone().filter(|_| !is_stateless), state.restarts)
         };
-        let result = forwarded.await;
-        if let (Err(reason), true) = (result, message["method"].is_string() && !message["id"].is_null()) {
-            self.output(error_response(&message["id"], -32000, &reason)).await;
+        let mut exchange = self.exchange(message).await?;
+        if let (Some(lost), StatusCode::NOT_FOUND) = (session, exchange.answer.status()) {
+            self.restart(&lost, restarts).await?;
+            exchange = self.exchange(message).await?;
         }
+        self.forward(message, exchange).await
     }
 
     /// Replaces the session `lost`, unless another request has done so. `restarts`: their number when this request was
@@ -454,7 +471,7 @@ mod tests {
     #[tokio::test]
     async fn answered_request_is_not_running_before_its_answer_is_written() {
         let (lines, mut written) = mpsc::channel(LINES_MAX);
-        let bridge = Bridge {
+        let bridge = Arc::new(Bridge {
             destination: Destination::socket("/nowhere".into()).unwrap(),
             path: String::new(),
             token: None,
@@ -462,7 +479,7 @@ mod tests {
             restart: AsyncMutex::default(),
             lines,
             permits: Arc::new(Semaphore::new(1)),
-        };
+        });
         let task = tokio::spawn(std::future::pending::<()>()).abort_handle();
         lock(&bridge.state).running.insert("1".to_owned(), task);
         bridge
@@ -475,6 +492,18 @@ mod tests {
         );
         bridge.output(json!({"id": 1, "result": {}})).await;
         assert!(written.recv().await.is_some() && lock(&bridge.state).running.is_empty());
+        // A task ends its own request, and no later one with its id.
+        let end = || tokio::spawn(ending(bridge.clone()));
+        let (first, second) = (end(), end());
+        lock(&bridge.state)
+            .running
+            .insert("1".to_owned(), second.abort_handle());
+        assert!(!first.await.unwrap());
+        assert!(second.await.unwrap() && lock(&bridge.state).running.is_empty());
+    }
+
+    async fn ending(bridge: Arc<Bridge>) -> bool {
+        bridge.end("1")
     }
 
     #[test]

@@ -116,7 +116,7 @@ impl Server {
         (server, File::from(stdout.unwrap()))
     }
 
-    fn write(&mut self, message: &Value) {
+    pub fn write(&mut self, message: &Value) {
         let stdin = self.stdin.as_mut().unwrap();
         match writeln!(stdin, "{message}").and_then(|()| stdin.flush()) {
             Err(error) if self.may_be_gone && error.kind() == ErrorKind::BrokenPipe => {}

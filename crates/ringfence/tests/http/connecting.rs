@@ -346,6 +346,28 @@ fn stateless_requests_are_forwarded() {
 }
 
 #[test]
+fn an_open_id_is_refused_and_a_cancelled_one_is_free() {
+    let scratch = TempDir::new("connect-ids");
+    let place = socket(&scratch);
+    let _server = server_at(&place);
+    let mut client = Server::from_command(connect(&[&place]));
+    let id = client.send_run(json!({"code": "sleep 271.828", "language": "shell"}));
+    eventually(|| !processes_with("271.828").is_empty());
+    let ping = json!({"jsonrpc": "2.0", "id": id, "method": "ping"});
+    client.write(&ping);
+    let refused = client.receive();
+    assert_eq!(refused["error"]["code"], -32600, "{refused}");
+    assert_eq!(refused.get("id"), None, "{refused}");
+    client.cancel(id);
+    client.write(&ping);
+    assert_eq!(
+        client.receive(),
+        json!({"jsonrpc": "2.0", "id": id, "result": {}})
+    );
+    eventually(|| processes_with("271.828").is_empty());
+}
+
+#[test]
 fn a_call_ended_by_the_server_without_an_answer_is_answered_as_failed() {
     let scratch = TempDir::new("connect-revoked");
     let file = scratch.file("token", &token(&["team"]));
