@@ -97,12 +97,10 @@ impl Elicitor {
             }
             answered = &mut handle.rx => answered,
         };
-        let answer = match answered {
-            Ok(Ok(ClientResult::ElicitResult(result))) => answer_of(&result, request),
-            Ok(Ok(_) | Err(ServiceError::UnexpectedResponse)) => Answer::Deny,
-            Ok(Err(_)) | Err(_) => return,
-        };
-        self.decide(request, answer).await;
+        // The library drops the channel when the client is gone.
+        if let Some(answer) = reply_of(answered.unwrap_or(Err(ServiceError::TransportClosed)), request) {
+            self.decide(request, answer).await;
+        }
     }
 
     /// Passes the user's answer to the engine. The first answer counts, and every waiting call gets it.
@@ -207,6 +205,15 @@ fn form(request: &ApprovalRequest, minutes: u64) -> ElicitRequestParams {
     }
 }
 
+/// Returns the answer in a client's reply. None: the client has not asked its user, or is gone.
+fn reply_of(reply: Result<ClientResult, ServiceError>, request: &ApprovalRequest) -> Option<Answer> {
+    match reply {
+        Ok(ClientResult::ElicitResult(result)) => Some(answer_of(&result, request)),
+        Ok(_) | Err(ServiceError::UnexpectedResponse) => Some(Answer::Deny),
+        Err(_) => None,
+    }
+}
+
 /// Returns the user's answer. Anything but a clear approval is a denial.
 pub(super) fn answer_of(result: &ElicitResult, request: &ApprovalRequest) -> Answer {
     let word = match (&result.action, &result.content) {
@@ -225,6 +232,7 @@ pub(super) fn answer_of(result: &ElicitResult, request: &ApprovalRequest) -> Ans
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rmcp::ErrorData;
     use serde_json::json;
 
     fn request() -> ApprovalRequest {
@@ -276,5 +284,16 @@ mod tests {
         ] {
             check(no, Answer::Deny);
         }
+    }
+
+    /// claim: [APR-3]
+    #[test]
+    fn client_that_is_gone_or_cannot_ask_decides_nothing() {
+        let reply = |reply| reply_of(reply, &request());
+        assert_eq!(reply(Err(ServiceError::TransportClosed)), None);
+        let cannot = ErrorData::invalid_request("no dialogue", None);
+        assert_eq!(reply(Err(ServiceError::McpError(cannot))), None);
+        assert_eq!(reply(Err(ServiceError::UnexpectedResponse)), Some(Answer::Deny));
+        assert_eq!(reply(Ok(ClientResult::empty(()))), Some(Answer::Deny));
     }
 }
