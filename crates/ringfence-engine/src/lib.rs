@@ -76,6 +76,7 @@ pub use log_redactor::LogRedactor;
 pub use metrics::{CallEnd, Counts, Percentiles, ToolCounts};
 pub use overlay::{CommittedChanges, Conflicts, HeldChanges, UNTOLD};
 pub use picture::Picture;
+pub use policy::check_caps;
 pub use ringfence_check::{CsvQuestion, Rule, check_known_import, check_schema, profile, read_exactly};
 pub use ringfence_egress::{
     Limits as EgressLimits, PlaceError, Rule as HostRule, RuleError as HostRuleError, SecretPlace,

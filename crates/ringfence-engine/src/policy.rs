@@ -6,6 +6,7 @@ pub(crate) mod reach;
 mod workspace;
 
 pub(crate) use domains::{approval_timeout, is_granted, reevaluate, restrict};
+pub use limits::check_caps;
 pub(crate) use limits::{OwnLimits, check_session, limits_of, narrow, set_defaults};
 pub(crate) use workspace::workspace;
 
@@ -662,6 +663,14 @@ mod tests {
         );
         let larger = call(257 * MEBIBYTE, LimitsRequest::default()).unwrap_err();
         assert_eq!(larger.code, ErrorCode::PolicyDenied);
+        let too_small = NamespaceState {
+            caller: Some(ram(15).caps()),
+            ..NamespaceState::default()
+        };
+        let request = ExecuteRequest::new(Language::Shell, "true");
+        let denied = decide(&policy(), &too_small, &[], request).unwrap_err();
+        assert_eq!(denied.code, ErrorCode::PolicyDenied);
+        assert!(check_caps(&ram(15)).is_err() && check_caps(&ram(16)).is_ok());
     }
 
     #[test]

@@ -10,6 +10,14 @@ const DISK_MIB_MIN: u64 = 1;
 const TIMEOUT_MS_MIN: u64 = 100;
 const CPU_MILLICORES_MIN: u32 = 10;
 const PROCESSES_MIN: u32 = 1;
+const LEAST: Limits = Limits {
+    memory_bytes: MEMORY_MIB_MIN * MEBIBYTE,
+    cpu_millicores: CPU_MILLICORES_MIN,
+    timeout_ms: TIMEOUT_MS_MIN,
+    processes: PROCESSES_MIN,
+    output_bytes: 0,
+    disk_bytes: DISK_MIB_MIN * MEBIBYTE,
+};
 
 /// Limits of a namespace that differ from the operator's.
 #[derive(Clone, Debug, Default)]
@@ -90,6 +98,12 @@ pub(super) fn limits_for(
     let Some(caller) = caller else {
         return Ok((granted, most.clone()));
     };
+    if LEAST.least(caller) != LEAST {
+        return Err(RequestError::denied(
+            "a limit of this principal is below the least that a program may have.",
+            "Have the operator raise it (`ringfence token create`, `http.oauth_principals`).",
+        ));
+    }
     limits(caller, caller, asked).map_err(|above| {
         RequestError::denied(
             above.message,
@@ -97,6 +111,12 @@ pub(super) fn limits_for(
         )
     })?;
     Ok((granted.least(caller), most.least(caller)))
+}
+
+/// Refuses caps of a caller that no program could have.
+pub fn check_caps(caps: &LimitsRequest) -> Result<()> {
+    let all = LimitsRequest::default().caps();
+    limits(&all, &all, caps).map(drop)
 }
 
 /// Refuses a session that was made with larger limits than this caller may have. Each call has its own time and output.

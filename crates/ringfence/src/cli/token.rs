@@ -1,14 +1,14 @@
 //! `ringfence token`: tokens of the clients that may call a server over HTTP. The file of tokens is changed here, with
 //! or without a running server; a running one checks the file for each request.
 
-use super::{CommandResult, Context, live, request::one_of, vault};
+use super::{CommandResult, Context, hints, live, request::one_of, vault};
 use crate::{
     render::Rendered,
     settings::{SettingValue as _, Toolset},
     time::{self, DETACH_SECONDS_MAX},
 };
 use clap::{Args, Subcommand};
-use ringfence_engine::{Caller, EngineSettings};
+use ringfence_engine::{Caller, EngineSettings, check_caps};
 use ringfence_store::{
     audit::Action,
     tokens::{PrincipalRole, TokenEntry, TokenError, Tokens},
@@ -150,6 +150,11 @@ fn entry(create: CreateToken) -> Result<TokenEntry, RequestError> {
         RequestError::invalid(format!("--namespace: {reason}."), "Write names, or `*` for all.")
     })?;
     let is_all = create.namespace.iter().any(|name| name == ALL);
+    let limits = create.limits.request();
+    check_caps(&limits).map_err(|error| RequestError {
+        hint: "Name a limit within, or leave the flag out.".to_owned(),
+        ..hints::limits_error_in_flags(error)
+    })?;
     let now = time::now_milliseconds();
     let length = |length: Duration| u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
     Ok(TokenEntry {
@@ -169,7 +174,7 @@ fn entry(create: CreateToken) -> Result<TokenEntry, RequestError> {
         toolsets: create.toolsets,
         rate_per_minute: create.rate,
         detach_after_ms: create.detach_after,
-        limits: create.limits.request(),
+        limits,
         role: create.role,
         created_unix_ms: now,
         expires_unix_ms: create.expires.map(|expires| now.saturating_add(length(expires))),

@@ -3,6 +3,7 @@
 use super::words::{HostPath, SettingValue, Toolset, choice, optional, text};
 use crate::time::{self, DETACH_SECONDS_MAX};
 use hyper::Uri;
+use ringfence_engine::check_caps;
 use ringfence_types::{LimitsRequest, Namespace};
 use serde_json::{Value, json};
 use std::{fmt, net::SocketAddr, num::NonZeroU32, path::PathBuf};
@@ -203,10 +204,12 @@ impl SettingValue for ClaimRule {
                 .split_once('=')
                 .is_some_and(|(name, text)| rule.limit(name, text))
         };
-        match limits.iter().all(read) {
-            true => Ok(rule),
-            false => Err(refused()),
+        if !limits.iter().all(read) {
+            return Err(refused());
         }
+        let checked = check_caps(&rule.limits);
+        checked.map_err(|error| format!("`{text}`: {}", error.message.trim_end_matches('.')))?;
+        Ok(rule)
     }
     fn json(&self) -> Value {
         json!(self.text)
@@ -298,6 +301,9 @@ mod tests {
             "a=b: c d rate=0",
             "a=b: c d rate=1 rate=1",
             "a=b: c d speed=1",
+            "a=b: c d ram_mb=15",
+            "a=b: c d processes=0",
+            "a=b: c d cpus=0.001",
             "a=b: c d cpus=-1",
             "a=b: c d cpus=nan",
             "a=b: c d timeout=x",

@@ -372,6 +372,8 @@ fn token_limits_out_of_range_are_refused() {
         ["--cpus", "0"],
         ["--cpus=-1", "--json"],
         ["--timeout", "0.0004"],
+        ["--timeout", "0.05"],
+        ["--ram-mb", "8"],
         ["--detach-after", "0.0004"],
         ["--detach-after", "86401"],
         ["--detach-after", "nan"],
