@@ -168,9 +168,9 @@ impl Executions {
         cancel: &watch::Sender<bool>,
     ) -> Result<()> {
         let request = &submission.request;
+        let (bytes, line) = (bytes_of(request), first_distinctive_line(&request.code));
         let mut state = lock(&self.state);
-        let reserved = state.reserve(&request.namespace, bytes_of(request));
-        let line = first_distinctive_line(&request.code);
+        let reserved = state.reserve(&request.namespace, bytes);
         let entry = Entry {
             is_ours: submission.caller == ENGINE_CALLER,
             namespace: request.namespace.clone(),

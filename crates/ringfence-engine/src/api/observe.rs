@@ -373,10 +373,18 @@ impl NamespaceAccess<'_> {
 
     /// Returns the MIME type and the content of an artifact.
     pub async fn artifact(self, execution_id: &str, name: &str) -> Result<(String, Vec<u8>)> {
-        self.artifact_within(execution_id, name, ARTIFACT_BYTES_MAX).await
+        let found = artifact_content(
+            self.services,
+            self.namespace,
+            execution_id,
+            name,
+            ARTIFACT_BYTES_MAX,
+        )
+        .await?;
+        self.artifacts_read(execution_id, found).await
     }
 
-    /// Like [`Self::artifact`]; refused before it is read if it has more bytes than this.
+    /// Like [`Self::artifact`], for a file of a call; refused before it is read if it has more bytes than this.
     pub async fn artifact_within(
         self,
         execution_id: &str,
@@ -384,7 +392,15 @@ impl NamespaceAccess<'_> {
         bytes_max: u64,
     ) -> Result<(String, Vec<u8>)> {
         let found = artifact_content(self.services, self.namespace, execution_id, name, bytes_max).await?;
-        self.artifacts_read(execution_id, found).await
+        let is_too_large = matches!(found, Err(ArtifactError::TooLarge { .. }));
+        self.artifacts_read(execution_id, found).await.map_err(|mut error| {
+            if is_too_large {
+                error.hint =
+                    "Files and artifacts of one call have at most 64 MiB together; copy large ones from the workspace."
+                        .to_owned();
+            }
+            error
+        })
     }
 
     async fn artifacts_read<T>(
@@ -405,7 +421,7 @@ impl NamespaceAccess<'_> {
             Err(ArtifactError::Refused(_)) => Err(no_artifacts()),
             Err(ArtifactError::TooLarge { bytes_max }) => Err(RequestError::invalid(
                 format!("the artifact is larger than the {bytes_max} bytes that may be read here."),
-                "Files and artifacts of one call have at most 64 MiB together; copy large ones from the workspace.",
+                "The operator copies it out with `ringfence artifacts ID --out DIR`.",
             )),
             Err(other) => Err(store::fault(other)),
         }

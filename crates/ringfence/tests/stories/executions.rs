@@ -142,7 +142,10 @@ fn artifact_uri_is_an_input_file_within_its_namespace_only() {
     let large = word_after(&server.call("execute_code", large), "\nartifact: ");
     let files = json!([{"path": "a", "artifact": large}, {"path": "b", "artifact": large}]);
     let refused = server.run(json!({"code": "1", "files": files}));
-    assert_contains(refused.to_string(), ["larger than the 25165824 bytes"]);
+    assert_contains(
+        refused.to_string(),
+        ["larger than the 25165824 bytes", "of one call"],
+    );
 }
 
 #[test]
