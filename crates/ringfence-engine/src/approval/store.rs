@@ -8,7 +8,7 @@ use crate::{events::now_ms, sync::lock};
 use ringfence_egress::Rule;
 use ringfence_types::{Namespace, SessionId};
 use std::{
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex, MutexGuard, Weak},
     time::Duration,
 };
 use tokio::{sync::watch, time::Instant};
@@ -29,6 +29,8 @@ struct Approved {
     /// None: it ends with its owner.
     until: Option<Instant>,
     decision: Decision,
+    /// While it exists, a run that has not started has taken the approval.
+    taken: Weak<()>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,17 +78,26 @@ impl ApprovalStore {
         applicable.filter_map(Approved::rule).cloned().collect()
     }
 
-    /// Removes and returns the hosts approved for the next run only.
+    /// Takes the hosts approved for the next run only.
     pub(crate) fn take_once(
         self: &Arc<Self>,
         namespace: &Namespace,
         session: Option<&SessionId>,
     ) -> TakenOnce {
         let owner = Owner::Next(session.cloned());
-        let is_taken =
-            |one: &mut Approved| one.namespace == *namespace && one.owner == owner && one.rule().is_some();
+        let token = Arc::new(());
+        let mut all = self.valid();
+        let applicable = all
+            .iter_mut()
+            .filter(|one| one.namespace == *namespace && one.owner == owner && !one.is_taken());
+        let take = |one: &mut Approved| {
+            let rule = one.rule()?.clone();
+            one.taken = Arc::downgrade(&token);
+            Some(rule)
+        };
         TakenOnce {
-            taken: self.valid().extract_if(.., is_taken).collect(),
+            rules: applicable.filter_map(take).collect(),
+            token,
             store: self.clone(),
         }
     }
@@ -154,7 +165,7 @@ impl ApprovalStore {
                     Owner::Namespace => true,
                     Owner::Session(id) => Some(id) == ask.session.as_ref(),
                     // A waiting run is not the next run.
-                    Owner::Next(of) => *of == ask.session && ask.execution.is_none(),
+                    Owner::Next(of) => *of == ask.session && ask.execution.is_none() && !one.is_taken(),
                 }
         });
         found.map(|one| one.decision.clone())
@@ -201,6 +212,7 @@ impl ApprovalStore {
             owner,
             until,
             decision: decision.clone(),
+            taken: Weak::new(),
         });
         self.notify();
         if let Some(until) = until {
@@ -221,31 +233,31 @@ impl ApprovalStore {
     }
 }
 
-/// Approvals for the next run, for a run that has not started. If it never does, they return to the store.
+/// Approvals for the next run, for a run that has not started. If it never does, another run can take them.
 #[derive(Debug)]
 pub(crate) struct TakenOnce {
-    taken: Vec<Approved>,
+    rules: Vec<Rule>,
+    token: Arc<()>,
     store: Arc<ApprovalStore>,
 }
 
 impl TakenOnce {
     pub(crate) fn rules(&self) -> Vec<Rule> {
-        self.taken.iter().filter_map(Approved::rule).cloned().collect()
+        self.rules.clone()
     }
 
-    /// Ends the approvals: the run has started.
-    pub(crate) fn use_up(&mut self) {
-        self.taken.clear();
-    }
-}
-
-impl Drop for TakenOnce {
-    fn drop(&mut self) {
-        lock(&self.store.all).append(&mut self.taken);
+    /// Removes the approvals: the run starts.
+    pub(crate) fn use_up(&self) {
+        let token = Arc::downgrade(&self.token);
+        self.store.valid().retain(|one| !one.taken.ptr_eq(&token));
     }
 }
 
 impl Approved {
+    fn is_taken(&self) -> bool {
+        self.taken.strong_count() > 0
+    }
+
     fn rule(&self) -> Option<&Rule> {
         match &self.subject {
             Subject::Egress(rule) => Some(rule),

@@ -100,7 +100,7 @@ impl Scene {
 
     fn once(&self, session: Option<&SessionId>) -> Vec<String> {
         let store = &self.approvals.store;
-        let mut taken = store.take_once(&Namespace::default_name(), session);
+        let taken = store.take_once(&Namespace::default_name(), session);
         let rules = taken.rules();
         taken.use_up();
         rules.iter().map(ToString::to_string).collect()
@@ -139,10 +139,20 @@ async fn approval_reaches_the_waiter_and_leaves_a_rule_of_its_scope() {
         .unwrap();
     assert_eq!(scene.rules(Some(&session())), ["b.example.com:8443"]);
     assert!(scene.rules(None).is_empty());
+    let once = Ask {
+        session: Some(session()),
+        ..ask_for("once.example.com")
+    };
+    let store = &scene.approvals.store;
+    assert!(store.apply(&once, &answered));
+    let refused = store.take_once(&Namespace::default_name(), Some(&session()));
+    assert_eq!(refused.rules().len(), 1);
     let mut changes = scene.approvals.store.changes();
     changes.mark_unchanged();
     scene.approvals.forget_session(&session());
     assert!(changes.has_changed().unwrap() && scene.rules(Some(&session())).is_empty());
+    drop(refused);
+    assert!(scene.once(Some(&session())).is_empty(), "the session has ended");
 
     let waiting = scene.ask(ask_for("c.example.com")).await;
     let hour = Answer::Approve(ScopeChoice::Namespace(None));

@@ -110,6 +110,8 @@ pub(super) async fn lease(
     let Target::InSession(Turn { session, .. }) = &admitted.target else {
         return fresh::lease(context, grant).await;
     };
+    // From here on, programs that the session left running can use what is approved for this call.
+    admitted.once.use_up();
     let egress = CallEgress::begin(&services.egress, session, grant, context.requester()).await?;
     timer.phases.start_ms += timer.lap();
     // While it is held, no snapshot can be restored there.

@@ -43,6 +43,21 @@ fn an_approved_host_is_reachable_from_its_session_only() {
     let once = server.run(json!({"code": code}));
     assert_eq!(once["result"], "hello from good.test\n", "{once}");
     assert_eq!(server.run(json!({"code": code}))["success"], false);
+    // In a session a background program could have used it meanwhile: a call whose egress has begun uses it up.
+    let linked = server.eval(&session, "__import__('os').symlink('/tmp', 'd')");
+    assert_eq!(linked["success"], true, "{linked}");
+    let asked = server.send_call(
+        "request_egress",
+        json!({"domain": "once.test", "session_id": session}),
+    );
+    world.answer(&["approve"]);
+    assert_eq!(server.result(asked)["approved"], true);
+    let files = json!([{"path": "d/x", "text": "x"}]);
+    let call = json!({"session_id": session, "code": code, "files": files});
+    server.call_error("execute_code", call, "policy_denied");
+    let again = code.replace("good.test", "once.test");
+    let after = server.eval(&session, &again);
+    assert_eq!(after["denials"][0]["rule"], "egress.name", "{after}");
     println!("\n| session | approved | {} | | |", after["result"]);
 }
 
