@@ -52,7 +52,9 @@ pub use dialer::{Dialer, DialerSettings, Limits, Purpose};
 pub use events::{EgressEvent, EventSink};
 pub use forwarded::Forwarded;
 pub use framing::{FramingError, HEAD_BYTES_MAX, HttpFraming};
-pub use inspection::{BoundSecret, InspectedHosts, Inspection, PlaceError, SecretPlace, Trust, TrustError};
+pub use inspection::{
+    BoundSecret, InspectedHosts, Inspection, PlaceError, PlacesFuture, SecretPlace, Trust, TrustError,
+};
 pub use lease::{Lease, Sockets, open, open_forwarded};
 pub use name::{HostName, NAME_BYTES_MAX, NameError};
 pub use names::{ASKED_MAX, BELOW_MAX, Full, NAMES_MAX, Names, RANDOM_MAX, REFUSED_MAX};

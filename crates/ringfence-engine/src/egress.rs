@@ -13,7 +13,7 @@ use crate::{
     policy::{self, Approved, Grant},
     policy_store::PolicyStore,
     sandbox::Sandboxes,
-    secrets::SecretLease,
+    secrets::{SecretLease, Secrets},
     settings::{EgressPolicy, EgressSettings, PolicySettings},
     sync::lock,
     telemetry::Telemetry,
@@ -23,12 +23,13 @@ use redaction::EgressRedactor;
 use ringfence_backend::{Arrival, Arrivals, ListenerKind, NAMES_FROM};
 use ringfence_egress::{
     BoundSecret, Dialer, DialerSettings, EgressEvent, EgressOwner, EgressReport, EventSink, Forwarded,
-    InspectedHosts, Inspection, Lease, LeaseOptions, Purpose, Rule, Rules, Sockets, Trust,
+    InspectedHosts, Inspection, Lease, LeaseOptions, PlacesFuture, Purpose, Rule, Rules, SecretPlace,
+    Sockets, Trust,
 };
 use ringfence_jail::EgressSockets;
 use ringfence_redact::{Forms, Personal, Redactor};
-use ringfence_store::vault::Vault;
-use ringfence_types::{AllowedDomains, Denial, Namespace, RequestError, SessionId, Tier};
+use ringfence_store::vault::SecretValue;
+use ringfence_types::{AllowedDomains, Denial, EnvName, ErrorCode, Namespace, RequestError, SessionId, Tier};
 use serde_json::{Value, json};
 use std::{
     fmt::Display,
@@ -103,6 +104,38 @@ pub(crate) struct EgressLease {
 pub(crate) enum LeaseOwner<'a> {
     Run(Requester),
     Session(&'a SessionId),
+}
+
+/// A secret of an open lease that is bound to hosts.
+struct LeasedSecret {
+    policy: Arc<PolicyStore>,
+    secrets: Arc<Secrets>,
+    namespace: Namespace,
+    name: EnvName,
+    value: Arc<SecretValue>,
+}
+
+impl LeasedSecret {
+    /// Returns its present places: none once the policy no longer gives it to the namespace, or the vault no longer has
+    /// this value.
+    async fn places_now(self: Arc<Self>) -> Vec<SecretPlace> {
+        let policy = self.policy.current();
+        let places = policy.egress.places_of(&self.namespace, &self.name);
+        if places.is_empty() || !policy.gives(&self.namespace, &self.name) {
+            return Vec::new();
+        }
+        let names = [self.name.clone()];
+        let secrets = &self.secrets;
+        let asked = secrets.ask(&self.namespace, move |vault, of| vault.lease(of, &names));
+        match asked.await {
+            Ok(now) if now.iter().all(|(_, now)| now.expose() == self.value.expose()) => return places,
+            Err(error) if error.code != ErrorCode::SecretUnavailable => {
+                tracing::warn!(%error, "a bound secret cannot be compared with the vault's; it is not sent");
+            }
+            Ok(_) | Err(_) => {}
+        }
+        Vec::new()
+    }
 }
 
 impl CallOverrides {
@@ -203,27 +236,24 @@ impl Egress {
         &self,
         grant: &Grant,
         lease: SecretLease,
-        vault: &Arc<Vault>,
+        secrets: &Arc<Secrets>,
     ) -> Result<SecretLease> {
         let policy = self.policy.current();
         let mut bound = Vec::new();
         for (name, value) in &lease.secrets {
-            if policy.egress.places_of(&grant.request.namespace, name).is_empty() {
+            let places = policy.egress.places_of(&grant.request.namespace, name);
+            if places.is_empty() {
                 continue;
             }
-            let (policy, vault, leased) = (self.policy.clone(), vault.clone(), value.clone());
-            let (namespace, names) = (grant.request.namespace.clone(), [name.clone()]);
-            // None once the policy no longer gives it to the namespace, or the vault no longer has this value.
-            let places = move || {
-                let policy = policy.current();
-                let places = policy.egress.places_of(&namespace, &names[0]);
-                let is_given = !places.is_empty() && policy.gives(&namespace, &names[0]);
-                match is_given.then(|| vault.lease(&namespace, &names)) {
-                    Some(Ok(now)) if now.iter().all(|(_, now)| now.expose() == leased.expose()) => places,
-                    _ => Vec::new(),
-                }
-            };
-            let secret = BoundSecret::new(name.as_str(), value.expose(), places);
+            let leased = Arc::new(LeasedSecret {
+                policy: self.policy.clone(),
+                secrets: secrets.clone(),
+                namespace: grant.request.namespace.clone(),
+                name: name.clone(),
+                value: value.clone(),
+            });
+            let places_now = move || -> PlacesFuture { Box::pin(leased.clone().places_now()) };
+            let secret = BoundSecret::new(name.as_str(), value.expose(), places, places_now);
             bound.push(secret.map_err(inspection_error)?);
         }
         if bound.is_empty() && !grant.reaches.iter().any(needs_inspection) {

@@ -320,7 +320,7 @@ impl RequestHandler {
         let path = escaped(parsed.target.split('?').next().unwrap_or_default().as_bytes());
         // Before the secrets are written, so that the program's `Connection` header cannot remove them.
         request::strip_named(&mut parts.headers);
-        let secrets = self.fill(&mut parts.headers, &mut parsed.target)?;
+        let secrets = self.fill(&mut parts.headers, &mut parsed.target).await?;
         match self.protocol {
             Protocol::Http1 => request::rewrite(&mut parts, &parsed, 443)?,
             Protocol::Http2 => request::rewrite_for_http2(&mut parts, &parsed)?,
@@ -360,19 +360,22 @@ impl RequestHandler {
     }
 
     /// Writes the secrets of this host into a request, and requests an answer in which they can be found.
-    fn fill(&self, headers: &mut HeaderMap, target: &mut String) -> Result<Vec<String>, Refusal> {
+    async fn fill(&self, headers: &mut HeaderMap, target: &mut String) -> Result<Vec<String>, Refusal> {
         if !self.is_for_secrets {
             return Ok(Vec::new());
         }
-        let filled = fill(self.inspection.secrets(), &self.to, headers, target);
-        let filled = filled.map_err(|Unwritable(name)| {
-            let what = format!("{}: the secret {name} has bytes that no header can have", self.to);
-            Refusal::of(
-                RefusalRule::Secret,
-                &self.to,
-                what,
-                "store it without line breaks",
-            )
+        let filled = fill(self.inspection.secrets(), &self.to, headers, target).await;
+        let filled = filled.map_err(|unwritable| {
+            let (name, why, hint) = match unwritable {
+                Unwritable::Bytes(name) => (
+                    name,
+                    "has bytes that no header can have",
+                    "store it without line breaks",
+                ),
+                Unwritable::Outdated(name) => (name, "was replaced or removed", "make a new session"),
+            };
+            let what = format!("{}: the secret {name} {why}", self.to);
+            Refusal::of(RefusalRule::Secret, &self.to, what, hint)
         })?;
         // Neither compressed, nor in ranges that are each too small to find a secret in.
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));

@@ -5,7 +5,7 @@ mod authority;
 mod secret;
 mod trust;
 
-pub use secret::{BoundSecret, PlaceError, SecretPlace};
+pub use secret::{BoundSecret, PlaceError, PlacesFuture, SecretPlace};
 pub(crate) use secret::{Unwritable, fill};
 pub use trust::{Trust, TrustError};
 

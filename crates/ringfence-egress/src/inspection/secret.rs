@@ -11,7 +11,7 @@ use hyper::{
     HeaderMap,
     header::{self, HeaderName, HeaderValue},
 };
-use std::{borrow::Cow, collections::HashSet, fmt, str::FromStr};
+use std::{borrow::Cow, collections::HashSet, fmt, pin::Pin, str::FromStr};
 use url::form_urlencoded;
 use zeroize::Zeroizing;
 
@@ -201,17 +201,21 @@ pub struct BoundSecret {
     name: String,
     placeholder: String,
     value: Zeroizing<String>,
-    /// Returns the present places: none once the secret or its binding is removed.
-    places: Box<dyn Fn() -> Vec<SecretPlace> + Send + Sync>,
+    places: Vec<SecretPlace>,
+    places_now: Box<dyn Fn() -> PlacesFuture + Send + Sync>,
 }
 
+/// The places where a secret may be sent at present: none once it or its binding is removed.
+pub type PlacesFuture = Pin<Box<dyn Future<Output = Vec<SecretPlace>> + Send>>;
+
 impl BoundSecret {
-    /// Creates a secret with a new, unique placeholder; fails if the system provides no randomness. `places` returns
-    /// the present places; it is called for each connection and each request, and must not block for long.
+    /// Creates a secret with a new, unique placeholder; fails if the system provides no randomness. `places_now` tells
+    /// the places where the value may still be sent; it is called for each request to a host of `places`.
     pub fn new(
         name: &str,
         value: &str,
-        places: impl Fn() -> Vec<SecretPlace> + Send + Sync + 'static,
+        places: Vec<SecretPlace>,
+        places_now: impl Fn() -> PlacesFuture + Send + Sync + 'static,
     ) -> Result<Self, getrandom::Error> {
         let mut random = [0; 16];
         getrandom::fill(&mut random)?;
@@ -219,7 +223,8 @@ impl BoundSecret {
             name: name.to_owned(),
             placeholder: format!("{PLACEHOLDER_PREFIX}{:032x}", u128::from_be_bytes(random)),
             value: Zeroizing::new(value.to_owned()),
-            places: Box::new(places),
+            places,
+            places_now: Box::new(places_now),
         })
     }
 
@@ -236,41 +241,57 @@ impl BoundSecret {
     }
 
     pub(crate) fn belongs_to(&self, to: &Destination) -> bool {
-        (self.places)().iter().any(|place| place.is_for(to))
+        self.places.iter().any(|place| place.is_for(to))
     }
 }
 
-/// The name of a secret with bytes that no header may have.
+/// Reason why a secret cannot be written into a request, with its name.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Unwritable(pub(crate) String);
+pub(crate) enum Unwritable {
+    /// It has bytes that no header may have.
+    Bytes(String),
+    /// It was replaced or removed, or may no longer be sent there.
+    Outdated(String),
+}
 
 /// Writes secrets into a request for `to`, and removes all other values from their places. `target` is path and query.
 /// Returns the names of the secrets that the request now has.
-pub(crate) fn fill(
+pub(crate) async fn fill(
     secrets: &[BoundSecret],
     to: &Destination,
     headers: &mut HeaderMap,
     target: &mut String,
 ) -> Result<Vec<String>, Unwritable> {
-    let mut slots: Vec<(Slot, &BoundSecret)> = Vec::new();
-    for secret in secrets {
-        let places = (secret.places)().into_iter();
-        slots.extend(
-            places
-                .filter(|place| place.is_for(to))
-                .map(|place| (place.slot, secret)),
-        );
+    let mut slots: Vec<(&Slot, &BoundSecret)> = Vec::new();
+    let mut outdated = Vec::new();
+    for secret in secrets.iter().filter(|secret| secret.belongs_to(to)) {
+        let now = (secret.places_now)().await;
+        let now: Vec<&Slot> = slots_for(&now, to).collect();
+        if !slots_for(&secret.places, to).all(|slot| now.contains(&slot)) {
+            outdated.push(&secret.name);
+        }
+        slots.extend(slots_for(&secret.places, to).map(|slot| (slot, secret)));
     }
     let mut filled = Vec::new();
     fill_headers(&slots, headers, &mut filled)?;
     fill_query(&slots, target, &mut filled);
     filled.sort();
     filled.dedup();
-    Ok(filled)
+    match filled.iter().find(|name| outdated.contains(name)) {
+        Some(name) => Err(Unwritable::Outdated(name.clone())),
+        None => Ok(filled),
+    }
+}
+
+fn slots_for<'a>(places: &'a [SecretPlace], to: &'a Destination) -> impl Iterator<Item = &'a Slot> {
+    places
+        .iter()
+        .filter(|place| place.is_for(to))
+        .map(|place| &place.slot)
 }
 
 fn fill_headers(
-    slots: &[(Slot, &BoundSecret)],
+    slots: &[(&Slot, &BoundSecret)],
     headers: &mut HeaderMap,
     filled: &mut Vec<String>,
 ) -> Result<(), Unwritable> {
@@ -280,7 +301,7 @@ fn fill_headers(
     });
     let mut write = |text: Zeroizing<String>, secret: &BoundSecret| {
         let value = HeaderValue::from_bytes(text.as_bytes());
-        let mut value = value.map_err(|_| Unwritable(secret.name.clone()))?;
+        let mut value = value.map_err(|_| Unwritable::Bytes(secret.name.clone()))?;
         // HTTP/2 must not index it in a header table.
         value.set_sensitive(true);
         filled.push(secret.name.clone());
@@ -334,7 +355,7 @@ fn replaced(value: &HeaderValue, secret: &BoundSecret) -> Option<Zeroizing<Strin
     )))
 }
 
-fn fill_query(slots: &[(Slot, &BoundSecret)], target: &mut String, filled: &mut Vec<String>) {
+fn fill_query(slots: &[(&Slot, &BoundSecret)], target: &mut String, filled: &mut Vec<String>) {
     let slots: Vec<(&str, When, &BoundSecret)> = slots
         .iter()
         .filter_map(|(slot, secret)| match slot {

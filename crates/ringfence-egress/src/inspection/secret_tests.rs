@@ -2,6 +2,12 @@
 
 use super::*;
 use proptest::prelude::*;
+use std::{
+    future::ready,
+    pin::pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll, Waker},
+};
 
 fn to(text: &str) -> Destination {
     Destination::read(text, Some(443)).expect("a destination")
@@ -9,7 +15,21 @@ fn to(text: &str) -> Destination {
 
 fn bound(name: &str, value: &str, places: &[&str]) -> BoundSecret {
     let places: Vec<SecretPlace> = places.iter().map(|text| text.parse().expect("a place")).collect();
-    BoundSecret::new(name, value, move || places.clone()).expect("random")
+    let now = places.clone();
+    BoundSecret::new(name, value, places, move || Box::pin(ready(now.clone()))).expect("random")
+}
+
+fn fill(
+    secrets: &[BoundSecret],
+    to: &Destination,
+    headers: &mut HeaderMap,
+    target: &mut String,
+) -> Result<Vec<String>, Unwritable> {
+    let mut context = Context::from_waker(Waker::noop());
+    match pin!(super::fill(secrets, to, headers, target)).poll(&mut context) {
+        Poll::Ready(filled) => filled,
+        Poll::Pending => panic!("its places are ready"),
+    }
 }
 
 #[test]
@@ -173,7 +193,57 @@ fn secret_with_invalid_header_bytes_is_refused() {
         &mut HeaderMap::new(),
         &mut "/".to_owned(),
     );
-    assert_eq!(refused, Err(Unwritable("K".to_owned())));
+    assert_eq!(refused, Err(Unwritable::Bytes("K".to_owned())));
+}
+
+#[test]
+fn outdated_secret_is_refused_where_it_would_be_written() {
+    let places = |texts: &[&str]| -> Vec<SecretPlace> {
+        texts.iter().map(|text| text.parse().expect("a place")).collect()
+    };
+    let leased = places(&[
+        "api.test header x-key",
+        "api.test query key",
+        "b.test header x-key: {}",
+    ]);
+    let now = Arc::new(Mutex::new(leased.clone()));
+    let current = now.clone();
+    let secret = BoundSecret::new("K", "value-1", leased, move || {
+        Box::pin(ready(current.lock().expect("places").clone()))
+    });
+    let secrets = [secret.expect("random")];
+    let placeholder = secrets[0].placeholder();
+    let sent = |host: &str, key: &str, query: &str| {
+        let mut headers = HeaderMap::from_iter([(
+            HeaderName::from_static("x-key"),
+            HeaderValue::from_str(key).expect("a value"),
+        )]);
+        fill(&secrets, &to(host), &mut headers, &mut format!("/?key={query}")).map(|names| names.len())
+    };
+    let outdated = Err(Unwritable::Outdated("K".to_owned()));
+    assert_eq!(sent("api.test", placeholder, "mine"), Ok(1));
+    // A wider place with the same header and parameter is as good.
+    *now.lock().expect("places") = places(&["*.test header x-key", "api.test query key"]);
+    assert_eq!(sent("api.test", placeholder, placeholder), Ok(1));
+    for removed in [places(&["c.test header x-key"]), Vec::new()] {
+        *now.lock().expect("places") = removed;
+        assert!(
+            secrets[0].belongs_to(&to("api.test")),
+            "its answers are still read"
+        );
+        assert_eq!(
+            sent("api.test", &format!("Bearer {placeholder}"), "mine"),
+            outdated
+        );
+        assert_eq!(sent("api.test", "mine", placeholder), outdated);
+        assert_eq!(sent("b.test", "mine", "mine"), outdated, "it is always written");
+        assert_eq!(sent("api.test", "mine", "mine"), Ok(0));
+        assert_eq!(
+            sent("c.test", placeholder, placeholder),
+            Ok(0),
+            "not a place of the lease"
+        );
+    }
 }
 
 proptest! {

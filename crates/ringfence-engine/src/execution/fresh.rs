@@ -72,8 +72,8 @@ pub(super) async fn lease(context: &ExecutionContext<'_>, grant: &Grant) -> Resu
     let services = context.services;
     let workspace = services.workspaces.acquire(grant).await?;
     let secrets = services.secrets.lease(context.scope, grant).await?;
-    let vault = &services.secrets.vault;
-    let secrets = services.egress.inspect(grant, secrets, vault).await?;
+    let egress = &services.egress;
+    let secrets = egress.inspect(grant, secrets, &services.secrets).await?;
     Ok(Leased {
         egress: None,
         secrets: Arc::new(secrets),
