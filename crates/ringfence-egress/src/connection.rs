@@ -7,7 +7,7 @@ use crate::{
     dial::UNSPECIFIED,
     dialer::verdict,
     refusal::{Refusal, escaped},
-    sandbox::SandboxEgress,
+    sandbox::{Permit, SandboxEgress},
 };
 use std::{
     collections::BTreeMap,
@@ -25,8 +25,24 @@ pub(crate) struct Connection {
     /// Time of the last activity, in milliseconds since `began`.
     moved: AtomicU64,
     state: Mutex<ConnState>,
+    upstreams: Mutex<Upstreams>,
     /// The number of the next request, where several are answered at once.
     requests: AtomicU64,
+}
+
+/// Connections to the outside. The first has the permit of the connection from the sandbox, each other one its own.
+#[derive(Default)]
+pub(crate) struct Upstreams {
+    pub(crate) open: usize,
+    permits: Vec<Permit>,
+}
+
+impl Upstreams {
+    /// Keeps this permit if it is needed, and frees those that no longer are.
+    pub(crate) fn keep(&mut self, permit: Option<Permit>) {
+        self.permits.extend(permit);
+        self.permits.truncate(self.open.saturating_sub(1));
+    }
 }
 
 /// Activity of a connection, as far as rules apply to it.
@@ -77,6 +93,7 @@ impl Connection {
             began: Instant::now(),
             moved: AtomicU64::new(0),
             state: Mutex::new(ConnState::Waiting),
+            upstreams: Mutex::default(),
             requests: AtomicU64::new(0),
         })
     }
@@ -84,6 +101,10 @@ impl Connection {
     pub(crate) fn moved(&self) {
         let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.moved.store(now, Ordering::Relaxed);
+    }
+
+    pub(crate) fn upstreams(&self) -> MutexGuard<'_, Upstreams> {
+        self.upstreams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, ConnState> {

@@ -6,7 +6,7 @@ use crate::{
     dial::dial,
     refusal::Refusal,
     report::{End, Line},
-    sandbox::{Direction, Permit, SPENT},
+    sandbox::{Direction, SPENT},
     wire::write_through,
 };
 use std::{
@@ -24,8 +24,6 @@ use tokio::{
 pub(crate) struct Upstream {
     pub(crate) stream: TcpStream,
     pub(crate) meter: Arc<UpstreamMeter>,
-    /// Of its own, beside that of the connection from the sandbox, if that has another one to the outside.
-    pub(crate) permit: Option<Permit>,
 }
 
 /// Connects to a destination that the caller has checked; `ready` is a connection to it that is already open.
@@ -58,7 +56,6 @@ pub(crate) async fn open(
     Ok(Upstream {
         stream,
         meter: UpstreamMeter::begin(connection.clone(), end),
-        permit: None,
     })
 }
 
@@ -96,6 +93,7 @@ impl UpstreamMeter {
         let sandbox = &connection.sandbox;
         let line = sandbox.report.line(end.clone());
         line.connections.fetch_add(1, Ordering::Relaxed);
+        connection.upstreams().open += 1;
         sandbox.publish(EgressEvent::Connected(end.clone()));
         Arc::new(Self {
             connection,
@@ -126,6 +124,10 @@ impl UpstreamMeter {
 
 impl Drop for UpstreamMeter {
     fn drop(&mut self) {
+        let mut upstreams = self.connection.upstreams();
+        upstreams.open -= 1;
+        upstreams.keep(None);
+        drop(upstreams);
         let [_, _, bytes_out, bytes_in] = self.own.take();
         self.connection.sandbox.publish(EgressEvent::Closed {
             end: self.end.clone(),

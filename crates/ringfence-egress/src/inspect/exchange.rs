@@ -15,7 +15,7 @@ use crate::{
     inspection::{Unwritable, fill},
     refusal::{Refusal, escaped},
     request::{self, ParsedRequest, ProxyMode, RequestKind},
-    upstream::{self, Upstream, UpstreamMeter},
+    upstream::{self, Upstream},
     wire::{Client, FramingState, StrictStream},
 };
 use http_body_util::{Either, Full};
@@ -34,7 +34,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use ringfence_redact::Redactor;
 use std::{
     convert::Infallible,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, PoisonError},
 };
 use tokio::task::JoinSet;
 
@@ -44,6 +44,8 @@ const STREAMS_MAX: u32 = 64;
 /// the socket. The library's defaults are several times as large.
 const WINDOW_BYTES: u32 = 512 * 1024;
 const SENT_AHEAD_BYTES: usize = 16 * 1024;
+/// Maximum connections to the outside that are tried for one request.
+const TRIES_MAX: usize = 4;
 
 /// A connection to a destination whose certificate was verified.
 pub(crate) struct InspectedTls {
@@ -89,7 +91,6 @@ pub(crate) async fn serve(connection: &Arc<Connection>, client: Client, inspecte
         Ok(client_tls) => client_tls,
         Err(error) => return connection.sandbox.refuse(&certificate_rejected(&to, &error)),
     };
-    let counted = Arc::downgrade(&upstream_tls.get_ref().0.meter);
     let tasks = Tasks::default();
     let _abort_on_drop = AbortOnDrop(tasks.clone());
     let http_upstream = match HttpUpstream::over(upstream_tls, protocol, &tasks).await {
@@ -115,7 +116,6 @@ pub(crate) async fn serve(connection: &Arc<Connection>, client: Client, inspecte
         framing: FramingState::default(),
         tasks,
         http_upstream: tokio::sync::Mutex::new(Some(http_upstream)),
-        counted: Mutex::new(counted),
     });
     let served = serve_requests(&handler, client_tls).await;
     let hello = connection.sandbox.dialer.limits().hello;
@@ -273,8 +273,6 @@ struct RequestHandler {
     framing: FramingState,
     tasks: Tasks,
     http_upstream: tokio::sync::Mutex<Option<HttpUpstream>>,
-    /// The connection to the outside that the permit of the sandbox's connection is for.
-    counted: Mutex<Weak<UpstreamMeter>>,
 }
 
 type Answer = Either<Full<Bytes>, RedactedBody>;
@@ -407,13 +405,14 @@ impl RequestHandler {
         Refusal::of(RefusalRule::Request, &self.to, what, hint)
     }
 
-    /// Sends a request over the existing connection, or over a new one if that has ended before anything was sent.
+    /// Sends a request over the existing connection, or over a new one if that has ended before anything was sent. With
+    /// HTTP/2 other requests may have replaced it, and used up the new one too.
     async fn send(&self, mut request: Request<WithoutTrailers>) -> Result<Response<Incoming>, Refusal> {
         let mut http_upstream = self.http_upstream.lock().await;
-        for _ in 0..2 {
-            let mut open = match http_upstream.take() {
-                Some(open) if !open.is_closed() => open,
-                _ => self.open().await?,
+        for _ in 0..TRIES_MAX {
+            let (mut open, is_own) = match http_upstream.take() {
+                Some(open) if !open.is_closed() => (open, false),
+                _ => (self.open().await?, true),
             };
             let sent = if let HttpUpstream::Http2(sender) = &open {
                 // Other requests use it at the same time.
@@ -430,6 +429,7 @@ impl RequestHandler {
             };
             match sent {
                 Ok(response) => return Ok(response),
+                Err(SendError::NotSent(_)) if is_own => break,
                 Err(SendError::NotSent(unsent)) => request = *unsent,
                 Err(SendError::MaybeSent(error)) => return Err(unanswered(&self.framing, &self.to, &error)),
             }
@@ -440,19 +440,12 @@ impl RequestHandler {
         ))
     }
 
-    fn counted(&self) -> MutexGuard<'_, Weak<UpstreamMeter>> {
-        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     async fn open(&self) -> Result<HttpUpstream, Refusal> {
         // With HTTP/2 the one before may still be answering requests; then both count.
-        let is_second = self.protocol == Protocol::Http2 && self.counted().strong_count() > 0;
+        let is_second = self.protocol == Protocol::Http2 && self.connection.upstreams().open > 0;
         let permit = is_second.then(|| self.connection.sandbox.permit()).transpose()?;
-        let mut upstream = upstream::open(&self.connection, &self.to, None).await?;
-        if permit.is_none() {
-            *self.counted() = Arc::downgrade(&upstream.meter);
-        }
-        upstream.permit = permit;
+        let upstream = upstream::open(&self.connection, &self.to, None).await?;
+        self.connection.upstreams().keep(permit);
         let alpn = self.offered_alpn.clone();
         let (upstream_tls, protocol) = handshake::connect(&self.inspection, &self.to, alpn, upstream).await?;
         if protocol != self.protocol {
