@@ -253,11 +253,19 @@ impl Outbound<'_> {
             return Ok(());
         }
         loop {
-            match other_record(&self.read) {
-                Some(bytes) if bytes <= self.read.len() => self.send(bytes).await?,
-                None if !self.read.is_empty() => break,
-                _ if read_more(&mut self.client, &mut self.read).await? == 0 => return Ok(()),
-                _ => {}
+            let mut complete = 0;
+            let next = loop {
+                match other_record(&self.read[complete..]) {
+                    Some(bytes) if complete + bytes <= self.read.len() => complete += bytes,
+                    next => break next,
+                }
+            };
+            self.send(complete).await?;
+            if next.is_none() && !self.read.is_empty() {
+                break;
+            }
+            if read_more(&mut self.client, &mut self.read).await? == 0 {
+                return Ok(());
             }
         }
         match self.first_bytes().await? {

@@ -24,6 +24,12 @@ const RETRY: [u8; 32] = [
 pub(crate) fn asks_again(bytes: &[u8]) -> Option<bool> {
     // The random value follows a version of two bytes.
     const RANDOM: usize = RECORD_HEADER_BYTES + MESSAGE_HEADER_BYTES + 2;
+    // A warning may come first.
+    let bytes = match bytes {
+        [ALERT, _, _, 0, 2, 1, _, rest @ ..] => rest,
+        [ALERT, ..] if bytes.len() < RECORD_HEADER_BYTES + 2 => return None,
+        _ => bytes,
+    };
     let is = |at: usize, kind: u8| bytes.get(at).is_none_or(|byte| *byte == kind);
     let random = bytes.get(RANDOM..).unwrap_or_default();
     let may = is(0, HANDSHAKE)

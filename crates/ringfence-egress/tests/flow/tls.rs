@@ -166,6 +166,13 @@ fn retry(address: &str, port: u16) -> Vec<u8> {
         .map(|pair| u8::from_str_radix(pair, 16).expect("hex"))
         .collect();
     let retry = record(&[&[2, 0, 0, 40, 3, 3], &random[..], &[0, 0x13, 1, 0, 0, 0]].concat());
+    // On one port a warning comes first.
+    let warning: &[u8] = if port == 443 {
+        b""
+    } else {
+        b"\x15\x03\x03\x00\x02\x01\x70"
+    };
+    let retry = [warning, &retry].concat();
     let answer = retry.clone();
     serve(address, port, move |mut stream| {
         let answer = answer.clone();
