@@ -102,7 +102,7 @@ fn compact(style: &str) -> String {
 }
 
 fn hides(style: &str) -> bool {
-    const DECLARATIONS: [&str; 21] = [
+    const DECLARATIONS: [&str; 19] = [
         ";display:none;",
         ";visibility:hidden;",
         ";visibility:collapse;",
@@ -122,9 +122,12 @@ fn hides(style: &str) -> bool {
         ";transform:scale(0);",
         ";transform:scale(0,0);",
         ";scale:0;",
-        ";color:transparent;",
-        ";-webkit-text-fill-color:transparent;",
     ];
+    // A background that fills the letters shows them.
+    let is_transparent = !style.contains("background-clip:text;")
+        && [";color:transparent;", ";-webkit-text-fill-color:transparent;"]
+            .iter()
+            .any(|colour| style.contains(colour));
     let sizes = [";height:0;", ";height:0px;", ";width:0;", ";width:0px;"];
     let is_empty_box = style.contains(";overflow:hidden;") && sizes.iter().any(|size| style.contains(size));
     let is_elsewhere = [";left:-", ";top:-", ";text-indent:-", ";margin-left:-"]
@@ -134,7 +137,8 @@ fn hides(style: &str) -> bool {
             let digits = number.map_or(0, |rest| rest.chars().take_while(char::is_ascii_digit).count());
             digits >= 4
         });
-    DECLARATIONS.iter().any(|declaration| style.contains(declaration)) || is_empty_box || is_elsewhere
+    let is_declared = DECLARATIONS.iter().any(|declaration| style.contains(declaration));
+    is_declared || is_transparent || is_empty_box || is_elsewhere
 }
 
 /// True for white text where neither the element nor an ancestor has a background.
@@ -185,7 +189,8 @@ fn hiding_selectors(html: &Html) -> Vec<Selector> {
             && hides(&compact(body.trim_end_matches('}')).replace(";opacity:0;", ";"))
         {
             let plain = selectors.split(',').filter(|selector| !selector.contains(':'));
-            found.extend(plain.filter_map(|selector| Selector::parse(selector.trim()).ok()));
+            let plain = plain.filter_map(|selector| Selector::parse(selector.trim()).ok());
+            found.extend(plain.take(RULES_MAX - found.len()));
             if found.len() >= RULES_MAX {
                 break;
             }
@@ -251,6 +256,8 @@ mod tests {
             "color: #FFF",
             "position: absolute; clip: rect(1px, 1px, 1px, 1px)",
             "transform: scale(0, 0)",
+            "color: transparent",
+            "display: none; background-clip: text",
         ] {
             check(&format!("<p>seen<p style='{style}'>ORDER <b>me</b>"), elements(7));
         }
@@ -304,7 +311,14 @@ mod tests {
         check("<div style='background:#000'><p style='color:#fff'>seen</div>");
         check("<table bgcolor=black><td style='color:white'>seen</table>");
         check("<div hidden id=S:0>seen</div><script>$RC(\"B:0\",\"S:0\")</script>");
+        check("<p style='-webkit-text-fill-color:transparent; -webkit-background-clip:text'>seen");
         check("<p style='opacity:0.5; left:-1px; font-size:0.9em; color:whitesmoke'>seen");
+    }
+
+    #[test]
+    fn number_of_hiding_selectors_is_bounded() {
+        let rules = format!("<style>{}{{display:none}}</style>", vec![".x"; 3000].join(","));
+        assert_eq!(hiding_selectors(&Html::parse_document(&rules)).len(), RULES_MAX);
     }
 
     #[test]

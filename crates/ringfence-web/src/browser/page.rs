@@ -35,14 +35,22 @@ const READ: &str = "(() => {
   const {querySelectorAll, createElement} = Document.prototype;
   const all = selector => [...querySelectorAll.call(document, selector)];
   const texts = e => [...e.childNodes].filter(node => node.nodeType === 3 && node.data.trim());
+  const parent = Object.getOwnPropertyDescriptor(Node.prototype, 'parentElement').get;
+  const isPainted = e => {
+    for (; e; e = parent.call(e)) {
+      const {webkitBackgroundClip, backgroundImage} = getComputedStyle(e);
+      if (webkitBackgroundClip === 'text' && backgroundImage !== 'none') return true;
+    }
+    return false;
+  };
   const unseen = e => {
     const style = getComputedStyle(e), box = getBoundingClientRect.call(e);
     return parseFloat(style.fontSize) < 2 || parseFloat(style.textIndent) < -999
-      || [style.color, style.webkitTextFillColor].some(color => /^rgba.*,\\s*0\\)$/.test(color))
+      || [style.color, style.webkitTextFillColor].some(color => /^rgba.*,\\s*0\\)$/.test(color)) && !isPainted(e)
       || box.right + scrollX < 0 || box.bottom + scrollY < 0;
   };
   const clipped = ({position, clip, clipPath, transform, scale}) =>
-    /absolute|fixed/.test(position) && /^rect\\((.*), (.*), \\1, \\2\\)$/.test(clip)
+    /absolute|fixed/.test(position) && /^rect\\(([-\\d.]+px), ([-\\d.]+px), \\1, \\2\\)$/.test(clip)
       || /^inset\\((50|100)%\\)$/.test(clipPath) || /^matrix\\(0, 0, 0, 0,/.test(transform) || scale === '0';
   const mark = e => {
     if (!checkVisibility.call(e, {opacityProperty: true, visibilityProperty: true}) || clipped(getComputedStyle(e)))
