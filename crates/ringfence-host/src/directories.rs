@@ -117,46 +117,32 @@ impl Directories {
 
     /// Closes a file, or everything below a directory, to this access of every caller, by each path that leads there.
     pub(crate) fn guard(&mut self, path: &Path, from: Access) {
-        let ways = file::resolution_paths(path).into_iter();
-        self.guarded.extend(ways.map(|way| (way, from)));
-    }
-
-    fn guarded(&self, access: Access) -> impl Iterator<Item = &Path> {
-        let is_closed = move |from: &Access| *from != Access::Write || access == Access::Write;
-        let closed = self.guarded.iter().filter(move |(_, from)| is_closed(from));
-        closed.map(|(path, _)| path.as_path())
-    }
-
-    /// Refuses a file or directory that is a guarded one, or lies in one, under any name and through any mount.
-    fn refuse_guarded(&self, open: &OpenFile, access: Access) -> Result<(), RequestError> {
-        let mounts = mounts()?;
-        let subtree = mounts.subtree(&open.path, &open.handle, Path::new(""));
-        let holds = |guarded: &Path| {
-            let mut own = mounts.shown_by(guarded).into_iter();
-            subtree
-                .as_ref()
-                .is_none_or(|subtree| own.any(|own| own.holds(subtree)))
-        };
-        let mut guarded = self.guarded(access);
-        match guarded.any(|guarded| is_same_file(guarded, &open.stat) || holds(guarded)) {
-            true => Err(server_owned(&open.path)),
-            false => Ok(()),
+        for way in file::resolution_paths(path) {
+            let guarded = (way, from);
+            if !self.guarded.contains(&guarded) {
+                self.guarded.push(guarded);
+            }
         }
     }
 
-    /// Returns a guarded path that contains a path of a rule's effect, or lies in it.
-    pub(crate) fn guarded_in(&self, path: &Path, access: Access) -> Result<Option<&Path>, RequestError> {
-        let (paths, stat) = (file::resolution_paths(path), rustix::fs::stat(path).ok());
-        let mounts = mounts()?;
-        let shown: Vec<Subtree> = paths.iter().flat_map(|path| mounts.shown_by(path)).collect();
-        let mut guarded = self.guarded(access);
-        Ok(guarded.find(|guarded| {
-            let mut above = guarded.ancestors();
-            let overlaps = |path: &PathBuf| guarded.starts_with(path) || path.starts_with(guarded);
-            paths.iter().any(overlaps)
-                || stat.is_some_and(|stat| above.any(|at| is_same_file(at, &stat)))
-                || overlap(&shown, &mounts.shown_by(guarded))
-        }))
+    /// Reads the mounts, once for all checks of a request.
+    pub(crate) fn mounted(&self) -> Result<Mounted<'_>, RequestError> {
+        let mounts = Mounts::read().map_err(|error| {
+            RequestError::fault(
+                format!("the mounts cannot be read: {error}."),
+                "Mount /proc for the server.",
+            )
+        })?;
+        let guarded = self.guarded.iter().map(|(path, from)| Guarded {
+            path,
+            from: *from,
+            shown: mounts.shown_by(path),
+        });
+        Ok(Mounted {
+            guarded: guarded.collect(),
+            directories: self,
+            mounts,
+        })
     }
 
     /// Returns a rule for the path that gives this access; only those with the longest path count, not wider ones.
@@ -170,36 +156,71 @@ impl Directories {
         let longest = about().map(length).max()?;
         about().find(|directory| length(directory) == longest && directory.allows(namespace, access))
     }
+}
+
+/// The directories, and where guarded paths lie by the mounts at the time of a request.
+pub(crate) struct Mounted<'a> {
+    pub(crate) directories: &'a Directories,
+    mounts: Mounts,
+    guarded: Vec<Guarded<'a>>,
+}
+
+struct Guarded<'a> {
+    path: &'a Path,
+    from: Access,
+    shown: Vec<Subtree>,
+}
+
+impl<'a> Mounted<'a> {
+    fn guarded(&self, access: Access) -> impl Iterator<Item = &Guarded<'a>> {
+        let is_closed = move |from: Access| from != Access::Write || access == Access::Write;
+        self.guarded.iter().filter(move |guarded| is_closed(guarded.from))
+    }
+
+    /// Refuses a file or directory that is a guarded one, or lies in one, under any name and through any mount.
+    fn refuse_guarded(&self, open: &OpenFile, access: Access) -> Result<(), RequestError> {
+        let subtree = self.mounts.subtree(&open.path, &open.handle, Path::new(""));
+        let is_closed = |guarded: &Guarded<'_>| {
+            let holds = |subtree: &Subtree| guarded.shown.iter().any(|own| own.holds(subtree));
+            is_same_file(guarded.path, &open.stat) || subtree.as_ref().is_none_or(holds)
+        };
+        match self.guarded(access).any(is_closed) {
+            true => Err(server_owned(&open.path)),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns a guarded path that contains a path of a rule's effect, or lies in it.
+    pub(crate) fn guarded_in(&self, path: &Path, access: Access) -> Option<&Path> {
+        let (paths, stat) = (file::resolution_paths(path), rustix::fs::stat(path).ok());
+        let shown = paths.iter().flat_map(|path| self.mounts.shown_by(path));
+        let shown: Vec<Subtree> = shown.collect();
+        let overlaps = |guarded: &&Guarded<'_>| {
+            let mut above = guarded.path.ancestors();
+            let overlaps = |path: &PathBuf| guarded.path.starts_with(path) || path.starts_with(guarded.path);
+            paths.iter().any(overlaps)
+                || stat.is_some_and(|stat| above.any(|at| is_same_file(at, &stat)))
+                || overlap(&shown, &guarded.shown)
+        };
+        self.guarded(access).find(overlaps).map(|guarded| guarded.path)
+    }
 
     /// Returns a path in or around a directory that is closed to this access of a command that has all of it.
-    pub(crate) fn closed_below(
-        &self,
-        open: &OpenFile,
-        namespace: &str,
-        access: Access,
-    ) -> Result<Option<&Path>, RequestError> {
-        let mounts = mounts()?;
-        let shown = mounts.shown_by(&open.path);
-        let is_in = |path: &&Path| {
+    pub(crate) fn closed_below(&self, open: &OpenFile, namespace: &str, access: Access) -> Option<&Path> {
+        let shown = self.mounts.shown_by(&open.path);
+        let is_in = |guarded: &&Guarded<'_>| {
+            let path = guarded.path;
             path.starts_with(&open.path)
                 || open.path.starts_with(path)
                 || path.ancestors().any(|above| is_same_file(above, &open.stat))
-                || overlap(&shown, &mounts.shown_by(path))
+                || overlap(&shown, &guarded.shown)
         };
-        let narrower = self.all.iter().map(|directory| directory.path.as_path());
-        let narrower = narrower
-            .filter(|path| path.starts_with(&open.path) && self.rule_for(path, namespace, access).is_none());
-        Ok(self.guarded(access).filter(is_in).chain(narrower).next())
+        let is_closed = |path: &Path| self.directories.rule_for(path, namespace, access).is_none();
+        let narrower = self.directories.iter().map(|directory| directory.path.as_path());
+        let mut narrower = narrower.filter(|path| path.starts_with(&open.path) && is_closed(path));
+        let guarded = self.guarded(access).find(is_in).map(|guarded| guarded.path);
+        guarded.or_else(|| narrower.next())
     }
-}
-
-fn mounts() -> Result<Mounts, RequestError> {
-    Mounts::read().map_err(|error| {
-        RequestError::fault(
-            format!("the mounts cannot be read: {error}."),
-            "Mount /proc for the server.",
-        )
-    })
 }
 
 fn overlap(some: &[Subtree], others: &[Subtree]) -> bool {
@@ -207,8 +228,9 @@ fn overlap(some: &[Subtree], others: &[Subtree]) -> bool {
     some.iter().any(overlaps)
 }
 
+/// True if both are the same file; a link is not the same as its target.
 fn is_same_file(path: &Path, stat: &Stat) -> bool {
-    let found = rustix::fs::stat(path);
+    let found = rustix::fs::lstat(path);
     found.is_ok_and(|found| (found.st_dev, found.st_ino) == (stat.st_dev, stat.st_ino))
 }
 
@@ -281,7 +303,7 @@ pub(crate) struct OpenParent {
 
 /// Finds the rule for a caller's path and opens the path with `O_PATH`.
 pub(crate) fn open(
-    directories: &Directories,
+    directories: &Mounted<'_>,
     namespace: &str,
     path: &Path,
     access: Access,
@@ -295,7 +317,7 @@ pub(crate) fn open(
 
 /// Checks a file or directory that is open.
 fn checked(
-    directories: &Directories,
+    directories: &Mounted<'_>,
     path: PathBuf,
     handle: OwnedFd,
     access: Access,
@@ -310,7 +332,7 @@ fn checked(
 
 /// The same for the parent of a file to be written; the file need not exist.
 pub(crate) fn open_parent(
-    directories: &Directories,
+    directories: &Mounted<'_>,
     namespace: &str,
     path: &Path,
 ) -> Result<OpenParent, RequestError> {
@@ -320,17 +342,22 @@ pub(crate) fn open_parent(
     };
     let opened = directory.resolve(parent, OFlags::RDONLY | OFlags::DIRECTORY)?;
     let above = directory.path.join(parent).components().collect();
-    let opened = checked(directories, above, opened, Access::Write)?.handle;
+    let mut opened = checked(directories, above, opened, Access::Write)?;
     let path = directory.path.join(&below);
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = match rustix::fs::openat(&opened, &name, flags, Mode::empty()) {
-        Err(rustix::io::Errno::NOENT) => None,
+    let file = match rustix::fs::openat(&opened.handle, &name, flags, Mode::empty()) {
+        Err(rustix::io::Errno::NOENT) => {
+            // The new file will lie in the same mount as its parent.
+            opened.path = path.clone();
+            directories.refuse_guarded(&opened, Access::Write)?;
+            None
+        }
         Err(error) => return Err(open_error(&path, error)),
         Ok(handle) => Some(checked(directories, path.clone(), handle, Access::Write)?),
     };
     Ok(OpenParent {
         path,
-        directory: opened,
+        directory: opened.handle,
         name,
         file,
     })
@@ -338,7 +365,7 @@ pub(crate) fn open_parent(
 
 /// Finds the rule with the longest path, then refuses guarded paths and secret places.
 fn admit<'a>(
-    directories: &'a Directories,
+    directories: &Mounted<'a>,
     namespace: &str,
     path: &Path,
     access: Access,
@@ -355,7 +382,7 @@ fn admit<'a>(
     }
     let written = path;
     let path: PathBuf = written.components().collect();
-    let Some(directory) = directories.rule_for(&path, namespace, access) else {
+    let Some(directory) = directories.directories.rule_for(&path, namespace, access) else {
         let (access, displayed) = (access.as_str(), displayed(written));
         return Err(RequestError::denied(
             format!("no directory rule lets this namespace {access} {displayed}."),
@@ -364,7 +391,7 @@ fn admit<'a>(
     };
     if directories
         .guarded(access)
-        .any(|guarded| path.starts_with(guarded))
+        .any(|guarded| path.starts_with(guarded.path))
     {
         return Err(server_owned(&path));
     }

@@ -91,7 +91,7 @@ pub enum Writing {
 
 impl Rules {
     pub fn read_file(&self, namespace: &str, path: &Path) -> Result<FileRead, RequestError> {
-        let found = directories::open(&self.directories, namespace, path, Access::Read)?;
+        let found = directories::open(&self.directories.mounted()?, namespace, path, Access::Read)?;
         if found.is_directory() {
             return Err(invalid(path, "is a directory", "List it with host_file_list."));
         }
@@ -104,7 +104,7 @@ impl Rules {
         namespace: &str,
         path: &Path,
     ) -> Result<(Vec<FileEntry>, bool), RequestError> {
-        let found = directories::open(&self.directories, namespace, path, Access::List)?;
+        let found = directories::open(&self.directories.mounted()?, namespace, path, Access::List)?;
         if !found.is_directory() {
             return Err(invalid(
                 path,
@@ -142,7 +142,7 @@ impl Rules {
         if content.bytes.len() as u64 > FILE_BYTES_MAX {
             return Err(too_large(path));
         }
-        let parent = directories::open_parent(&self.directories, namespace, path)?;
+        let parent = directories::open_parent(&self.directories.mounted()?, namespace, path)?;
         let (before, stat) = current(&parent)?;
         let written = FileWritten {
             is_readable: self
@@ -165,7 +165,7 @@ impl Rules {
 
     /// Restores the former content of a file, if the file still holds what was written.
     pub fn undo_write(&self, namespace: &str, undo: &Undo) -> Result<(), RequestError> {
-        let parent = directories::open_parent(&self.directories, namespace, &undo.path)?;
+        let parent = directories::open_parent(&self.directories.mounted()?, namespace, &undo.path)?;
         let (now, stat) = current(&parent)?;
         if now.as_deref() != Some(undo.after.as_slice()) {
             return Err(RequestError::new(

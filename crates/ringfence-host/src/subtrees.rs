@@ -10,7 +10,7 @@ use std::{
 
 /// A file, or a directory with all below it.
 pub(crate) struct Subtree {
-    /// `None`: the mount is not listed, like that of a chroot's root, and the beginning of the path is not known.
+    /// `None`: the mount is not listed, like that of a chroot's root, and the path is relative to an unknown directory.
     device: Option<Vec<u8>>,
     path: PathBuf,
 }
@@ -18,9 +18,10 @@ pub(crate) struct Subtree {
 impl Subtree {
     pub(crate) fn holds(&self, inner: &Self) -> bool {
         match (&self.device, &inner.device) {
-            (None, Some(_)) => {
-                let known = self.path.strip_prefix("/").unwrap_or(&self.path);
-                inner.path.ancestors().any(|above| above.ends_with(known))
+            (None, Some(_)) => inner.path.ancestors().any(|above| above.ends_with(&self.path)),
+            (Some(_), None) => {
+                let mut above = inner.path.ancestors().filter(|above| *above != Path::new(""));
+                above.any(|above| self.path.ends_with(above))
             }
             (device, other) => device == other && inner.path.starts_with(&self.path),
         }
@@ -51,12 +52,14 @@ impl Mounts {
         Ok(Self(mounts.collect()))
     }
 
-    /// Returns the subtree of a file by its path, which `open` refers to, or by `name` in that directory.
+    /// Returns the subtree of a path, whose mount is that of `name` in the directory `open`; without a name, of `open`.
+    /// A file that does not exist has the mount of the nearest directory above it.
     pub(crate) fn subtree(&self, path: &Path, open: impl AsFd, name: &Path) -> Option<Subtree> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW;
-        let id = statx(open, name, flags, StatxFlags::MNT_ID).ok()?.stx_mnt_id;
+        let found = |at| statx(&open, at, flags, StatxFlags::MNT_ID).ok();
+        let id = name.ancestors().find_map(found)?.stx_mnt_id;
         let Some(mount) = self.0.iter().find(|mount| mount.id == id) else {
-            let path = path.to_owned();
+            let path = path.strip_prefix("/").unwrap_or(path).to_owned();
             return Some(Subtree { device: None, path });
         };
         Some(Subtree {

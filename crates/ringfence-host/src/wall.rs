@@ -2,7 +2,7 @@
 //! Everything is opened here, once; the result is plain data and descriptors.
 
 use crate::{
-    directories::{self, Access, Directories, OpenFile, denied, displayed, invalid},
+    directories::{self, Access, Mounted, OpenFile, denied, displayed, invalid},
     files,
     matching::{Allowed, PathUse},
     program::{self, Identity, Resolved},
@@ -94,20 +94,21 @@ closed_words! {
 /// Opens everything that the command needs and plans its walls.
 pub fn prepare(rules: &Rules, allowed: &Allowed, context: &CallContext<'_>) -> Result<Command, RequestError> {
     let program = program::resolve(&allowed.program, allowed.interpreter.as_deref())?;
+    let directories = &rules.directories.mounted()?;
     let directory = context
         .directory
-        .map(|directory| open_directory(rules, context.namespace, directory))
+        .map(|directory| open_directory(directories, context.namespace, directory))
         .transpose()?;
-    let operands = operands(rules, allowed, context.namespace)?;
+    let operands = operands(directories, allowed, context.namespace)?;
     let mut walls = Walls {
-        directories: &rules.directories,
+        directories,
         allowed,
         program: &program,
         directory: directory.as_ref(),
         operands: &operands,
         may_write: directory
             .as_ref()
-            .is_some_and(|open| may_write(rules, context.namespace, open)),
+            .is_some_and(|open| may_write(directories, context.namespace, open)),
         mounts: Vec::new(),
         grants: Vec::new(),
         lines: Vec::new(),
@@ -196,9 +197,9 @@ const PROGRAM: usize = 1;
 const DIRECTORY: usize = 2;
 const OPERANDS: usize = 3;
 
-fn open_directory(rules: &Rules, namespace: &str, path: &Path) -> Result<OpenFile, RequestError> {
-    let found = directories::open(&rules.directories, namespace, path, Access::Read)?;
-    if let Some(closed) = rules.directories.closed_below(&found, namespace, Access::Read)? {
+fn open_directory(directories: &Mounted<'_>, namespace: &str, path: &Path) -> Result<OpenFile, RequestError> {
+    let found = directories::open(directories, namespace, path, Access::Read)?;
+    if let Some(closed) = directories.closed_below(&found, namespace, Access::Read) {
         let what = format!("holds {}, which is not open here", displayed(closed));
         return Err(denied(&found.path, &what, "Name a directory beside it."));
     }
@@ -211,16 +212,16 @@ fn open_directory(rules: &Rules, namespace: &str, path: &Path) -> Result<OpenFil
     }
 }
 
-fn may_write(rules: &Rules, namespace: &str, open: &OpenFile) -> bool {
-    let directories = &rules.directories;
-    let rule = directories.rule_for(&open.path, namespace, Access::Write);
-    let closed = directories.closed_below(open, namespace, Access::Write);
-    rule.is_some() && closed.is_ok_and(|closed| closed.is_none())
+fn may_write(directories: &Mounted<'_>, namespace: &str, open: &OpenFile) -> bool {
+    let rule = directories
+        .directories
+        .rule_for(&open.path, namespace, Access::Write);
+    rule.is_some() && directories.closed_below(open, namespace, Access::Write).is_none()
 }
 
 /// Opens each operand that is a path, once, by the directory rules.
 fn operands(
-    rules: &Rules,
+    directories: &Mounted<'_>,
     allowed: &Allowed,
     namespace: &str,
 ) -> Result<Vec<(OpenFile, PathUse)>, RequestError> {
@@ -236,7 +237,7 @@ fn operands(
             PathUse::Read => Access::Read,
             PathUse::List => Access::List,
         };
-        let found = directories::open(&rules.directories, namespace, path, access)?;
+        let found = directories::open(directories, namespace, path, access)?;
         match (wanted, found.is_directory()) {
             (PathUse::Read, true) => Err(invalid(path, "is a directory", "Name a file.")),
             (PathUse::Read, false) => {
@@ -343,7 +344,7 @@ fn describe_effect(allowed: &Allowed, deadline: Duration) -> Vec<String> {
 }
 
 struct Walls<'a> {
-    directories: &'a Directories,
+    directories: &'a Mounted<'a>,
     allowed: &'a Allowed,
     program: &'a Resolved,
     directory: Option<&'a OpenFile>,
@@ -430,7 +431,7 @@ impl Walls<'_> {
 
     /// Refuses a path of a rule's effect that overlaps the server's own files or settings.
     fn refuse_guarded(&self, path: &Path, access: Access) -> Result<(), RequestError> {
-        let Some(guarded) = self.directories.guarded_in(path, access)? else {
+        let Some(guarded) = self.directories.guarded_in(path, access) else {
             return Ok(());
         };
         Err(RequestError::denied(
