@@ -15,6 +15,16 @@ use std::collections::HashMap;
 
 /// Path of the agent in the container.
 const AGENT: &str = "/.ringfence";
+/// Mount points of every container.
+pub(crate) const TARGETS: [&str; 7] = [
+    AGENT,
+    "/code",
+    "/etc/resolv.conf",
+    "/home/sandbox",
+    "/output",
+    "/tmp",
+    "/workspace",
+];
 /// Processes and threads of the agent, and those that the runtime needs to start it.
 const OWN_PROCESSES: i64 = 4;
 /// Capabilities of the agent under gVisor, which lets processes of one user open each other's descriptors: a program
@@ -31,6 +41,8 @@ pub struct ContainerSpec {
     pub runner: Runner,
     /// The image's id.
     pub image: String,
+    /// Volumes of the image, each of which is an empty directory, read-only.
+    pub volumes: Vec<String>,
     /// The program, which is started at once or with the claim.
     pub program: Program,
     /// Its limits, until a claim sets others.
@@ -104,6 +116,9 @@ fn walls(
         "rw,nosuid,nodev,exec,mode=1777,size={}",
         limits.private_disk_bytes()
     );
+    let volumes = spec.volumes.iter();
+    let volumes = volumes.map(|path| (path.clone(), "ro,nosuid,nodev,noexec,size=4k".to_owned()));
+    let own = ["/tmp", "/home/sandbox"].map(|path| (path.to_owned(), tmp.clone()));
     HostConfig {
         auto_remove: Some(true),
         // The agent is pid 1.
@@ -153,10 +168,8 @@ fn walls(
             ulimit("stack", 8 << 20),
         ]),
         shm_size: Some(SHARED_MEMORY_BYTES),
-        tmpfs: Some(HashMap::from([
-            ("/tmp".to_owned(), tmp.clone()),
-            ("/home/sandbox".to_owned(), tmp),
-        ])),
+        // An engine makes no disk for a volume where a tmpfs is mounted.
+        tmpfs: Some(volumes.chain(own).collect()),
         mounts: Some(mounts(engine, directory)),
         ..HostConfig::default()
     }
@@ -227,6 +240,7 @@ mod tests {
         let spec = ContainerSpec {
             runner,
             image: "sha256:1".to_owned(),
+            volumes: vec!["/data".to_owned()],
             program: Program::Claimed,
             limits: Limits {
                 memory_bytes: 512 << 20,
@@ -249,6 +263,17 @@ mod tests {
         std::fs::remove_dir_all(state_dir).unwrap();
         assert_eq!(walls.network_mode.as_deref(), Some("none"));
         assert_eq!(walls.readonly_rootfs, Some(true));
+        let tmpfs = walls.tmpfs.as_ref().unwrap();
+        assert!(tmpfs["/data"].starts_with("ro,"), "{tmpfs:?}");
+        let mounts = walls
+            .mounts
+            .iter()
+            .flatten()
+            .filter_map(|mount| mount.target.clone());
+        let mut targets: Vec<String> = tmpfs.keys().cloned().chain(mounts).collect();
+        targets.retain(|target| target != "/data");
+        targets.sort();
+        assert_eq!(targets, TARGETS);
         walls
     }
 

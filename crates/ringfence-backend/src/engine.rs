@@ -51,6 +51,8 @@ pub struct ImageFacts {
     pub id: String,
     /// The directories of its `PATH`.
     pub path: Vec<String>,
+    /// Paths where the engine would mount a disk, writable and without a limit.
+    pub volumes: Vec<String>,
 }
 
 /// Runtime of a container.

@@ -27,8 +27,10 @@ pub enum EngineError {
     NoImage { image: String, why: String },
     #[error("the image {image} is not pinned by a digest")]
     NotPinned { image: String },
-    #[error("the image {image} declares volumes (`VOLUME`), which are writable and have no limit")]
-    Volumes { image: String },
+    #[error(
+        "the image {image} declares the volume {volume}, which is relative or holds paths of the sandbox"
+    )]
+    Volume { image: String, volume: String },
     #[error("the container engine could not {step}: {why}")]
     Refused { step: &'static str, why: String },
 }
@@ -100,8 +102,8 @@ impl EngineError {
                     "Write it as {image}@sha256:..., which `docker inspect` shows, or set `containers.require_digest: false`."
                 )
             }
-            Self::Volumes { .. } => {
-                "Name another image in `containers.images`, or build one without volumes.".to_owned()
+            Self::Volume { .. } => {
+                "Name another image in `containers.images`. One that is built from this image inherits its volumes.".to_owned()
             }
             Self::Refused { .. } => "`ringfence doctor` checks the engine.".to_owned(),
         }

@@ -1,12 +1,14 @@
 //! Images: found by name, pulled if the operator allows it, pinned by a digest if the operator requires it.
 
 use crate::{
+    container::TARGETS,
     engine::{ContainerEngine, ImageFacts, lock},
     error::EngineError,
 };
 use bollard::{errors::Error, models::ImageInspect, query_parameters::CreateImageOptionsBuilder};
 use futures_util::StreamExt;
 use std::{
+    path::{Component, Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -70,11 +72,6 @@ async fn inspect(engine: &ContainerEngine, name: &str) -> Result<Option<ImageFac
 
 fn facts(name: &str, inspected: ImageInspect) -> Result<ImageFacts, EngineError> {
     let config = inspected.config.unwrap_or_default();
-    // A container would get a disk for each, writable and without a limit.
-    if config.volumes.is_some_and(|volumes| !volumes.is_empty()) {
-        let image = name.to_owned();
-        return Err(EngineError::Volumes { image });
-    }
     let environment = config.env.unwrap_or_default();
     let path = environment
         .iter()
@@ -89,7 +86,27 @@ fn facts(name: &str, inspected: ImageInspect) -> Result<ImageFacts, EngineError>
             .filter(is_plain)
             .map(str::to_owned)
             .collect(),
+        volumes: volumes(name, config.volumes.unwrap_or_default())?,
     })
+}
+
+/// Returns the normalised paths of an image's volumes except those that are mount points of a sandbox anyway. Refuses a
+/// volume that cannot be covered without hiding these.
+fn volumes(name: &str, declared: Vec<String>) -> Result<Vec<String>, EngineError> {
+    let mut volumes = Vec::new();
+    for volume in declared {
+        let path: PathBuf = Path::new(&volume).components().collect();
+        if TARGETS.iter().any(|target| path == Path::new(target)) {
+            continue;
+        }
+        let is_plain = path.is_absolute() && !path.components().any(|part| part == Component::ParentDir);
+        if !is_plain || TARGETS.iter().any(|target| Path::new(target).starts_with(&path)) {
+            let image = name.to_owned();
+            return Err(EngineError::Volume { image, volume });
+        }
+        volumes.push(path.display().to_string());
+    }
+    Ok(volumes)
 }
 
 /// Pulls it, with its progress in the log.
@@ -132,14 +149,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn image_with_volumes_is_refused() {
+    fn volumes_are_covered_or_refused() {
         let image = |config| facts("x", serde_json::from_str(config).unwrap());
-        assert_eq!(
-            image(r#"{"Config": {"Env": ["PATH=/bin"]}}"#).unwrap().path,
-            ["/bin"]
-        );
-        assert!(image(r#"{"Config": {"Volumes": {}}}"#).is_ok());
-        let refused = image(r#"{"Config": {"Volumes": {"/data": {}}}}"#);
-        assert!(matches!(refused, Err(EngineError::Volumes { .. })), "{refused:?}");
+        let plain = image(r#"{"Config": {"Env": ["PATH=/bin"]}}"#).unwrap();
+        assert_eq!((plain.path, plain.volumes), (vec!["/bin".to_owned()], vec![]));
+        let covered =
+            image(r#"{"Config": {"Volumes": {"/data/": {}, "/tmp": {}, "/workspace": {}, "/tmp/x": {}}}}"#);
+        let mut covered = covered.unwrap().volumes;
+        covered.sort();
+        assert_eq!(covered, ["/data", "/tmp/x"]);
+        for volume in ["/", "/etc", "/home", "data", "/data/../tmp"] {
+            let refused = volumes("x", vec![volume.to_owned()]);
+            assert!(
+                matches!(refused, Err(EngineError::Volume { .. })),
+                "{volume}: {refused:?}"
+            );
+        }
     }
 }

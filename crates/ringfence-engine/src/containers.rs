@@ -176,6 +176,7 @@ impl Containers {
             spec: Arc::new(ContainerSpec {
                 runner,
                 image: image.id.clone(),
+                volumes: image.volumes.clone(),
                 program,
                 limits: limits.clone(),
             }),

@@ -291,7 +291,7 @@ pub const CASES: &[Case] = cases! {
         all(&r, &[("stdout", json!("absent\n[]\n"))])
     };
     short "escape: only the sandbox's own directories are writable" => |s, b| {
-        let r = s.run(b, "python", "import os\nfor p in ['/x', '/usr/x', '/etc/x', '/code/x', '/code/main.py', '/etc/resolv.conf', '/.ringfence', '/proc/sys/kernel/core_pattern', '/sys/x', '/bin/sh']:\n    try:\n        open(p, 'w'); print('wrote', p)\n    except OSError: pass\nfor p in ['/workspace/x', '/output/x', '/tmp/x', '/home/sandbox/x']: open(p, 'w')\nprint('done')")?;
+        let r = s.run(b, "python", "import os\nfor p in ['/x', '/usr/x', '/etc/x', '/code/x', '/code/main.py', '/etc/resolv.conf', '/.ringfence', '/proc/sys/kernel/core_pattern', '/sys/x', '/bin/sh', '/volume/x']:\n    try:\n        open(p, 'w'); print('wrote', p)\n    except OSError: pass\nfor p in ['/workspace/x', '/output/x', '/tmp/x', '/home/sandbox/x']: open(p, 'w')\nprint('done')")?;
         all(&r, &[("stdout", json!("done\n"))])
     };
     whole "escape: mounts, namespaces, keys, bpf, modules are refused" not in "gvisor": KERNEL => |s, b| {

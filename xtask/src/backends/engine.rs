@@ -140,7 +140,8 @@ impl Engine {
             fs::rename(&new, &tarball).map_err(|error| format!("{}: {error}", tarball.display()))?;
             drop(fs::remove_dir_all(&root));
         }
-        capture(self.docker(&["import", &tarball.display().to_string(), IMAGE])).map(drop)
+        let volume = "VOLUME /volume";
+        capture(self.docker(&["import", "-c", volume, &tarball.display().to_string(), IMAGE])).map(drop)
     }
 
     /// Counts containers in any state, after giving the engine time to remove them.
