@@ -26,7 +26,7 @@ const KEPT_MAX: usize = 16;
 /// Most states of all cached redactors; each takes nine bytes.
 const STATES_MAX: usize = 4 << 20;
 /// Up to this many bytes of secrets a redactor is made in a millisecond.
-const QUICK_BYTES: usize = 8 << 10;
+const QUICK_BYTES: usize = 512;
 const FILE_VAULT: &str = "file";
 const MEMORY_VAULT: &str = "memory";
 

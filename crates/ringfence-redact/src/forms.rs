@@ -15,14 +15,12 @@ const CASES: [&[u8; 16]; 2] = [LOWER, UPPER];
 /// Characters beside letters and digits that percent-encoders keep: RFC 3986; Python's `quote`; JavaScript's
 /// `encodeURIComponent`; forms (`URLSearchParams`).
 const PERCENT_KEEPS: [&[u8]; 4] = [b"-._~", b"-._~/", b"-._~!*'()", b"-._*"];
-
-/// Characters beside letters and digits that parsers of URLs keep (URL Standard, section 1.3) in a path, a query and a
-/// fragment; and in a Markdown link of a page.
+/// The same for parsers of URLs (URL Standard, section 1.3): a path, a query and a fragment, and in a Markdown link.
 const URL_KEEPS: [&[u8]; 6] = [
-    b"-._~!$%&'()*+,/:;=@[\\]^|",
+    b"-._~!$%&'()*+,/:;=@[]^|",
     b"-._~!$%&()*+,/:;=@[\\]^|?`{}",
     b"-._~!$%&'()*+,/:;=@[\\]^|?#{}",
-    b"-._~!$%&'*+,/:;=@[\\]^|",
+    b"-._~!$%&'*+,/:;=@[]^|",
     b"-._~!$%&*+,/:;=@[\\]^|?{}",
     b"-._~!$%&'*+,/:;=@[\\]^|?#{}",
 ];
@@ -94,15 +92,8 @@ impl Needles {
                 out.extend(char.encode_utf8(&mut [0; 4]).as_bytes());
             }
         });
-        for digits in CASES {
-            self.add(SHORTEST_DERIVED, |out| {
-                secret.bytes().for_each(|byte| hex(out, b"", &[byte], digits));
-            });
-        }
         for alphabet in [BASE64, BASE64_URL] {
-            for offset in 0..3 {
-                self.add_base64(secret.as_bytes(), alphabet, offset);
-            }
+            (0..3).for_each(|offset| self.add_base64(secret.as_bytes(), alphabet, offset));
         }
         self.add_percent(secret.as_bytes());
         self.add_python(secret);
@@ -184,25 +175,22 @@ impl Needles {
     }
 
     fn add_percent(&mut self, secret: &[u8]) {
-        for digits in CASES {
-            // Parsers of URLs write upper case.
-            let of_urls: &[&[u8]] = if digits == UPPER { &URL_KEEPS } else { &[] };
-            for keeps in PERCENT_KEEPS.iter().chain(of_urls) {
-                for space in [&b"%20"[..], b"+"] {
-                    self.add(SHORTEST_DERIVED, |out| {
-                        for &byte in secret {
-                            match byte {
-                                b' ' => out.extend(space),
-                                _ if byte.is_ascii_alphanumeric() || keeps.contains(&byte) => out.push(byte),
-                                _ => hex(out, b"%", &[byte], digits),
-                            }
+        let encoders = CASES.map(|digits| PERCENT_KEEPS.map(|keeps| (keeps, digits, false)));
+        // Parsers of URLs write upper case, and in a path `/` for `\`.
+        let urls = URL_KEEPS.map(|keeps| (keeps, UPPER, !keeps.contains(&b'\\')));
+        for (keeps, digits, is_path) in encoders.into_iter().flatten().chain(urls) {
+            for space in [&b"%20"[..], b"+"] {
+                self.add(SHORTEST_DERIVED, |out| {
+                    for &byte in secret {
+                        match byte {
+                            b' ' => out.extend(space),
+                            b'\\' if is_path => out.push(b'/'),
+                            _ if byte.is_ascii_alphanumeric() || keeps.contains(&byte) => out.push(byte),
+                            _ => hex(out, b"%", &[byte], digits),
                         }
-                    });
-                }
+                    }
+                });
             }
-            self.add(SHORTEST_DERIVED, |out| {
-                secret.iter().for_each(|&byte| hex(out, b"%", &[byte], digits));
-            });
         }
     }
 
@@ -234,7 +222,8 @@ impl Needles {
         }
     }
 
-    /// Adds forms with every character escaped: as `\\uXXXX` of JSON and JavaScript, and as `\\xXX` of its bytes.
+    /// Adds forms with every character escaped: as `\\uXXXX` of JSON and JavaScript; and every byte, in hexadecimal, as
+    /// `\\xXX` and as `%XX`.
     fn add_escaped(&mut self, secret: &str) {
         for digits in CASES {
             self.add(SHORTEST_DERIVED, |out| {
@@ -242,9 +231,13 @@ impl Needles {
                     hex(out, b"\\u", &unit.to_be_bytes(), digits);
                 }
             });
-            self.add(SHORTEST_DERIVED, |out| {
-                secret.bytes().for_each(|byte| hex(out, b"\\x", &[byte], digits));
-            });
+            for before in ["", "\\x", "%"] {
+                self.add(SHORTEST_DERIVED, |out| {
+                    secret
+                        .bytes()
+                        .for_each(|byte| hex(out, before.as_bytes(), &[byte], digits));
+                });
+            }
         }
     }
 

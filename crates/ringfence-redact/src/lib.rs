@@ -54,7 +54,7 @@
 //!
 //! Time is linear in the text, for all texts and secrets; memory is that of the tables and, for each stream, at most
 //! [`LINE_BREAKS_MAX`] + 1 times the longest form, or [`LAYOUT_MAX`] + 1 times that of several lines. Tables take
-//! 128 KiB and nine bytes for each byte that forms do not share: 300 to 900 bytes for a byte of secret, and a fifth
+//! 128 KiB and nine bytes for each byte that forms do not share: 300 to 1,300 bytes for a byte of secret, and a fifth
 //! more during construction; a caller that accepts secrets from untrusted users must limit them. Tables are wiped when
 //! the last clone and the last stream are dropped. Secrets of several lines make the search five times as slow.
 #![forbid(unsafe_code)]
