@@ -110,17 +110,16 @@ fn matches(pattern: &str, path: &str) -> bool {
     };
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
-    let parts: Vec<&str> = parts.collect();
     let Some(mut rest) = path.strip_prefix(first) else {
         return false;
     };
-    if parts.len() > STARS_MAX {
+    if pattern.matches('*').count() > STARS_MAX {
         return false;
     }
-    let Some((last, middle)) = parts.split_last() else {
+    let Some(last) = parts.next_back() else {
         return !is_whole || rest.is_empty();
     };
-    for part in middle {
+    for part in parts {
         let Some(at) = rest.find(part) else { return false };
         rest = &rest[at + part.len()..];
     }
