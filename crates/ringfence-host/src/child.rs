@@ -393,13 +393,12 @@ fn prepare_execution(handed: &Handed) -> Step<OwnedFd> {
     Ok(program)
 }
 
-/// The filters of sandboxes that see a directory of the host (no set-id bits, and no Unix sockets unless the rule names
+/// The filter of sandboxes that see a directory of the host (no set-id bits, and no Unix sockets unless the rule names
 /// a socket), then the command's own filter. No limit of a disk is measured here.
-fn filters(spec: &Spec, program: i32) -> io::Result<Vec<ringfence_sys::seccomp::Program>> {
+fn filters(spec: &Spec, program: i32) -> io::Result<[ringfence_sys::seccomp::Program; 2]> {
     let shared = (!spec.sockets).then_some(WorkspaceMode::Rw);
-    let mut filters = seccomp::host_directory_filters(shared, seccomp::DiskLimit::Absent)?;
-    filters.push(filter(spec, program)?);
-    Ok(filters)
+    let first = seccomp::host_directory_filter(shared, seccomp::DiskLimit::Absent)?;
+    Ok([first, filter(spec, program)?])
 }
 
 /// The jail's filter, and in addition: execution of this program only, unless the command may start programs; and

@@ -8,7 +8,7 @@ use crate::{
     client::Pipes,
     enter::{self, Entered, Inherited},
     failure::step,
-    seccomp,
+    seccomp::{self, DiskLimit},
     wire::{self, Failure, Handle, Imported, InitEvent, InitOrder, ProgramEnd},
     worker::{self, Workers},
 };
@@ -449,13 +449,16 @@ fn namespaces(inherited: &Inherited, names: &[(Handle, &str)]) -> Result<Vec<(Ha
 }
 
 /// Writes the filters as a template reads them, each as its number of instructions and these: that of every fork, those
-/// for a directory of the host (the second if it may only be read), and the last of every fork.
+/// for a directory of the host that may only be read and for another, and the last of every fork.
 fn write_filters() -> io::Result<OwnedFd> {
     let mut bytes = Vec::new();
-    let for_directories =
-        seccomp::host_directory_filters(Some(WorkspaceMode::Ro), seccomp::DiskLimit::Measured)?;
-    let all = std::iter::once(seccomp::fork_filter()?).chain(for_directories);
-    for filter in all.chain([seccomp::final_filter()?.clone()]) {
+    let all = [
+        seccomp::fork_filter()?,
+        seccomp::host_directory_filter(Some(WorkspaceMode::Ro), DiskLimit::Absent)?,
+        seccomp::host_directory_filter(Some(WorkspaceMode::Rw), DiskLimit::Measured)?,
+        seccomp::final_filter()?.clone(),
+    ];
+    for filter in all {
         let instructions = filter.instructions();
         bytes.extend(u32::try_from(instructions.len()).unwrap_or(0).to_ne_bytes());
         for (code, if_true, if_false, operand) in instructions {

@@ -7,7 +7,9 @@ use crate::{
     Part, Program, egress,
     failure::{StepResult, step},
     plan::{Claim, INSIDE_ID, Identity, PathRight, Plan, Rlimit},
-    sample, seccomp, tree, uncharged,
+    sample,
+    seccomp::{self, DiskLimit},
+    tree, uncharged,
     wire::Handle,
 };
 use ringfence_sys::{
@@ -128,19 +130,20 @@ pub(crate) fn filter(plan: &Plan) -> StepResult<()> {
     step("seccomp", ringfence_sys::seccomp::install(filter))
 }
 
-/// Installs the program's additional filters for a directory of the host, in which pid 1 does nothing. `claimed`: the
+/// Installs the program's additional filter for a directory of the host, in which pid 1 does nothing. `claimed`: the
 /// mode in which its claim shares one.
 pub(crate) fn filter_host_directories(plan: &Plan, claimed: Option<WorkspaceMode>) -> StepResult<()> {
     let shared = claimed.or_else(|| plan.shared_mode());
-    if shared.is_none() && plan.tier == Tier::Full {
-        return Ok(());
-    }
-    let more = step(
-        "seccomp filters",
-        seccomp::host_directory_filters(shared, seccomp::DiskLimit::Measured),
+    let disk_limit = match (plan.tier, shared) {
+        (Tier::Full, None) => return Ok(()),
+        (Tier::Full, Some(WorkspaceMode::Ro | WorkspaceMode::Overlay)) => DiskLimit::Absent,
+        _ => DiskLimit::Measured,
+    };
+    let filter = step(
+        "seccomp filter",
+        seccomp::host_directory_filter(shared, disk_limit),
     )?;
-    let installed = more.iter().try_for_each(ringfence_sys::seccomp::install);
-    step("seccomp", installed)
+    step("seccomp", ringfence_sys::seccomp::install(&filter))
 }
 
 /// Installs the last filter of a program, after which it can install no other.

@@ -468,10 +468,18 @@ pub(super) fn locks() -> Vec<Refusal> {
     vec![Refusal::new(call!(SYS_flock), Vec::new(), "", why)]
 }
 
-/// Answered EOPNOTSUPP where the disk limit of a directory of the host is measured; the C library writes instead.
+/// Answered EOPNOTSUPP where the disk limit of a directory of the host is measured, as by a file system that cannot
+/// reserve space: `posix_fallocate` of glibc writes instead, that of musl fails.
 pub(super) fn allocation() -> Vec<Refusal> {
+    let freeing = word(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_COLLAPSE_RANGE);
     let why = "the kernel does not count it as written by the program";
-    vec![Refusal::new(call!(SYS_fallocate), Vec::new(), "", why)]
+    let tests = vec![Test::MaskIs(1, freeing, 0)];
+    vec![Refusal::new(
+        call!(SYS_fallocate),
+        tests,
+        "unless it frees space",
+        why,
+    )]
 }
 
 /// Answered EAFNOSUPPORT.

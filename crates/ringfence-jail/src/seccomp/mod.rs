@@ -149,27 +149,22 @@ pub fn compute_filter() -> io::Result<Program> {
     seccomp::compile(&answers(computing)?, &[], Answer::Errno(EPERM))
 }
 
-/// Returns more filters, for programs that see a directory of the host: a shared one, or, in the tier `landlock`, their
-/// own. The second is for a read-only one. If the profile refuses the same, the error is the same: either may be first.
-pub fn host_directory_filters(
-    shared: Option<WorkspaceMode>,
-    disk_limit: DiskLimit,
-) -> io::Result<Vec<Program>> {
-    let mut written = vec![refusals(arguments::set_id_bits(), EPERM)];
+/// Returns one more filter, for programs that see a directory of the host: a shared one, or, in the tier `landlock`,
+/// their own. If the profile refuses the same, the error is the same: either may be first.
+pub fn host_directory_filter(shared: Option<WorkspaceMode>, disk_limit: DiskLimit) -> io::Result<Program> {
+    let mut refused = vec![refusals(arguments::set_id_bits(), EPERM)];
     if disk_limit == DiskLimit::Measured {
-        written.push(refusals(arguments::allocation(), EOPNOTSUPP));
+        refused.push(refusals(arguments::allocation(), EOPNOTSUPP));
     }
     if shared.is_some() {
-        written.push(refusals(arguments::unix_sockets(), EAFNOSUPPORT));
+        refused.push(refusals(arguments::unix_sockets(), EAFNOSUPPORT));
+    }
+    if shared == Some(WorkspaceMode::Ro) {
+        refused.push(refusals(arguments::locks(), EOPNOTSUPP));
     }
     // The mode of openat2 is behind a pointer; libraries fall back to openat.
     let openat2 = answers([(libc::SYS_openat2, Answer::Errno(ENOSYS))])?;
-    let mut programs = vec![seccomp::compile(&openat2, &written, Answer::Allow)?];
-    if shared == Some(WorkspaceMode::Ro) {
-        let read = [refusals(arguments::locks(), EOPNOTSUPP)];
-        programs.push(seccomp::compile(&BTreeMap::new(), &read, Answer::Allow)?);
-    }
-    Ok(programs)
+    seccomp::compile(&openat2, &refused, Answer::Allow)
 }
 
 fn refusals(all: Vec<Refusal>, errno: i32) -> Refusals {

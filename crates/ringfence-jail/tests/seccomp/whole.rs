@@ -3,7 +3,7 @@
 //! constants; so it is enough to try, for each word, all values that any of these comparisons distinguishes.
 
 use crate::machine::{self, Call, I386, Line, NATIVE};
-use ringfence_jail::seccomp::{DiskLimit, Profile, Ruleset, host_directory_filters, program, ruleset};
+use ringfence_jail::seccomp::{DiskLimit, Profile, Ruleset, host_directory_filter, program, ruleset};
 use ringfence_sys::seccomp::{Answer, Refusals, Rule, Test, compile};
 use ringfence_types::WorkspaceMode;
 use seccompiler::{
@@ -234,13 +234,32 @@ fn combined_filter_answers_like_separate_filters() {
 fn host_directory_filters_answer_the_same_in_any_order() {
     for profile in profiles() {
         let shared = [None, Some(WorkspaceMode::Rw), Some(WorkspaceMode::Ro)];
-        for more in shared.map(|shared| host_directory_filters(shared, DiskLimit::Measured).unwrap()) {
+        for more in shared.map(|shared| host_directory_filter(shared, DiskLimit::Measured).unwrap()) {
             let own = program(profile).unwrap();
-            let above = machine::lines(std::iter::once(own).chain(&more));
-            let below = machine::lines(more.iter().chain([own]));
+            let above = machine::lines([own, &more]);
+            let below = machine::lines([&more, own]);
             let checked = check_same(&format!("{profile:?}"), &above, &below);
             assert!(checked.refused > 10_000, "{checked:?}");
         }
+    }
+}
+
+#[test]
+fn fallocate_may_only_free_space_where_a_disk_limit_is_measured() {
+    let answer = |disk_limit, mode: i32| {
+        let filter = host_directory_filter(Some(WorkspaceMode::Rw), disk_limit).unwrap();
+        let mut call = machine::plain(libc::SYS_fallocate);
+        call.arguments[1] = mode.unsigned_abs().into();
+        machine::evaluate_filters(&machine::lines([&filter]), &call, |_| {})
+    };
+    let refused = machine::Answer::Errno(libc::EOPNOTSUPP);
+    let keep = libc::FALLOC_FL_KEEP_SIZE;
+    for mode in [0, keep, libc::FALLOC_FL_ZERO_RANGE, libc::FALLOC_FL_INSERT_RANGE] {
+        assert_eq!(answer(DiskLimit::Measured, mode), refused);
+        assert_eq!(answer(DiskLimit::Absent, mode), machine::Answer::Allow);
+    }
+    for mode in [keep | libc::FALLOC_FL_PUNCH_HOLE, libc::FALLOC_FL_COLLAPSE_RANGE] {
+        assert_eq!(answer(DiskLimit::Measured, mode), machine::Answer::Allow);
     }
 }
 

@@ -25,8 +25,8 @@ use system::{
 pub struct Setup {
     /// Connection on which orders arrive.
     control: i32,
-    /// First the filter of all forks, then those for a shared directory, of which the second is for a read-only one,
-    /// then the last filter of all forks.
+    /// First the filter of all forks, then those for a shared directory: for a read-only one, and for another; then the
+    /// last filter of all forks.
     filter_count: u32,
     filters: *const Filter,
     /// The fork of the C library and CPython, if the template may have threads or handlers; null: the bare system call.
@@ -413,7 +413,7 @@ unsafe fn raise_last_walls(setup: &Setup, workspace: *const c_char) -> Result<()
                 [address(c".".as_ptr()), address(about.as_mut_ptr())],
             ))?;
             let writable = usize::from(about[FLAGS] & ST_RDONLY == 0);
-            install(setup, 1..last - writable)?;
+            install(setup, 1 + writable..2 + writable)?;
         }
         install(setup, last..last + 1)?;
         let rules = number(RULES_NUMBER);

@@ -568,8 +568,18 @@ fn dead_waiting_fork_is_not_claimed() {
 /// A fork of the template has no parent in its sandbox; an interpreter started by pid 1 has.
 #[test]
 fn fork_gets_the_namespace_workspace_with_its_claim() {
-    let mut server = Server::start();
+    let listed = TempDir::new("listed");
+    let root = listed.0.display();
+    let mut server = Server::with_config(&format!("workspaces:\n  listed: {{path: {root}, mode: ro}}\n"));
     let shared = json!({"workspace": "namespace"});
+    // Locks are refused in a read-only workspace, and space that is only reserved in another.
+    let filtered = "import ctypes, os\nfile = os.open('/tmp/x', os.O_RDWR | os.O_CREAT)\n\
+        c = ctypes.CDLL(None, use_errno=True)\n\
+        [os.getppid(), c.flock(file, 1) and ctypes.get_errno(), c.fallocate(file, 0, 0, 1) and ctypes.get_errno()]";
+    for (workspace, expect) in [("namespace", [0, 0, 95]), ("listed", [0, 95, 0])] {
+        let done = run(&mut server, filtered, json!({"workspace": workspace}));
+        assert_eq!(done["result"], json!(expect), "{workspace}: {done}");
+    }
     let code = "import os, socket\nopen('kept', 'w').write('kept')\ndef errno(act):\n    try:\n        act()\n    \
         except OSError as error:\n        return error.errno\n[os.getppid(), os.getcwd(), os.listdir(), \
         errno(lambda: socket.socket(socket.AF_UNIX)), errno(lambda: os.chmod('kept', 0o4755)), \

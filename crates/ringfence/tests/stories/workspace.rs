@@ -496,10 +496,16 @@ fn program_that_fills_the_host_disk_is_stopped_near_its_limit() {
             assert!(left < 64 * LIMIT, "{name} {workspace}: {left} bytes are left");
         }
     }
-    for workspace in ["namespace", &own] {
+    let read_only = format!("{}:ro", dir.0.display());
+    for (workspace, expect) in [
+        ("namespace", "refused\nfreed\n"),
+        (&own, "refused\nfreed\n"),
+        (&read_only, "freed\n"),
+    ] {
         // The kernel would not count this as written.
-        let result = run_in(workspace, "fallocate -l 1000 x || echo refused");
-        assert_eq!(result["stdout"], "refused\n", "{result}");
+        let code = "echo x > /tmp/x; fallocate -l 1000 /tmp/x || echo refused; fallocate -p -l 1 /tmp/x && echo freed";
+        let result = run_in(workspace, code);
+        assert_eq!(result["stdout"], expect, "{workspace}: {result}");
     }
 }
 
