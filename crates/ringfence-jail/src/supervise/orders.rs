@@ -16,7 +16,7 @@ use std::{
 };
 
 /// Time for pid 1 to confirm interrupts.
-const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(1);
+const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Returns the next order, without taking it. A server that is gone wants the end.
 fn pending(server: BorrowedFd<'_>) -> Pending {
