@@ -170,8 +170,9 @@ pub(crate) struct Watch {
     now: Contents,
     /// Bytes and files in use on the whole file system, when the directory was walked last.
     filled: (u64, u64),
-    /// Bytes in use there when the run began.
+    /// Bytes in use there, and counted here, when all files of the tree were seen last.
     filled_before: u64,
+    bytes_before: u64,
     /// Processor time that the tree had used by then, if that is known.
     used: Option<Duration>,
     activity: Activity,
@@ -238,6 +239,7 @@ impl Watch {
             now: before,
             filled,
             filled_before: filled.0,
+            bytes_before: before.bytes,
             used: None,
             activity: Activity::default(),
             strikes: 0,
@@ -346,10 +348,13 @@ impl Watch {
         let Unlinked { bytes, is_hidden, .. } = holders.as_ref().map(Holders::unlinked).unwrap_or_default();
         self.now.bytes += bytes;
         // Of a process that hides its files, as far as the file system has filled by more than what was found.
-        let filled = self.filled.0 + self.before.bytes;
+        let filled = self.filled.0 + self.bytes_before;
         let hidden = filled.saturating_sub(self.filled_before + self.now.bytes);
         let hidden = if is_hidden { hidden } else { 0 };
         self.now.bytes += hidden;
+        if holders.is_some() && !is_hidden && !self.was_cut.get() {
+            (self.filled_before, self.bytes_before) = (self.filled.0, self.now.bytes);
+        }
         let unlinked = bytes + hidden;
         let is_over = self.filled.0 > self.filled_max;
         let is_passed = is_over || (self.now.is_more_than(self.allowed) && !self.is_excused(unlinked));
@@ -407,6 +412,12 @@ impl Watch {
             self.walk(None);
         }
         false
+    }
+
+    /// Counts the directory for an account. It changes nothing for the checks, which also find files without a name.
+    pub(crate) fn account(&mut self) -> u64 {
+        self.deadline = Instant::now() + WALK_TIME_MAX;
+        self.count_now().map_or_else(|| self.bytes(), |now| now.bytes)
     }
 
     pub(crate) fn count(&self) -> Count {
@@ -545,8 +556,12 @@ fn usage(
                 let below = usage.level(below, &mut until);
                 levels.push(Level { identity, ..below });
             }
-            // A directory that was removed meanwhile has nothing in it.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            // A directory that was removed or replaced meanwhile has nothing in it.
+            Err(error)
+                if matches!(
+                    error.raw_os_error(),
+                    Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP)
+                ) => {}
             Err(_) => usage.hidden += 1,
         }
     }

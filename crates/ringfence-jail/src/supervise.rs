@@ -629,7 +629,7 @@ impl<'a> Sandbox<'a> {
         Ending {
             cause,
             status,
-            usage: self.usage_of(counted),
+            usage: self.usage_of(counted, self.own_disk.as_ref().map(Watch::bytes)),
             is_stuck,
         }
     }

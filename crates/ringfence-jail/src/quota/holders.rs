@@ -6,7 +6,10 @@ use ringfence_types::Tier;
 use std::{
     collections::BTreeSet,
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::MetadataExt,
+    },
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -42,12 +45,15 @@ pub(super) struct Unlinked {
     pub(super) is_hidden: bool,
     /// Inode and device of those that were counted.
     seen: BTreeSet<(u64, u64)>,
+    /// The device of all files in memory that memfd_create(2) makes: they count as memory.
+    memory: Option<u64>,
 }
 
 impl Unlinked {
     fn add(&mut self, held: &file::Entry) {
         let (device, inode) = held.identity;
-        if held.kind == Kind::File && held.links == 0 && self.seen.insert((inode, device)) {
+        let is_deleted = held.kind == Kind::File && held.links == 0 && self.memory != Some(device);
+        if is_deleted && self.seen.insert((inode, device)) {
             self.bytes += held.allocated;
         }
     }
@@ -84,7 +90,11 @@ impl<'a> Holders<'a> {
 
     /// Counts the files that were deleted while a process held them open or mapped: no walk finds them.
     pub(super) fn unlinked(&self) -> Unlinked {
-        let mut found = Unlinked::default();
+        let memory = file::memory_file("").and_then(|file| file.metadata());
+        let mut found = Unlinked {
+            memory: memory.map(|metadata| metadata.dev()).ok(),
+            ..Unlinked::default()
+        };
         let tasks = self.pids.iter().filter(|pid| **pid != self.init);
         let tasks = tasks.filter_map(|pid| sample::living_task(self.proc, pid));
         let tasks: Vec<PathBuf> = tasks.map(|(task, _)| task).collect();
@@ -92,8 +102,9 @@ impl<'a> Holders<'a> {
             match file::open_listing(self.proc.as_fd(), &task.join("fd")) {
                 Ok(listing) => {
                     for name in file::list_names(listing.as_fd(), DESCRIPTORS_MAX).unwrap_or_default() {
-                        if let Ok(held) = file::stat_open_file(listing.as_fd(), &name) {
-                            found.add(&held);
+                        match file::stat_open_file(listing.as_fd(), &name) {
+                            Ok(held) => found.add(&held),
+                            Err(error) => found.is_hidden |= self.hides(task, &error),
                         }
                     }
                 }
@@ -117,19 +128,30 @@ impl<'a> Holders<'a> {
         found
     }
 
-    /// Adds a mapped file by its size on the disk, which only root can query, or else by the length of its mapping.
-    /// False: it has been unmapped meanwhile.
+    /// Adds a mapped file by its size on the disk, which only root can query, or else by the length of its mapping. One
+    /// that is mapped elsewhere by now may go on moving, and counts as hidden, too. False: it has been unmapped.
     fn add_mapping(&self, task: &Path, mapping: &sample::Deleted, found: &mut Unlinked) -> bool {
-        let path = task.join("map_files").join(&mapping.range);
+        // `/proc/[pid]/task/[tid]` has no `map_files`, but `/proc/[tid]` has it.
+        let task_name = Path::new(task.file_name().unwrap_or_default());
+        let path = task_name.join("map_files").join(&mapping.range);
         match file::stat_open_file(self.proc.as_fd(), &path) {
-            Ok(held) => found.add(&held),
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                let same = (mapping.inode, 0)..=(mapping.inode, u64::MAX);
-                if found.seen.range(same).next().is_none() {
-                    found.bytes += mapping.length;
-                }
+            Ok(held) => {
+                found.add(&held);
+                return true;
             }
-            Err(_) => return false,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            Err(_) => {
+                let maps = file::read_small(self.proc.as_fd(), &task.join("maps"), MAPS_BYTES_MAX);
+                let is_same = |other: sample::Deleted| other.file == mapping.file;
+                if !sample::deleted_mappings(&maps.unwrap_or_default()).any(is_same) {
+                    return false;
+                }
+                found.is_hidden = true;
+            }
+        }
+        let same = (mapping.inode, 0)..=(mapping.inode, u64::MAX);
+        if found.seen.range(same).next().is_none() {
+            found.bytes += mapping.length;
         }
         true
     }

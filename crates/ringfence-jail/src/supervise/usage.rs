@@ -24,8 +24,8 @@ impl Sandbox<'_> {
             self.usage.system = self.usage.system.max(system);
         }
         self.count_unrouted();
-        self.own_disk.as_mut().map(Watch::end);
-        self.usage_of(counted)
+        let own_disk = self.own_disk.as_mut().map(Watch::account);
+        self.usage_of(counted, own_disk)
     }
 
     /// Updates the count of unrouted packets, which the kernel keeps in the network namespace of pid 1 while it lives.
@@ -39,17 +39,16 @@ impl Sandbox<'_> {
         }
     }
 
-    /// Combines what was counted and what was sampled; of memory, the highest.
-    pub(super) fn usage_of(&self, counted: Counted) -> Usage {
+    /// Combines what was counted and what was sampled; of memory, the highest. `own_disk`: the bytes of a private disk
+    /// that is a directory of the host.
+    pub(super) fn usage_of(&self, counted: Counted, own_disk: Option<u64>) -> Usage {
         let (cpu_user, cpu_system) = counted.cpu.unwrap_or((self.usage.user, self.usage.system));
-        let disk = match &self.own_disk {
-            Some(watch) => watch.bytes(),
-            None => self
-                .descriptors
-                .get(&Handle::Output)
-                .and_then(|disk| resource::space_used(disk.as_fd()).ok())
-                .map_or(0, |used| used.0),
+        let in_memory = || {
+            let disk = self.descriptors.get(&Handle::Output);
+            let disk = disk.filter(|_| self.plan.layout.host_directory.is_none());
+            Some(resource::space_used(disk?.as_fd()).ok()?.0)
         };
+        let disk = own_disk.or_else(in_memory).unwrap_or(0);
         Usage {
             cpu_user,
             cpu_system,
