@@ -231,11 +231,9 @@ impl Needles {
                     hex(out, b"\\u", &unit.to_be_bytes(), digits);
                 }
             });
-            for before in ["", "\\x", "%"] {
+            for before in [&b""[..], b"\\x", b"%"] {
                 self.add(SHORTEST_DERIVED, |out| {
-                    secret
-                        .bytes()
-                        .for_each(|byte| hex(out, before.as_bytes(), &[byte], digits));
+                    secret.bytes().for_each(|byte| hex(out, before, &[byte], digits));
                 });
             }
         }
