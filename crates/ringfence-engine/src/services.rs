@@ -110,11 +110,14 @@ impl Services {
         if self.is_stop_recorded.swap(true, Ordering::Relaxed) {
             return;
         }
-        // A process of one run has no later moment for it.
-        if self.artifacts.sweep_is_due() {
-            store::sweep(&self.artifacts);
-        } else if let Err(error) = self.artifacts.note_added() {
-            tracing::warn!(%error, "the next sweep of the artifacts may be late");
+        // A process of one run has no later moment for it. One that has added nothing may have other settings.
+        if self.artifacts.has_added() {
+            if self.artifacts.sweep_is_due() {
+                store::sweep(&self.artifacts);
+            }
+            if let Err(error) = self.artifacts.note_added() {
+                tracing::warn!(%error, "the next sweep of the artifacts may be late");
+            }
         }
         self.record.flush_refusals();
         let details = json!({"not_recorded": self.record.lost()});

@@ -43,7 +43,7 @@ impl ArtifactsDir {
             root,
         };
         layout.tally().last = layout.last_count()?;
-        layout.tally().added = layout.noted()?;
+        layout.tally().by_others = layout.noted()?;
         Ok(layout)
     }
 
@@ -71,11 +71,12 @@ impl ArtifactsDir {
     /// Notes what was added since the last sweep, for the processes after this one.
     pub(super) fn note_added(&self) -> Result<(), FileError> {
         let added = self.tally().added;
-        if added <= self.noted()? {
+        if added == 0 {
             return Ok(());
         }
+        let all = self.noted()?.saturating_add(added);
         self.root
-            .write_unsynced(ADDED, format!("{added}\n").as_bytes(), IfExists::Replace)
+            .write_unsynced(ADDED, format!("{all}\n").as_bytes(), IfExists::Replace)
     }
 
     pub(super) fn lock_shared(&self) -> Result<FileLock, FileError> {
@@ -137,7 +138,9 @@ pub(super) struct Tally {
     /// No sweep has used it yet.
     retention_is_new: bool,
     last: Option<Count>,
-    added: u64,
+    /// Bytes that this process has added since, and those of processes that had ended when it began.
+    pub(super) added: u64,
+    by_others: u64,
 }
 
 impl Tally {
@@ -147,6 +150,7 @@ impl Tally {
             retention_is_new: true,
             last: None,
             added: 0,
+            by_others: 0,
         }
     }
 
@@ -156,7 +160,7 @@ impl Tally {
 
     pub(super) fn bytes(&self) -> u64 {
         let counted = self.last.map_or(0, |count| count.bytes);
-        counted.saturating_add(self.added)
+        counted.saturating_add(self.added + self.by_others)
     }
 
     pub(super) fn retention(&self) -> Retention {
@@ -173,11 +177,11 @@ impl Tally {
         self.count(count);
     }
 
-    /// Takes over a new count, which includes what this process had added.
+    /// Takes over a new count, which includes what was added before.
     fn count(&mut self, last: Option<Count>) {
         if self.last != last {
             self.last = last;
-            self.added = 0;
+            (self.added, self.by_others) = (0, 0);
         }
     }
 
@@ -188,7 +192,7 @@ impl Tally {
         let bytes = self.retention.bytes;
         abs_difference(last.at, now) >= interval
             || (self.retention_is_new && last.bytes > bytes)
-            || (self.added > bytes / SLACK && self.bytes() > bytes)
+            || (self.added + self.by_others > bytes / SLACK && self.bytes() > bytes)
     }
 }
 

@@ -332,6 +332,11 @@ impl ArtifactStore {
         self.layout.tally().is_due(last, SystemTime::now())
     }
 
+    /// True if this process has added something since the last sweep.
+    pub fn has_added(&self) -> bool {
+        self.layout.tally().added > 0
+    }
+
     /// Notes, at the end of a process, what it has added: a sweep is due for many small ones as for a large one.
     pub fn note_added(&self) -> Result<(), ArtifactError> {
         Ok(self.layout.note_added()?)

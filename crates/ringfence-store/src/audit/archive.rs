@@ -241,7 +241,8 @@ pub(super) fn removals(
             continue;
         }
         let is_over = undamaged.is_some_and(|closed| is_over(closed.bytes));
-        if (!is_over && !is_old(time)) || removals.len() == REMOVALS_AT_ONCE {
+        let may_go = is_old(time) || (is_over && segment != newest_segment);
+        if !may_go || removals.len() == REMOVALS_AT_ONCE {
             break;
         }
         let is_known = kept.contains_key(&segment.path);

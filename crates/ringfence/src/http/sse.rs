@@ -6,7 +6,7 @@ use super::body::HttpResponse;
 use crate::{
     lock::lock,
     mcp::{
-        request_ids::{RequestIds, answered, cancelled, restore},
+        request_ids::{RequestIds, answered, cancelled, id_is_open, restore},
         service::SessionEnd,
     },
 };
@@ -276,13 +276,24 @@ impl Transport<RoleServer> for SseTransport {
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
-        let mut message = self.messages.recv().await?;
-        if let Some(id) = cancelled(&message) {
-            // A cancelled request gets no response; its call holds the permit until it has ended.
-            lock(&self.requests).remove(id);
+        loop {
+            let mut message = self.messages.recv().await?;
+            if let Some(id) = cancelled(&message) {
+                // A cancelled request gets no response; its call holds the permit until it has ended.
+                lock(&self.requests).remove(id);
+            }
+            if self.ids.replace(&mut message) {
+                return Some(message);
+            }
+            // A cancelled subscription with this id has not ended.
+            if let ClientJsonRpcMessage::Request(request) = &message {
+                lock(&self.requests).remove(&request.id);
+            }
+            drop(
+                self.send(TxJsonRpcMessage::<RoleServer>::error(id_is_open(), None))
+                    .await,
+            );
         }
-        self.ids.replace(&mut message);
-        Some(message)
     }
 
     async fn close(&mut self) -> Result<(), Self::Error> {
