@@ -96,7 +96,7 @@ pub(crate) async fn call(
         None => default_name(request.language).replace("main", &format!("call-{number}")),
     };
     let typescript = request.language == Language::Typescript;
-    if !typescript && !(request.language == Language::Node && may_import(&request.code)) {
+    if !(typescript || request.language == Language::Node && may_import(&request.code)) {
         return Ok(PreparedCall {
             name,
             code: request.code.clone(),
