@@ -311,6 +311,14 @@ impl Watch {
         false
     }
 
+    fn until(&self) -> Until<'_> {
+        Until {
+            orders: self.orders.as_deref(),
+            heeds_interrupts: !self.was_cut.get(),
+            ..Until::deadline(self.deadline)
+        }
+    }
+
     /// Counts the directory now. `None` if the walk was cut off, and its count by then is no more than is allowed.
     fn count_now(&self) -> Option<Contents> {
         let hidden = self.now.hidden;
@@ -318,12 +326,7 @@ impl Watch {
             Quota::Own => Unlistable::Opened,
             Quota::Total | Quota::Growth => Unlistable::Counted,
         };
-        let until = Until {
-            orders: self.orders.as_deref(),
-            heeds_interrupts: !self.was_cut.get(),
-            ..Until::deadline(self.deadline)
-        };
-        let counted = usage(self.directory.as_fd(), unlistable, until);
+        let counted = usage(self.directory.as_fd(), unlistable, self.until());
         self.was_cut.set(counted.is_err());
         match counted {
             Ok(now) => Some(now),
@@ -338,6 +341,7 @@ impl Watch {
         let filled = resource::space_used(self.directory.as_fd()).unwrap_or(self.filled);
         let most = self.count().since(filled.0, filled.1);
         self.filled = filled;
+        let heeds_interrupts = !self.was_cut.get();
         let Some(now) = self.count_now() else {
             let hidden = self.now.hidden;
             self.now = Contents { hidden, ..most };
@@ -345,7 +349,15 @@ impl Watch {
             return false;
         };
         self.now = now;
-        let Unlinked { bytes, is_hidden, .. } = holders.as_ref().map(Holders::unlinked).unwrap_or_default();
+        let mut until = Until {
+            heeds_interrupts,
+            ..self.until()
+        };
+        // A count that was cut off is over the limit without them.
+        let counted = holders.as_ref().filter(|_| !self.was_cut.get());
+        let found = counted.map(|holders| holders.unlinked(&mut until));
+        let Unlinked { bytes, is_hidden, .. } = found.unwrap_or_default();
+        self.was_cut.set(self.was_cut.get() || until.is_over);
         self.now.bytes += bytes;
         // Of a process that hides its files, as far as the file system has filled by more than what was found.
         let filled = self.filled.0 + self.bytes_before;
@@ -499,6 +511,12 @@ impl Until<'_> {
             looks: 0,
             is_over: false,
         }
+    }
+
+    /// As [`Self::is_over`], with a look for an order: what follows takes as long as many entries.
+    fn is_over_now(&mut self) -> bool {
+        self.looks = ENTRIES_PER_LOOK - 1;
+        self.is_over()
     }
 
     fn is_over(&mut self) -> bool {

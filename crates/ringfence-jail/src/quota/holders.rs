@@ -1,5 +1,6 @@
 //! The processes of a sandbox: what they do, and the deleted files that they hold.
 
+use super::Until;
 use crate::{kept_files::number, sample, tree};
 use ringfence_sys::file::{self, Kind};
 use ringfence_types::Tier;
@@ -11,7 +12,7 @@ use std::{
         unix::fs::MetadataExt,
     },
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 const DESCRIPTORS_MAX: usize = 100_000;
@@ -88,8 +89,9 @@ impl<'a> Holders<'a> {
         }
     }
 
-    /// Counts the files that were deleted while a process held them open or mapped: no walk finds them.
-    pub(super) fn unlinked(&self) -> Unlinked {
+    /// Counts the files that were deleted while a process held them open or mapped: no walk finds them. At the deadline
+    /// the rest counts as hidden; an order leaves it to the next walk.
+    pub(super) fn unlinked(&self, until: &mut Until<'_>) -> Unlinked {
         let memory = file::memory_file("").and_then(|file| file.metadata());
         let mut found = Unlinked {
             memory: memory.map(|metadata| metadata.dev()).ok(),
@@ -99,9 +101,15 @@ impl<'a> Holders<'a> {
         let tasks = tasks.filter_map(|pid| sample::living_task(self.proc, pid));
         let tasks: Vec<PathBuf> = tasks.map(|(task, _)| task).collect();
         for task in &tasks {
+            if until.is_over_now() {
+                break;
+            }
             match file::open_listing(self.proc.as_fd(), &task.join("fd")) {
                 Ok(listing) => {
                     for name in file::list_names(listing.as_fd(), DESCRIPTORS_MAX).unwrap_or_default() {
+                        if until.is_over() {
+                            break;
+                        }
                         match file::stat_open_file(listing.as_fd(), &name) {
                             Ok(held) => found.add(&held),
                             Err(error) => found.is_hidden |= self.hides(task, &error),
@@ -113,11 +121,21 @@ impl<'a> Holders<'a> {
         }
         let mut mapped = BTreeSet::new();
         for task in &tasks {
-            match file::read_small(self.proc.as_fd(), &task.join("maps"), MAPS_BYTES_MAX) {
+            if until.is_over_now() {
+                break;
+            }
+            match self.maps(task) {
                 Ok(maps) => {
                     found.is_hidden |= maps.len() as u64 >= MAPS_BYTES_MAX;
+                    let mut again = None;
                     for mapping in sample::deleted_mappings(&maps) {
-                        if !mapped.contains(&mapping.file) && self.add_mapping(task, &mapping, &mut found) {
+                        if until.is_over() {
+                            break;
+                        }
+                        // Unmapped here, it may be mapped by the next task.
+                        if !mapped.contains(&mapping.file)
+                            && self.add_mapping(task, &mapping, &mut found, &mut again)
+                        {
                             mapped.insert(mapping.file);
                         }
                     }
@@ -125,12 +143,24 @@ impl<'a> Holders<'a> {
                 Err(error) => found.is_hidden |= self.hides(task, &error),
             }
         }
+        found.is_hidden |= until.is_over && Instant::now() >= until.deadline;
         found
+    }
+
+    fn maps(&self, task: &Path) -> io::Result<String> {
+        file::read_small(self.proc.as_fd(), &task.join("maps"), MAPS_BYTES_MAX)
     }
 
     /// Adds a mapped file by its size on the disk, which only root can query, or else by the length of its mapping. One
     /// that is mapped elsewhere by now may go on moving, and counts as hidden, too. False: it has been unmapped.
-    fn add_mapping(&self, task: &Path, mapping: &sample::Deleted, found: &mut Unlinked) -> bool {
+    /// `again`: the deleted files that the task maps, read when the first of its mappings is gone, and only then.
+    pub(super) fn add_mapping(
+        &self,
+        task: &Path,
+        mapping: &sample::Deleted,
+        found: &mut Unlinked,
+        again: &mut Option<BTreeSet<String>>,
+    ) -> bool {
         // `/proc/[pid]/task/[tid]` has no `map_files`, but `/proc/[tid]` has it.
         let task_name = Path::new(task.file_name().unwrap_or_default());
         let path = task_name.join("map_files").join(&mapping.range);
@@ -141,9 +171,11 @@ impl<'a> Holders<'a> {
             }
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
             Err(_) => {
-                let maps = file::read_small(self.proc.as_fd(), &task.join("maps"), MAPS_BYTES_MAX);
-                let is_same = |other: sample::Deleted| other.file == mapping.file;
-                if !sample::deleted_mappings(&maps.unwrap_or_default()).any(is_same) {
+                let files = again.get_or_insert_with(|| {
+                    let maps = self.maps(task).unwrap_or_default();
+                    sample::deleted_mappings(&maps).map(|other| other.file).collect()
+                });
+                if !files.contains(&mapping.file) {
                     return false;
                 }
                 found.is_hidden = true;

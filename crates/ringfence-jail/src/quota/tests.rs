@@ -337,7 +337,7 @@ fn unlinked_by(scratch: &Scratch, code: &str) -> Unlinked {
         pids: vec![holder.id().to_string().into()],
         init: PathBuf::new(),
     };
-    let unlinked = held.unlinked();
+    let unlinked = held.unlinked(&mut Until::deadline(Instant::now() + WALK_TIME_MAX));
     holder.kill().unwrap();
     holder.wait().unwrap();
     unlinked
@@ -403,6 +403,55 @@ input()";
     let scratch = Scratch::new("moving");
     // A reading may meet the moment between two moves.
     assert!((0..100).any(|_| unlinked_by(&scratch, CODE).is_hidden));
+}
+
+#[test]
+fn mappings_that_are_gone_cost_one_more_reading_of_their_list() {
+    let proc: OwnedFd = File::open("/proc").unwrap().into();
+    let task = PathBuf::from(std::process::id().to_string());
+    let holders = Holders {
+        proc: &proc,
+        pids: vec![task.clone()],
+        init: PathBuf::new(),
+    };
+    let gone = crate::sample::Deleted {
+        range: "1000-2000".to_owned(),
+        file: "00:00 7".to_owned(),
+        inode: 7,
+        length: 4096,
+    };
+    let (mut found, mut again) = (Unlinked::default(), None);
+    assert!(!holders.add_mapping(&task, &gone, &mut found, &mut again));
+    again.as_mut().unwrap().insert(gone.file.clone());
+    assert!(
+        holders.add_mapping(&task, &gone, &mut found, &mut again),
+        "it was read again"
+    );
+    assert!(found.is_hidden && found.bytes == 4096);
+}
+
+#[test]
+fn holders_are_looked_at_until_the_deadline_or_an_order() {
+    let scratch = Scratch::new("held");
+    let proc: OwnedFd = File::open("/proc").unwrap().into();
+    let holders = Holders {
+        proc: &proc,
+        pids: vec![std::process::id().to_string().into()],
+        init: PathBuf::new(),
+    };
+    let mut held = File::create(scratch.0.join("x")).unwrap();
+    io::Write::write_all(&mut held, &[7; 4096]).unwrap();
+    fs::remove_file(scratch.0.join("x")).unwrap();
+    let later = Instant::now() + WALK_TIME_MAX;
+    assert!(holders.unlinked(&mut Until::deadline(later)).bytes > 0);
+    let late = holders.unlinked(&mut Until::deadline(Instant::now()));
+    assert!(late.bytes == 0 && late.is_hidden);
+    let mut ordered = Until {
+        orders: Some(&|| Pending::End),
+        ..Until::deadline(later)
+    };
+    let cut = holders.unlinked(&mut ordered);
+    assert!(cut.bytes == 0 && !cut.is_hidden && ordered.is_over);
 }
 
 #[test]
