@@ -510,13 +510,20 @@ fn exec(argv: &[String], environment: &[(String, String)]) -> Failure {
     Failure::new(format!("exec {path}"), &error)
 }
 
+/// Processes that pid 1 reaps between two looks for an order: a program may end more and more of them.
+const REAPED_MAX: u32 = 64;
+
 /// Waits for the program's end, reaping orphans meanwhile.
 fn watch(program: i32, tier: Tier, link: BorrowedFd<'_>) -> ! {
     let Ok(children) = process::child_events() else {
         process::exit_now(1)
     };
     loop {
-        while let Ok(Some(ended)) = wait::wait_nonblocking(Child::Any) {
+        let mut reaped = 0;
+        while reaped < REAPED_MAX
+            && let Ok(Some(ended)) = wait::wait_nonblocking(Child::Any)
+        {
+            reaped += 1;
             if ended.pid == program {
                 let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
                 let event = InitEvent::Ended(ProgramEnd {
@@ -530,7 +537,8 @@ fn watch(program: i32, tier: Tier, link: BorrowedFd<'_>) -> ! {
                 }
             }
         }
-        let Ok([ordered, _]) = wait::readable([Some(link), Some(children.as_fd())], None) else {
+        let timeout = (reaped == REAPED_MAX).then_some(Duration::ZERO);
+        let Ok([ordered, _]) = wait::readable([Some(link), Some(children.as_fd())], timeout) else {
             process::exit_now(1)
         };
         if ordered {

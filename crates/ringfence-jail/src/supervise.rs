@@ -30,6 +30,7 @@ use crate::{
     },
     worker::Workers,
 };
+use orders::PendingAccount;
 use ringfence_sys::{
     channel, file, mount,
     process::{self, Kill},
@@ -136,6 +137,7 @@ struct Sandbox<'a> {
     unrouted: u64,
     /// Interrupts that pid 1 has not confirmed.
     interrupts: u32,
+    pending_account: Option<PendingAccount>,
     limits: Limits,
 }
 
@@ -201,6 +203,7 @@ impl<'a> Sandbox<'a> {
             usage: wait::Usage::default(),
             unrouted: 0,
             interrupts: 0,
+            pending_account: None,
             limits: plan.limits.clone(),
         };
         if let Err(failure) = sandbox.start_init() {
@@ -429,6 +432,7 @@ impl<'a> Sandbox<'a> {
             next_check += uncharged::INTERVAL;
         }
         loop {
+            self.send_account(server);
             let now = Instant::now();
             match deadline.passed(now) {
                 Passed::Nothing => {}
@@ -448,6 +452,9 @@ impl<'a> Sandbox<'a> {
                     return Ok(Cause::Disk);
                 }
                 until = until.min(watch.next().saturating_duration_since(now));
+            }
+            if let Some(account) = &self.pending_account {
+                until = until.min(account.by.saturating_duration_since(now));
             }
             // A worker hands over no /proc to be sampled, and opens nothing that would have to be.
             if self.descriptors.contains_key(&Handle::Proc) {

@@ -7,7 +7,7 @@ use crate::{
     quota::Pending,
     wire::{self, Cause, Event, Failure, InitOrder, Order},
 };
-use ringfence_sys::{channel, wait};
+use ringfence_sys::channel;
 use ringfence_types::Limits;
 use std::{
     io,
@@ -15,8 +15,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Time for pid 1 to confirm interrupts.
-const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for pid 1 to confirm interrupts. The server waits longer for an account.
+const INTERRUPT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// An account that waits until pid 1 has sent all interrupts of a call that is over: a late one would hit the next
+/// call.
+pub(super) struct PendingAccount {
+    number: u64,
+    pub(super) by: Instant,
+}
 
 /// Returns the next order, without taking it. A server that is gone wants the end.
 fn pending(server: BorrowedFd<'_>) -> Pending {
@@ -45,11 +52,8 @@ impl Sandbox<'_> {
         match wire::receive::<Order>(server) {
             Ok(Some((Order::Interrupt, _))) => self.interrupt(),
             Ok(Some((Order::Account(number), _))) => {
-                if let Some(cause) = self.wait_for_interrupts(server)? {
-                    return Ok(Some(cause));
-                }
-                // A lost server is noticed at the next receive.
-                drop(wire::send(server, &Event::Account(number, self.used()), &[]));
+                let by = Instant::now() + INTERRUPT_TIMEOUT;
+                self.pending_account = Some(PendingAccount { number, by });
             }
             Ok(Some((Order::Share { cpu_millicores }, _))) => self.share(cpu_millicores)?,
             Ok(Some((Order::Layer(layer), _))) => {
@@ -99,20 +103,15 @@ impl Sandbox<'_> {
         }
     }
 
-    /// Waits until pid 1 has sent all interrupts of a call that is over: a late one would hit the next call.
-    fn wait_for_interrupts(&mut self, server: BorrowedFd<'_>) -> Result<Option<Cause>, Failure> {
-        let by = Instant::now() + INTERRUPT_TIMEOUT;
-        while self.interrupts > 0 {
-            let left = by.saturating_duration_since(Instant::now());
-            match wait::readable([Some(self.link.as_fd())], Some(left)) {
-                Ok([true]) => match self.receive_event(server)? {
-                    None => {}
-                    cause => return Ok(cause),
-                },
-                _ => self.interrupts = 0,
-            }
+    /// Sends the account that waits, if it is due.
+    pub(super) fn send_account(&mut self, server: BorrowedFd<'_>) {
+        let is_due = |account: &mut PendingAccount| self.interrupts == 0 || Instant::now() >= account.by;
+        if let Some(account) = self.pending_account.take_if(is_due) {
+            self.interrupts = 0;
+            let event = Event::Account(account.number, self.used());
+            // A lost server is noticed at the next receive.
+            drop(wire::send(server, &event, &[]));
         }
-        Ok(None)
     }
 }
 
