@@ -101,8 +101,8 @@ impl Directory {
 #[derive(Clone, Debug, Default)]
 pub struct Directories {
     all: Vec<Directory>,
-    /// Paths of the server's own files and of its settings, each with the access that is closed to every caller:
-    /// `Write`, or `Read` for every access.
+    /// Paths of the server's own files and of its settings as they were given, each with the access that is closed to
+    /// every caller: `Write`, or `Read` for every access.
     guarded: Vec<(PathBuf, Access)>,
 }
 
@@ -116,16 +116,11 @@ impl Directories {
     }
 
     /// Closes a file, or everything below a directory, to this access of every caller, by each path that leads there.
-    pub(crate) fn guard(&mut self, path: &Path, from: Access) {
-        for way in file::resolution_paths(path) {
-            let guarded = (way, from);
-            if !self.guarded.contains(&guarded) {
-                self.guarded.push(guarded);
-            }
-        }
+    pub(crate) fn guard(&mut self, path: PathBuf, from: Access) {
+        self.guarded.push((path, from));
     }
 
-    /// Reads the mounts, once for all checks of a request.
+    /// Reads the mounts and the links on guarded paths, once for all checks of a request.
     pub(crate) fn mounted(&self) -> Result<Mounted<'_>, RequestError> {
         let mounts = Mounts::read().map_err(|error| {
             RequestError::fault(
@@ -133,13 +128,18 @@ impl Directories {
                 "Mount /proc for the server.",
             )
         })?;
-        let guarded = self.guarded.iter().map(|(path, from)| Guarded {
-            path,
-            from: *from,
-            shown: mounts.shown_by(path),
-        });
+        let mut guarded: Vec<Guarded> = Vec::new();
+        for &(ref path, from) in &self.guarded {
+            for path in file::resolution_paths(path) {
+                let is_same = |known: &Guarded| known.path == path && known.from == from;
+                if !guarded.iter().any(is_same) {
+                    let shown = mounts.shown_by(&path);
+                    guarded.push(Guarded { path, from, shown });
+                }
+            }
+        }
         Ok(Mounted {
-            guarded: guarded.collect(),
+            guarded,
             directories: self,
             mounts,
         })
@@ -162,17 +162,17 @@ impl Directories {
 pub(crate) struct Mounted<'a> {
     pub(crate) directories: &'a Directories,
     mounts: Mounts,
-    guarded: Vec<Guarded<'a>>,
+    guarded: Vec<Guarded>,
 }
 
-struct Guarded<'a> {
-    path: &'a Path,
+struct Guarded {
+    path: PathBuf,
     from: Access,
     shown: Vec<Subtree>,
 }
 
-impl<'a> Mounted<'a> {
-    fn guarded(&self, access: Access) -> impl Iterator<Item = &Guarded<'a>> {
+impl Mounted<'_> {
+    fn guarded(&self, access: Access) -> impl Iterator<Item = &Guarded> {
         let is_closed = move |from: Access| from != Access::Write || access == Access::Write;
         self.guarded.iter().filter(move |guarded| is_closed(guarded.from))
     }
@@ -180,9 +180,9 @@ impl<'a> Mounted<'a> {
     /// Refuses a file or directory that is a guarded one, or lies in one, under any name and through any mount.
     fn refuse_guarded(&self, open: &OpenFile, access: Access) -> Result<(), RequestError> {
         let subtree = self.mounts.subtree(&open.path, &open.handle, Path::new(""));
-        let is_closed = |guarded: &Guarded<'_>| {
+        let is_closed = |guarded: &Guarded| {
             let holds = |subtree: &Subtree| guarded.shown.iter().any(|own| own.holds(subtree));
-            is_same_file(guarded.path, &open.stat) || subtree.as_ref().is_none_or(holds)
+            is_same_file(&guarded.path, &open.stat) || subtree.as_ref().is_none_or(holds)
         };
         match self.guarded(access).any(is_closed) {
             true => Err(server_owned(&open.path)),
@@ -195,21 +195,23 @@ impl<'a> Mounted<'a> {
         let (paths, stat) = (file::resolution_paths(path), rustix::fs::stat(path).ok());
         let shown = paths.iter().flat_map(|path| self.mounts.shown_by(path));
         let shown: Vec<Subtree> = shown.collect();
-        let overlaps = |guarded: &&Guarded<'_>| {
+        let overlaps = |guarded: &&Guarded| {
             let mut above = guarded.path.ancestors();
-            let overlaps = |path: &PathBuf| guarded.path.starts_with(path) || path.starts_with(guarded.path);
+            let overlaps = |path: &PathBuf| guarded.path.starts_with(path) || path.starts_with(&guarded.path);
             paths.iter().any(overlaps)
                 || stat.is_some_and(|stat| above.any(|at| is_same_file(at, &stat)))
                 || overlap(&shown, &guarded.shown)
         };
-        self.guarded(access).find(overlaps).map(|guarded| guarded.path)
+        self.guarded(access)
+            .find(overlaps)
+            .map(|guarded| guarded.path.as_path())
     }
 
     /// Returns a path in or around a directory that is closed to this access of a command that has all of it.
     pub(crate) fn closed_below(&self, open: &OpenFile, namespace: &str, access: Access) -> Option<&Path> {
         let shown = self.mounts.shown_by(&open.path);
-        let is_in = |guarded: &&Guarded<'_>| {
-            let path = guarded.path;
+        let is_in = |guarded: &&Guarded| {
+            let path = &guarded.path;
             path.starts_with(&open.path)
                 || open.path.starts_with(path)
                 || path.ancestors().any(|above| is_same_file(above, &open.stat))
@@ -218,7 +220,10 @@ impl<'a> Mounted<'a> {
         let is_closed = |path: &Path| self.directories.rule_for(path, namespace, access).is_none();
         let narrower = self.directories.iter().map(|directory| directory.path.as_path());
         let mut narrower = narrower.filter(|path| path.starts_with(&open.path) && is_closed(path));
-        let guarded = self.guarded(access).find(is_in).map(|guarded| guarded.path);
+        let guarded = self
+            .guarded(access)
+            .find(is_in)
+            .map(|guarded| guarded.path.as_path());
         guarded.or_else(|| narrower.next())
     }
 }
@@ -391,7 +396,7 @@ fn admit<'a>(
     };
     if directories
         .guarded(access)
-        .any(|guarded| path.starts_with(guarded.path))
+        .any(|guarded| path.starts_with(&guarded.path))
     {
         return Err(server_owned(&path));
     }

@@ -187,8 +187,9 @@ pub struct RuleSummary {
 impl Rules {
     /// Closes these files, and all below these directories, to every caller: to writing (`Write`) or every access.
     pub fn guard(&mut self, paths: impl IntoIterator<Item = PathBuf>, from: Access) {
-        let mut guard = |path: PathBuf| self.directories.guard(&path, from);
-        paths.into_iter().for_each(&mut guard);
+        paths
+            .into_iter()
+            .for_each(|path| self.directories.guard(path, from));
     }
 
     /// Returns every rule, in the order of matching.

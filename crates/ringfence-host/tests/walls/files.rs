@@ -367,17 +367,21 @@ pub fn server_files_are_closed_by_every_path() {
     assert!(at("control/made").exists());
 }
 
-/// A link on the way to a closed file, also to one that does not exist yet, does not close all of its target.
+/// A link on the way to a closed file, also to one that does not exist yet, does not close all of its target. If the
+/// link changes, the file is closed behind its new target.
 fn check_links_to_directories(world: &World) {
     let (at, mut rules) = (|name: &str| world.directory.join(name), world.rules());
     fs::create_dir(at("real")).unwrap();
     symlink("real", at("alias")).unwrap();
     rules.guard([at("alias/vault")], Access::Read);
-    assert!(write(&rules, &at("real/other"), b"x", NOW).is_ok());
-    assert_eq!(
-        write(&rules, &at("real/vault"), b"x", NOW),
-        Err(ErrorCode::PolicyDenied)
-    );
+    for target in ["real", "renewed"] {
+        fs::create_dir_all(at(target)).unwrap();
+        fs::remove_file(at("alias")).unwrap();
+        symlink(target, at("alias")).unwrap();
+        assert!(write(&rules, &at(target).join("other"), b"x", NOW).is_ok());
+        let refused = write(&rules, &at(target).join("vault"), b"x", NOW);
+        assert_eq!(refused, Err(ErrorCode::PolicyDenied), "{target}");
+    }
 }
 
 /// The server's directory is closed where it is mounted elsewhere, and so are parts of it and file systems in it; also
