@@ -25,6 +25,8 @@ pub(crate) const TARGETS: [&str; 7] = [
     "/tmp",
     "/workspace",
 ];
+/// Those of them that are a tmpfs.
+pub(crate) const TMPFS: [&str; 2] = ["/home/sandbox", "/tmp"];
 /// Processes and threads of the agent, and those that the runtime needs to start it.
 const OWN_PROCESSES: i64 = 4;
 /// Capabilities of the agent under gVisor, which lets processes of one user open each other's descriptors: a program
@@ -112,13 +114,13 @@ fn walls(
 ) -> HostConfig {
     let limits = &spec.limits;
     let has_cgroups = facts.has_cgroups(spec.runner, &engine.settings);
-    let tmp = format!(
-        "rw,nosuid,nodev,exec,mode=1777,size={}",
-        limits.private_disk_bytes()
-    );
+    // By default, Podman copies the image's files into a tmpfs.
+    let empty = if facts.is_podman { ",notmpcopyup" } else { "" };
+    let bytes = limits.private_disk_bytes();
+    let tmp = format!("rw,nosuid,nodev,exec,mode=1777,size={bytes}{empty}");
     let volumes = spec.volumes.iter();
-    let volumes = volumes.map(|path| (path.clone(), "ro,nosuid,nodev,noexec,size=4k".to_owned()));
-    let own = ["/tmp", "/home/sandbox"].map(|path| (path.to_owned(), tmp.clone()));
+    let volumes = volumes.map(|path| (path.clone(), format!("ro,nosuid,nodev,noexec,size=4k{empty}")));
+    let own = TMPFS.map(|path| (path.to_owned(), tmp.clone()));
     HostConfig {
         auto_remove: Some(true),
         // The agent is pid 1.
@@ -265,6 +267,8 @@ mod tests {
         assert_eq!(walls.readonly_rootfs, Some(true));
         let tmpfs = walls.tmpfs.as_ref().unwrap();
         assert!(tmpfs["/data"].starts_with("ro,"), "{tmpfs:?}");
+        let is_as_expected = |options: &String| options.ends_with(",notmpcopyup") == facts.is_podman;
+        assert!(tmpfs.values().all(is_as_expected), "{tmpfs:?}");
         let mounts = walls
             .mounts
             .iter()

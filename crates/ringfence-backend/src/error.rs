@@ -28,7 +28,7 @@ pub enum EngineError {
     #[error("the image {image} is not pinned by a digest")]
     NotPinned { image: String },
     #[error(
-        "the image {image} declares the volume {volume}, which is relative or holds paths of the sandbox"
+        "the image {image} declares the volume {volume}, which is relative, or holds or lies in a path of the sandbox"
     )]
     Volume { image: String, volume: String },
     #[error("the container engine could not {step}: {why}")]

@@ -1,7 +1,7 @@
 //! Images: found by name, pulled if the operator allows it, pinned by a digest if the operator requires it.
 
 use crate::{
-    container::TARGETS,
+    container::{TARGETS, TMPFS},
     engine::{ContainerEngine, ImageFacts, lock},
     error::EngineError,
 };
@@ -91,7 +91,7 @@ fn facts(name: &str, inspected: ImageInspect) -> Result<ImageFacts, EngineError>
 }
 
 /// Returns the normalised paths of an image's volumes except those that are mount points of a sandbox anyway. Refuses a
-/// volume that cannot be covered without hiding these.
+/// volume that would hide these, or would lie in one that is not a tmpfs.
 fn volumes(name: &str, declared: Vec<String>) -> Result<Vec<String>, EngineError> {
     let mut volumes = Vec::new();
     for volume in declared {
@@ -100,7 +100,10 @@ fn volumes(name: &str, declared: Vec<String>) -> Result<Vec<String>, EngineError
             continue;
         }
         let is_plain = path.is_absolute() && !path.components().any(|part| part == Component::ParentDir);
-        if !is_plain || TARGETS.iter().any(|target| Path::new(target).starts_with(&path)) {
+        let overlaps = |target: &&str| {
+            Path::new(target).starts_with(&path) || path.starts_with(target) && !TMPFS.contains(target)
+        };
+        if !is_plain || TARGETS.iter().any(overlaps) {
             let image = name.to_owned();
             return Err(EngineError::Volume { image, volume });
         }
@@ -153,12 +156,17 @@ mod tests {
         let image = |config| facts("x", serde_json::from_str(config).unwrap());
         let plain = image(r#"{"Config": {"Env": ["PATH=/bin"]}}"#).unwrap();
         assert_eq!((plain.path, plain.volumes), (vec!["/bin".to_owned()], vec![]));
-        let covered =
-            image(r#"{"Config": {"Volumes": {"/data/": {}, "/tmp": {}, "/workspace": {}, "/tmp/x": {}}}}"#);
+        let covered = image(
+            r#"{"Config": {"Volumes": {"/data/": {}, "/tmp": {}, "/workspace": {}, "/tmp/x": {}, "/codex": {}}}}"#,
+        );
         let mut covered = covered.unwrap().volumes;
         covered.sort();
-        assert_eq!(covered, ["/data", "/tmp/x"]);
-        for volume in ["/", "/etc", "/home", "data", "/data/../tmp"] {
+        assert_eq!(covered, ["/codex", "/data", "/tmp/x"]);
+        let below = TARGETS.iter().filter(|target| !TMPFS.contains(target));
+        let below: Vec<String> = below.map(|target| format!("{target}/x")).collect();
+        assert_eq!(below.len(), 5);
+        let other = ["/", "/etc", "/home", "data", "/data/../tmp"];
+        for volume in below.iter().map(String::as_str).chain(other) {
             let refused = volumes("x", vec![volume.to_owned()]);
             assert!(
                 matches!(refused, Err(EngineError::Volume { .. })),
