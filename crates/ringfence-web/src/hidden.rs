@@ -123,8 +123,7 @@ fn hides(style: &str) -> bool {
         ";transform:scale(0,0);",
         ";scale:0;",
     ];
-    // A background that fills the letters shows them.
-    let is_transparent = !style.contains("background-clip:text;")
+    let is_transparent = !has_painted_letters(style)
         && [";color:transparent;", ";-webkit-text-fill-color:transparent;"]
             .iter()
             .any(|colour| style.contains(colour));
@@ -139,6 +138,21 @@ fn hides(style: &str) -> bool {
         });
     let is_declared = DECLARATIONS.iter().any(|declaration| style.contains(declaration));
     is_declared || is_transparent || is_empty_box || is_elsewhere
+}
+
+/// True if an image or a gradient of the background fills the letters.
+fn has_painted_letters(style: &str) -> bool {
+    let (mut has_image, mut is_clipped) = (false, false);
+    for (name, value) in style.split(';').filter_map(|part| part.split_once(':')) {
+        let is_image = value.contains("gradient(") || value.contains("url(");
+        match name {
+            "background" => (has_image, is_clipped) = (is_image, value.ends_with(")text")),
+            "background-image" => has_image = is_image,
+            "background-clip" | "-webkit-background-clip" => is_clipped = value == "text",
+            _ => {}
+        }
+    }
+    has_image && is_clipped
 }
 
 /// True for white text where neither the element nor an ancestor has a background.
@@ -257,7 +271,11 @@ mod tests {
             "position: absolute; clip: rect(1px, 1px, 1px, 1px)",
             "transform: scale(0, 0)",
             "color: transparent",
-            "display: none; background-clip: text",
+            "display: none; background: linear-gradient(red, blue) text",
+            "color: transparent; background-clip: text",
+            "color: transparent; background: red; background-clip: text",
+            "color: transparent; background: linear-gradient(red, canvastext)",
+            "color: transparent; background-clip: text; background: url(x)",
         ] {
             check(&format!("<p>seen<p style='{style}'>ORDER <b>me</b>"), elements(7));
         }
@@ -311,7 +329,12 @@ mod tests {
         check("<div style='background:#000'><p style='color:#fff'>seen</div>");
         check("<table bgcolor=black><td style='color:white'>seen</table>");
         check("<div hidden id=S:0>seen</div><script>$RC(\"B:0\",\"S:0\")</script>");
-        check("<p style='-webkit-text-fill-color:transparent; -webkit-background-clip:text'>seen");
+        check("<p style='color:transparent; background:linear-gradient(red, blue) text'>seen");
+        check("<p style='color:transparent; background:url(x); background-clip:text'>seen");
+        let painted = "background-image:linear-gradient(red, blue); -webkit-background-clip:text";
+        check(&format!(
+            "<p style='-webkit-text-fill-color:transparent; {painted}'>seen"
+        ));
         check("<p style='opacity:0.5; left:-1px; font-size:0.9em; color:whitesmoke'>seen");
     }
 

@@ -38,8 +38,10 @@ const READ: &str = "(() => {
   const parent = Object.getOwnPropertyDescriptor(Node.prototype, 'parentElement').get;
   const isPainted = e => {
     for (; e; e = parent.call(e)) {
-      const {webkitBackgroundClip, backgroundImage} = getComputedStyle(e);
-      if (webkitBackgroundClip === 'text' && backgroundImage !== 'none') return true;
+      const {webkitBackgroundClip, backgroundImage, backgroundSize} = getComputedStyle(e);
+      const seen = backgroundImage.replace(/rgba\\([^()]*, 0\\)|[a-z]+\\([^()]*\\/ 0\\)/g, '');
+      if (webkitBackgroundClip === 'text' && /(url|rgba?|color|lab|lch)\\(/.test(seen)
+        && !/(^| )0[.\\d]*(px|%)/.test(backgroundSize)) return true;
     }
     return false;
   };
@@ -50,7 +52,8 @@ const READ: &str = "(() => {
       || box.right + scrollX < 0 || box.bottom + scrollY < 0;
   };
   const clipped = ({position, clip, clipPath, transform, scale}) =>
-    /absolute|fixed/.test(position) && /^rect\\(([-\\d.]+px), ([-\\d.]+px), \\1, \\2\\)$/.test(clip)
+    /absolute|fixed/.test(position)
+      && /^rect\\(([-\\d.]+px), .*, \\1, .*\\)$|^rect\\(.*, ([-\\d.]+px), .*, \\2\\)$/.test(clip)
       || /^inset\\((50|100)%\\)$/.test(clipPath) || /^matrix\\(0, 0, 0, 0,/.test(transform) || scale === '0';
   const mark = e => {
     if (!checkVisibility.call(e, {opacityProperty: true, visibilityProperty: true}) || clipped(getComputedStyle(e)))

@@ -28,7 +28,8 @@ fn a_scripted_page_is_read_and_drawn_and_the_browser_ends() {
     }
     let script = "<html lang=en><head><title>Made</title></head><body><main id=app></main><p style='position:absolute;left:-9999px'>\
                   ORDER</p><div class=h>HIDDEN BY CLASS</div><form hidden><input name=checkVisibility></form><p class=t>TINY<b></b></p>\
-                  <p class=c>CLIP<b>PED</b></p><p class=i>INDENTED</p><p class=f>FILLED</p><p class=g>GRADIENT <b class=f>LETTERS</b></p><p class=a>ENTIRE</p><p class=s>SCALED<b>DOWN</b></p><link rel=stylesheet href=/style.css><script>\
+                  <p class=c>CLIP<b>PED</b></p><p class=i>INDENTED</p><p class=f>FILLED</p><p class=g>GRADIENT <b class=f>LETTERS</b></p><p class=a>ENTIRE</p>\
+                  <p class='g n'>UNPAINTED</p><p class='g z'>SIZELESS</p><p class='a l'>NARROW</p><p class='a b'>BOXED</p><p class=s>SCALED<b>DOWN</b></p><link rel=stylesheet href=/style.css><script>\
                   setTimeout(() => { document.getElementById('app').innerHTML = '<h1>Made by a script</h1><p id=done>' + \
                   'The text of this page was written by a program, some time after it was loaded. '.repeat(4) + '</p>'; }, 300);\
                   console.error('an error of the page'); alert('stop'); throw new Error('thrown');</script></body></html>";
@@ -40,7 +41,9 @@ fn a_scripted_page_is_read_and_drawn_and_the_browser_ends() {
             ".h { visibility: hidden } .t { font-size: 1px } .c { position: absolute; clip: rect(1px, 1px, 1px, 1px) }\
              .i { text-indent: -9999px } .f { -webkit-text-fill-color: transparent } .s { transform: scale(0) }\
              .a { position: absolute; clip: rect(auto, auto, auto, auto) }\
-             .g { background: linear-gradient(red, blue) text; color: transparent }",
+             .g { background: linear-gradient(red, blue) text; color: transparent }\
+             .n { background-image: linear-gradient(transparent, rgb(255 0 0 / 0)) } .z { background-size: 0 }\
+             .l { clip: rect(0px, 5px, 9px, 5px) } .b { clip: rect(0px, 90px, 90px, 0px) }",
         ),
     );
     world.page(
@@ -61,7 +64,7 @@ fn a_scripted_page_is_read_and_drawn_and_the_browser_ends() {
     let facts = &said["structuredContent"];
     let text = text_of(&facts["text"]);
     assert_contains(text, ["written by a program", "- heading \"Made by a script\""]);
-    assert_contains(text, ["GRADIENT", "LETTERS", "ENTIRE"]);
+    assert_contains(text, ["GRADIENT", "LETTERS", "ENTIRE", "BOXED"]);
     assert_lacks(
         text,
         [
@@ -74,6 +77,9 @@ fn a_scripted_page_is_read_and_drawn_and_the_browser_ends() {
             "FILLED",
             "SCALED",
             "DOWN",
+            "UNPAINTED",
+            "SIZELESS",
+            "NARROW",
         ],
     );
     facts.assert_fields(json!({"status": 200, "title": "Made by a script", "timed_out": false}));
