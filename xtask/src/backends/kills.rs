@@ -160,35 +160,59 @@ impl Kills<'_> {
         }
     }
 
-    /// Ends the last server, and checks that nothing remains.
+    /// Ends the last server, and checks that nothing remains. What the engine had no time to remove until the server's
+    /// end is left to the next server.
     fn finish(self) -> Result<(), String> {
-        drop(self.server);
-        let begun = Instant::now();
-        let left = || {
-            let directories = fs::read_dir(self.state.join("runs")).map_or(0, |entries| entries.count());
-            Ok::<_, String>((self.engine.container_count()?.saturating_sub(1), directories))
-        };
-        while left()? != (0, 0) && begun.elapsed() < TIMEOUT {
-            sleep(Duration::from_millis(200));
+        let Self { server, engine, .. } = &self;
+        server.end();
+        let mut remains = self.wait_until(Remains::is_nothing)?;
+        if !remains.is_nothing() {
+            println!("left by a server that ended: {remains:?}");
+            let next = Server::with_state(&self.workspace.binary(), engine, &[], self.state.clone())?;
+            self.wait_until(|remains| remains.containers == 0)?;
+            next.end();
+            remains = self.wait_until(Remains::is_nothing)?;
         }
-        let (containers, directories) = left()?;
-        let mut running = self.engine.running_containers().into_iter();
-        let foreign = match running.any(|id| self.foreign.starts_with(&id)) {
-            true => "running",
-            false => "GONE",
-        };
-        drop(capture(self.engine.docker(&["rm", "-f", &self.foreign])));
+        drop(capture(engine.docker(&["rm", "-f", &self.foreign])));
         println!(
             "{} correct, {} refused or ended by a kill, 0 wrong, in {} kills",
             self.correct, self.refused, self.kills
         );
-        println!(
-            "containers left: {containers}; directories left: {directories}; the foreign container: {foreign}"
-        );
-        match (containers, directories, foreign) {
-            (0, 0, "running") => Ok(()),
-            _ => Err("something is left, or the foreign container is gone".to_owned()),
+        match remains.is_nothing() {
+            true => Ok(()),
+            false => Err(format!("{remains:?}")),
         }
+    }
+
+    /// Waits for the condition, at most [`TIMEOUT`], and returns what was seen last.
+    fn wait_until(&self, is_met: impl Fn(&Remains) -> bool) -> Result<Remains, String> {
+        let begun = Instant::now();
+        loop {
+            let remains = Remains {
+                containers: self.engine.container_count()?.saturating_sub(1),
+                directories: fs::read_dir(self.state.join("runs")).map_or(0, |entries| entries.count()),
+                is_foreign_running: (self.engine.running_containers().iter())
+                    .any(|id| self.foreign.starts_with(id)),
+            };
+            if is_met(&remains) || begun.elapsed() > TIMEOUT {
+                return Ok(remains);
+            }
+            sleep(Duration::from_millis(200));
+        }
+    }
+}
+
+/// What is there after the end of a server.
+#[derive(Debug)]
+struct Remains {
+    containers: usize,
+    directories: usize,
+    is_foreign_running: bool,
+}
+
+impl Remains {
+    fn is_nothing(&self) -> bool {
+        (self.containers, self.directories) == (0, 0) && self.is_foreign_running
     }
 }
 

@@ -209,6 +209,15 @@ impl Server {
         self.call("execute_code", &arguments)
     }
 
+    /// Asks the server to end, and waits for that.
+    pub fn end(&self) {
+        let mut child = self.child.borrow_mut();
+        if let Ok(None) = child.try_wait() {
+            drop(crate::command::show(command("kill", [child.id().to_string()])));
+        }
+        drop(child.wait());
+    }
+
     pub fn kill(&self) {
         let mut child = self.child.borrow_mut();
         drop(child.kill());
@@ -235,10 +244,6 @@ fn read(output: ChildStdout) -> mpsc::Receiver<Value> {
 impl Drop for Server {
     fn drop(&mut self) {
         // The server has to end here, so that the engine can be checked for remaining containers afterwards.
-        let child = self.child.get_mut();
-        if let Ok(None) = child.try_wait() {
-            drop(crate::command::show(command("kill", [child.id().to_string()])));
-        }
-        drop(child.wait());
+        self.end();
     }
 }
