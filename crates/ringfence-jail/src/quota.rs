@@ -355,7 +355,7 @@ impl Watch {
         };
         // A count that was cut off is over the limit without them.
         let counted = holders.as_ref().filter(|_| !self.was_cut.get());
-        let found = counted.map(|holders| holders.unlinked(&mut until));
+        let found = counted.map(|holders| holders.unlinked(self.directory.as_fd(), &mut until));
         let Unlinked { bytes, is_hidden, .. } = found.unwrap_or_default();
         self.was_cut.set(self.was_cut.get() || until.is_over);
         self.now.bytes += bytes;

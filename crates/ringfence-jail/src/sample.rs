@@ -293,6 +293,7 @@ pub(crate) struct Deleted {
     pub(crate) range: String,
     /// Device and inode, as the list of mappings names them.
     pub(crate) file: String,
+    pub(crate) device: u64,
     pub(crate) inode: u64,
     pub(crate) length: u64,
 }
@@ -311,10 +312,18 @@ pub(crate) fn deleted_mappings(maps: &str) -> impl Iterator<Item = Deleted> {
         (!anonymous.iter().any(|kind| name.starts_with(kind))).then_some(Deleted {
             range: [from, to].map(|digits| digits.trim_start_matches('0')).join("-"),
             file: format!("{device} {inode}"),
+            device: device_of(device)?,
             inode: inode.parse().ok()?,
             length: length(range)?,
         })
     })
+}
+
+/// Returns the number of a device, `major:minor` in hexadecimal digits.
+fn device_of(text: &str) -> Option<u64> {
+    let (major, minor) = text.split_once(':')?;
+    let number = |digits| u32::from_str_radix(digits, 16).ok();
+    Some(libc::makedev(number(major)?, number(minor)?))
 }
 
 fn proportional(proc: &OwnedFd, pid: &Path) -> u64 {

@@ -446,9 +446,10 @@ impl<'a> Sandbox<'a> {
                 return Ok(cause);
             }
             let (tier, proc, init) = (self.plan.tier, self.descriptors.get(&Handle::Proc), self.init);
+            let disks = [Handle::Output, Handle::Changes].map(|kind| self.descriptors.get(&kind));
             let mut until = deadline.next().saturating_duration_since(now);
             for watch in self.quota.iter_mut().chain(&mut self.own_disk) {
-                if watch.is_passed(deadline.next(), || Holders::of(proc?, tier, init)) {
+                if watch.is_passed(deadline.next(), || Holders::of(proc?, disks, tier, init)) {
                     return Ok(Cause::Disk);
                 }
                 until = until.min(watch.next().saturating_duration_since(now));

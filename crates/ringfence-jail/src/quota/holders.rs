@@ -8,7 +8,7 @@ use std::{
     collections::BTreeSet,
     io,
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::fs::MetadataExt,
     },
     path::{Path, PathBuf},
@@ -36,6 +36,8 @@ pub(crate) struct Holders<'a> {
     pub(super) pids: Vec<PathBuf>,
     /// Pid 1, which is ours.
     pub(super) init: PathBuf,
+    /// The devices of their private disk and of their workspace.
+    pub(super) devices: Vec<u64>,
 }
 
 /// Files that were deleted while a process of the tree held them.
@@ -46,14 +48,15 @@ pub(super) struct Unlinked {
     pub(super) is_hidden: bool,
     /// Inode and device of those that were counted.
     seen: BTreeSet<(u64, u64)>,
-    /// The device of all files in memory that memfd_create(2) makes: they count as memory.
-    memory: Option<u64>,
+    /// Devices whose files do not count here: that of files that memfd_create(2) makes, which count as memory, and that
+    /// of the sandbox's other directory.
+    elsewhere: Vec<u64>,
 }
 
 impl Unlinked {
     fn add(&mut self, held: &file::Entry) {
         let (device, inode) = held.identity;
-        let is_deleted = held.kind == Kind::File && held.links == 0 && self.memory != Some(device);
+        let is_deleted = held.kind == Kind::File && held.links == 0 && !self.elsewhere.contains(&device);
         if is_deleted && self.seen.insert((inode, device)) {
             self.bytes += held.allocated;
         }
@@ -61,13 +64,18 @@ impl Unlinked {
 }
 
 impl<'a> Holders<'a> {
-    /// Lists the processes of a sandbox, by its own `/proc` or, in a tier without one, by the host's. `init`: pid 1, as
-    /// the host numbers it.
-    pub(crate) fn of(proc: &'a OwnedFd, tier: Tier, init: i32) -> Option<Self> {
+    /// Lists the processes of a sandbox, by its own `/proc` or, in a tier without one, by the host's. `disks`: its
+    /// private disk and its workspace. `init`: pid 1, as the host numbers it.
+    pub(crate) fn of(proc: &'a OwnedFd, disks: [Option<&OwnedFd>; 2], tier: Tier, init: i32) -> Option<Self> {
         let pids = tree::processes(proc, tier);
         let init = if tier == Tier::Landlock { init } else { 1 };
-        let init = init.to_string().into();
-        Some(Self { proc, pids, init })
+        let device = |disk: &OwnedFd| Some(file::identity(disk.as_fd()).ok()?.0);
+        Some(Self {
+            proc,
+            pids,
+            init: init.to_string().into(),
+            devices: disks.into_iter().flatten().filter_map(device).collect(),
+        })
     }
 
     pub(super) fn processor_time(&self) -> Duration {
@@ -89,12 +97,14 @@ impl<'a> Holders<'a> {
         }
     }
 
-    /// Counts the files that were deleted while a process held them open or mapped: no walk finds them. At the deadline
-    /// the rest counts as hidden; an order leaves it to the next walk.
-    pub(super) fn unlinked(&self, until: &mut Until<'_>) -> Unlinked {
+    /// Counts the files of this directory that were deleted while a process held them open or mapped, or ran them: no
+    /// walk finds them. At the deadline the rest counts as hidden; an order leaves it to the next walk.
+    pub(super) fn unlinked(&self, directory: BorrowedFd<'_>, until: &mut Until<'_>) -> Unlinked {
         let memory = file::memory_file("").and_then(|file| file.metadata());
+        let own = file::identity(directory).map(|(device, _)| device).ok();
+        let others = self.devices.iter().copied().filter(|device| Some(*device) != own);
         let mut found = Unlinked {
-            memory: memory.map(|metadata| metadata.dev()).ok(),
+            elsewhere: others.chain(memory.map(|metadata| metadata.dev())).collect(),
             ..Unlinked::default()
         };
         let tasks = self.pids.iter().filter(|pid| **pid != self.init);
@@ -104,16 +114,18 @@ impl<'a> Holders<'a> {
             if until.is_over_now() {
                 break;
             }
+            self.add_held(
+                task,
+                file::stat_open_file(self.proc.as_fd(), &task.join("exe")),
+                &mut found,
+            );
             match file::open_listing(self.proc.as_fd(), &task.join("fd")) {
                 Ok(listing) => {
                     for name in file::list_names(listing.as_fd(), DESCRIPTORS_MAX).unwrap_or_default() {
                         if until.is_over() {
                             break;
                         }
-                        match file::stat_open_file(listing.as_fd(), &name) {
-                            Ok(held) => found.add(&held),
-                            Err(error) => found.is_hidden |= self.hides(task, &error),
-                        }
+                        self.add_held(task, file::stat_open_file(listing.as_fd(), &name), &mut found);
                     }
                 }
                 Err(error) => found.is_hidden |= self.hides(task, &error),
@@ -147,6 +159,13 @@ impl<'a> Holders<'a> {
         found
     }
 
+    fn add_held(&self, task: &Path, held: io::Result<file::Entry>, found: &mut Unlinked) {
+        match held {
+            Ok(held) => found.add(&held),
+            Err(error) => found.is_hidden |= self.hides(task, &error),
+        }
+    }
+
     fn maps(&self, task: &Path) -> io::Result<String> {
         file::read_small(self.proc.as_fd(), &task.join("maps"), MAPS_BYTES_MAX)
     }
@@ -161,6 +180,9 @@ impl<'a> Holders<'a> {
         found: &mut Unlinked,
         again: &mut Option<BTreeSet<String>>,
     ) -> bool {
+        if found.elsewhere.contains(&mapping.device) {
+            return true;
+        }
         // `/proc/[pid]/task/[tid]` has no `map_files`, but `/proc/[tid]` has it.
         let task_name = Path::new(task.file_name().unwrap_or_default());
         let path = task_name.join("map_files").join(&mapping.range);

@@ -124,6 +124,7 @@ fn full_directory_is_attributed_to_trees_that_write() {
         Some(Holders {
             proc: &proc,
             init: PathBuf::new(),
+            devices: Vec::new(),
             pids: vec![pid.to_string().into()],
         })
     };
@@ -198,6 +199,7 @@ fn writers_are_stopped_at_the_file_system_limit() {
         watch.walk(Some(Holders {
             proc: &proc,
             init: PathBuf::new(),
+            devices: Vec::new(),
             pids: vec![std::process::id().to_string().into()],
         }))
     };
@@ -293,6 +295,7 @@ fn idle_tree_is_walked_rarely_and_active_tree_every_second() {
         Some(Holders {
             proc: &proc,
             init: PathBuf::new(),
+            devices: Vec::new(),
             pids: pids.iter().map(PathBuf::from).collect(),
         })
     };
@@ -336,8 +339,10 @@ fn unlinked_by(scratch: &Scratch, code: &str) -> Unlinked {
         proc: &proc,
         pids: vec![holder.id().to_string().into()],
         init: PathBuf::new(),
+        devices: vec![fs::metadata("/dev/shm").unwrap().dev()],
     };
-    let unlinked = held.unlinked(&mut Until::deadline(Instant::now() + WALK_TIME_MAX));
+    let mut until = Until::deadline(Instant::now() + WALK_TIME_MAX);
+    let unlinked = held.unlinked(scratch.open().as_fd(), &mut until);
     holder.kill().unwrap();
     holder.wait().unwrap();
     unlinked
@@ -413,10 +418,12 @@ fn mappings_that_are_gone_cost_one_more_reading_of_their_list() {
         proc: &proc,
         pids: vec![task.clone()],
         init: PathBuf::new(),
+        devices: Vec::new(),
     };
     let gone = crate::sample::Deleted {
         range: "1000-2000".to_owned(),
         file: "00:00 7".to_owned(),
+        device: 0,
         inode: 7,
         length: 4096,
     };
@@ -433,24 +440,31 @@ fn mappings_that_are_gone_cost_one_more_reading_of_their_list() {
 #[test]
 fn holders_are_looked_at_until_the_deadline_or_an_order() {
     let scratch = Scratch::new("held");
+    let directory = scratch.open();
     let proc: OwnedFd = File::open("/proc").unwrap().into();
     let holders = Holders {
         proc: &proc,
         pids: vec![std::process::id().to_string().into()],
         init: PathBuf::new(),
+        devices: Vec::new(),
     };
     let mut held = File::create(scratch.0.join("x")).unwrap();
     io::Write::write_all(&mut held, &[7; 4096]).unwrap();
     fs::remove_file(scratch.0.join("x")).unwrap();
     let later = Instant::now() + WALK_TIME_MAX;
-    assert!(holders.unlinked(&mut Until::deadline(later)).bytes > 0);
-    let late = holders.unlinked(&mut Until::deadline(Instant::now()));
+    assert!(
+        holders
+            .unlinked(directory.as_fd(), &mut Until::deadline(later))
+            .bytes
+            > 0
+    );
+    let late = holders.unlinked(directory.as_fd(), &mut Until::deadline(Instant::now()));
     assert!(late.bytes == 0 && late.is_hidden);
     let mut ordered = Until {
         orders: Some(&|| Pending::End),
         ..Until::deadline(later)
     };
-    let cut = holders.unlinked(&mut ordered);
+    let cut = holders.unlinked(directory.as_fd(), &mut ordered);
     assert!(cut.bytes == 0 && !cut.is_hidden && ordered.is_over);
 }
 
@@ -464,6 +478,52 @@ print(flush=True)
 input()";
     let scratch = Scratch::new("memory");
     assert_eq!(unlinked_by(&scratch, CODE).bytes, 0);
+}
+
+/// Page 0x400000 of this program copies itself elsewhere, unmaps the file, writes an end of line, and waits.
+///
+/// claim: [RES-9]
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn deleted_program_counts_while_it_runs_without_a_mapping_of_it() {
+    const CODE: &str = "
+import os, struct
+code = bytes.fromhex('b80900000031ffbe00100000ba0700000041ba2200000049c7c0ffffffff4531c90f054889c74889c3488d3509000000'
+    'b930000000f3a4ffe3b80b000000bf00004000be001000000f056a0ab801000000bf010000004889e6ba010000000f05b8220000000f05ebf7')
+head = struct.pack('<16sHHIQQQIHHHHHH', b'\x7fELF\x02\x01\x01', 2, 62, 1, 0x400078, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+head += struct.pack('<IIQQQQQQ', 1, 5, 0, 0x400000, 0x400000, 4096, 4096, 4096)
+with open('x', 'wb') as file:
+    file.write((head + code).ljust(3 << 20, b'x'))
+    os.fchmod(file.fileno(), 0o700)
+program = os.open('x', os.O_RDONLY)
+os.unlink('x')
+os.execve(program, ['x'], {})";
+    let unlinked = unlinked_by(&Scratch::new("executed"), CODE);
+    assert!(
+        !unlinked.is_hidden && unlinked.bytes >= 3 << 20,
+        "{}",
+        unlinked.bytes
+    );
+}
+
+/// claim: [RES-9]
+#[test]
+fn deleted_file_of_another_disk_of_the_sandbox_does_not_count() {
+    const CODE: &str = "
+import mmap, os, tempfile
+held = tempfile.TemporaryFile(dir='/dev/shm')
+held.write(bytes(3 << 20))
+held.flush()
+mapped = tempfile.NamedTemporaryFile(dir='/dev/shm')
+mapped.write(bytes(3 << 20))
+mapped.flush()
+page = mmap.mmap(mapped.fileno(), 4096)
+mapped.close()
+os.closerange(4, 100)
+print(flush=True)
+input()";
+    let unlinked = unlinked_by(&Scratch::new("elsewhere"), CODE);
+    assert!(!unlinked.is_hidden && unlinked.bytes == 0, "{}", unlinked.bytes);
 }
 
 #[test]
@@ -486,6 +546,7 @@ fn only_growth_since_all_files_were_seen_counts_as_hidden() {
         proc: &proc,
         pids: vec![std::process::id().to_string().into()],
         init: PathBuf::new(),
+        devices: Vec::new(),
     };
     watch.walk(Some(holders));
     assert_eq!(

@@ -470,16 +470,15 @@ pub(super) fn locks() -> Vec<Refusal> {
 
 /// Answered EOPNOTSUPP where the disk limit of a directory of the host is measured, as by a file system that cannot
 /// reserve space: `posix_fallocate` of glibc writes instead, that of musl fails.
-pub(super) fn allocation() -> Vec<Refusal> {
+pub(super) fn uncounted_space() -> Vec<Refusal> {
     let freeing = word(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_COLLAPSE_RANGE);
-    let why = "the kernel does not count it as written by the program";
+    let reserved = "the kernel does not count it as written by the program";
     let tests = vec![Test::MaskIs(1, freeing, 0)];
-    vec![Refusal::new(
-        call!(SYS_fallocate),
-        tests,
-        "unless it frees space",
-        why,
-    )]
+    let kept = "a rule keeps a deleted file, where no measurement finds it";
+    vec![
+        Refusal::new(call!(SYS_fallocate), tests, "unless it frees space", reserved),
+        Refusal::new(call!(SYS_landlock_add_rule), Vec::new(), "", kept),
+    ]
 }
 
 /// Answered EAFNOSUPPORT.

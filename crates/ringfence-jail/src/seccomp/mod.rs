@@ -154,7 +154,7 @@ pub fn compute_filter() -> io::Result<Program> {
 pub fn host_directory_filter(shared: Option<WorkspaceMode>, disk_limit: DiskLimit) -> io::Result<Program> {
     let mut refused = vec![refusals(arguments::set_id_bits(), EPERM)];
     if disk_limit == DiskLimit::Measured {
-        refused.push(refusals(arguments::allocation(), EOPNOTSUPP));
+        refused.push(refusals(arguments::uncounted_space(), EOPNOTSUPP));
     }
     if shared.is_some() {
         refused.push(refusals(arguments::unix_sockets(), EAFNOSUPPORT));

@@ -572,11 +572,12 @@ fn fork_gets_the_namespace_workspace_with_its_claim() {
     let root = listed.0.display();
     let mut server = Server::with_config(&format!("workspaces:\n  listed: {{path: {root}, mode: ro}}\n"));
     let shared = json!({"workspace": "namespace"});
-    // Locks are refused in a read-only workspace, and space that is only reserved in another.
+    // Locks are refused in a read-only workspace; space that is only reserved, and Landlock rules, in another.
     let filtered = "import ctypes, os\nfile = os.open('/tmp/x', os.O_RDWR | os.O_CREAT)\n\
         c = ctypes.CDLL(None, use_errno=True)\n\
-        [os.getppid(), c.flock(file, 1) and ctypes.get_errno(), c.fallocate(file, 0, 0, 1) and ctypes.get_errno()]";
-    for (workspace, expect) in [("namespace", [0, 0, 95]), ("listed", [0, 95, 0])] {
+        [os.getppid(), c.flock(file, 1) and ctypes.get_errno(), c.fallocate(file, 0, 0, 1) and ctypes.get_errno(), \
+        c.syscall(445, -1, 1, None, 0) and ctypes.get_errno()]";
+    for (workspace, expect) in [("namespace", [0, 0, 95, 95]), ("listed", [0, 95, 0, 9])] {
         let done = run(&mut server, filtered, json!({"workspace": workspace}));
         assert_eq!(done["result"], json!(expect), "{workspace}: {done}");
     }
