@@ -9,6 +9,7 @@ use crate::{
     client::{Helper, Pipes, Template},
     forked,
     refused::PROBE_WORD,
+    seccomp::{self, Profile},
     supervise::{self, Started},
     wire::{self, Start},
 };
@@ -82,9 +83,10 @@ fn serve(control: OwnedFd, workers: Workers) -> io::Result<()> {
     forked::count_filters_of_host().map_err(io::Error::other)?;
     for memory_cgroup in [false, true] {
         // Compiled here once, and ready in every fork.
-        crate::seccomp::program(crate::seccomp::Profile::Full { memory_cgroup })?;
+        seccomp::program(Profile::Full { memory_cgroup })?;
+        seccomp::program(Profile::Init { memory_cgroup })?;
     }
-    crate::seccomp::final_filter()?;
+    seccomp::final_filter()?;
     process::place_descriptor(File::open("/dev/null")?, 0)?;
     let mut control = Some(control);
     while let Some(open) = &control {

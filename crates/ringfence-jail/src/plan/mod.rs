@@ -198,6 +198,7 @@ pub fn build(spec: JailSpec, host: &Host) -> Result<Plan, PlanError> {
                 servers_user: matches!(identity, Identity::Server { .. }),
             },
             Program::Template { .. } => seccomp::Profile::Template { memory_cgroup },
+            Program::Forked => seccomp::Profile::Init { memory_cgroup },
             _ => seccomp::Profile::Full { memory_cgroup },
         },
         shared: spec.host_workspace,

@@ -10,7 +10,7 @@ pub use container::container_profile;
 
 use arguments::Refusal;
 use ringfence_sys::seccomp::{
-    self, Answer, EAFNOSUPPORT, EINVAL, ENOMEM, ENOSYS, EOPNOTSUPP, EPERM, Program, Refusals,
+    self, Answer, EAFNOSUPPORT, EINVAL, ENOMEM, ENOSYS, EOPNOTSUPP, EPERM, Program, Refusals, Rule,
 };
 use ringfence_types::WorkspaceMode;
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,9 @@ pub enum Profile {
     /// A template of the tier `full`: it may also join namespaces and hold pidfds of its children. Its forks give that
     /// up by the filter [`fork_filter`], and are then as confined as `Full`.
     Template { memory_cgroup: bool },
+    /// Pid 1 of a sandbox whose program a template forks: what `Full` allows of its own calls, in a filter a fifth as
+    /// long.
+    Init { memory_cgroup: bool },
     /// Tier `landlock`: there is no network namespace, so there are no sockets but Unix pairs; no ipc namespace, so
     /// there is no System V IPC; no pid namespace, so a program sets limits and priorities of itself only.
     Landlock {
@@ -39,6 +42,7 @@ impl Profile {
         match self {
             Self::Full { memory_cgroup }
             | Self::Template { memory_cgroup }
+            | Self::Init { memory_cgroup }
             | Self::Landlock { memory_cgroup, .. } => memory_cgroup,
         }
     }
@@ -62,14 +66,16 @@ impl Profile {
             Self::Landlock { servers_user, .. } => 2 * usize::from(servers_user),
             Self::Full { .. } => 4,
             Self::Template { .. } => 6,
+            Self::Init { .. } => 8,
         };
         kind + usize::from(self.memory_cgroup())
     }
 }
 
-/// Returns the filter of a profile, compiled once per process; the helper does so for `Full` before it forks.
+/// Returns the filter of a profile, compiled once per process; the helper does so for `Full` and `Init` before it
+/// forks.
 pub fn program(profile: Profile) -> io::Result<&'static Program> {
-    static COMPILED: [OnceLock<Program>; 8] = [const { OnceLock::new() }; 8];
+    static COMPILED: [OnceLock<Program>; 10] = [const { OnceLock::new() }; 10];
     once(&COMPILED[profile.number()], || {
         let Ruleset { numbers, refused } = ruleset(profile)?;
         seccomp::compile(&numbers, &refused, Answer::Errno(ENOSYS))
@@ -103,10 +109,18 @@ pub struct Ruleset {
 }
 
 pub fn ruleset(profile: Profile) -> io::Result<Ruleset> {
-    Ok(Ruleset {
-        numbers: by_number(profile)?,
-        refused: refused_uses(profile).map(|(all, errno)| refusals(all, errno)),
-    })
+    let mut numbers = by_number(profile)?;
+    let mut refused = refused_uses(profile).map(|(all, errno)| refusals(all, errno));
+    if let Profile::Init { .. } = profile {
+        let own = table::COMPUTING.iter().chain(table::INIT);
+        let own = answers(own.map(|(_, call)| (*call, Answer::Allow)))?;
+        numbers.retain(|number, _| own.contains_key(number));
+        let is_own = |rule: &Rule| u32::try_from(rule.number).is_ok_and(|number| own.contains_key(&number));
+        refused
+            .iter_mut()
+            .for_each(|refused| refused.rules.retain(is_own));
+    }
+    Ok(Ruleset { numbers, refused })
 }
 
 pub fn refused_uses(profile: Profile) -> [(Vec<Refusal>, i32); 5] {

@@ -23,6 +23,12 @@ pub(super) const COMPUTING: &[Call] = group!("reading, writing, memory, clocks, 
     SYS_read SYS_write SYS_mmap SYS_munmap SYS_mremap SYS_mprotect SYS_madvise SYS_brk SYS_futex SYS_clock_gettime
     SYS_getrandom SYS_rt_sigreturn SYS_rt_sigaction SYS_rt_sigprocmask SYS_sigaltstack SYS_exit SYS_exit_group).calls;
 
+/// Beside computing, the calls of pid 1 of a sandbox whose program a template forks.
+#[rustfmt::skip]
+pub(super) const INIT: &[Call] = group!("the claim and its files, the workspace's rule, the supervisor, ended processes":
+    SYS_sendmsg SYS_recvmsg SYS_ppoll SYS_pread64 SYS_pwrite64 SYS_close SYS_openat SYS_openat2 SYS_mkdirat SYS_fstat
+    SYS_newfstatat SYS_statx SYS_landlock_add_rule SYS_signalfd4 SYS_wait4 SYS_kill SYS_restart_syscall).calls;
+
 /// Allowed in every profile; those marked "by argument" only with the arguments of [`super::arguments`].
 #[rustfmt::skip]
 pub(super) const ALLOWED: &[CallGroup] = &[

@@ -244,6 +244,41 @@ fn host_directory_filters_answer_the_same_in_any_order() {
     }
 }
 
+/// Pid 1 below a template may make no call that the filter of other sandboxes refuses, and few that it allows.
+#[test]
+fn filter_of_pid_1_allows_no_more_than_the_full_filter() {
+    for memory_cgroup in [true, false] {
+        let profiles = [Profile::Init { memory_cgroup }, Profile::Full { memory_cgroup }];
+        let [own, full] = profiles.map(|profile| machine::lines([program(profile).unwrap()]));
+        println!("{} lines for {}", own[0].len(), full[0].len());
+        assert!(own[0].len() < 128);
+        // The full filter below it is nowhere stricter.
+        let both = [full, own.clone()].concat();
+        let checked = check_same("pid 1", &both, &own);
+        assert!(
+            checked.refused > 10_000 && checked.calls > checked.refused + 30,
+            "{checked:?}"
+        );
+    }
+}
+
+/// claim: [RES-9]
+#[test]
+fn landlock_rules_keep_no_files_where_a_disk_limit_is_measured() {
+    let answer = |shared, disk_limit| {
+        let filter = host_directory_filter(shared, disk_limit).unwrap();
+        let call = machine::plain(libc::SYS_landlock_add_rule);
+        machine::evaluate_filters(&machine::lines([&filter]), &call, |_| {})
+    };
+    let refused = machine::Answer::Errno(libc::EOPNOTSUPP);
+    assert_eq!(answer(Some(WorkspaceMode::Rw), DiskLimit::Measured), refused);
+    assert_eq!(answer(None, DiskLimit::Measured), refused);
+    assert_eq!(
+        answer(Some(WorkspaceMode::Ro), DiskLimit::Absent),
+        machine::Answer::Allow
+    );
+}
+
 #[test]
 fn fallocate_may_only_free_space_where_a_disk_limit_is_measured() {
     let answer = |disk_limit, mode: i32| {
