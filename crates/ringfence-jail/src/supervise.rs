@@ -222,6 +222,11 @@ impl<'a> Sandbox<'a> {
             }
             // When the host runs out of memory, the sandbox is killed first.
             step("oom score", fs::write(proc.join("oom_score_adj"), "1000"))?;
+            // Its limit keeps no dump from a host's `core_pattern` that is a socket: then a dump has no memory in it.
+            match fs::write(proc.join("coredump_filter"), "0") {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {} // a kernel without dumps
+                written => step("core dump filter", written)?,
+            }
         }
         self.order(&InitOrder::Go, &[])
     }

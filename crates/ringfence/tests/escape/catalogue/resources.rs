@@ -261,6 +261,13 @@ if os.fork() == 0:
     blocked(limit) if limit == (1, 1) else reached(limit)
     os._exit(0)
 os.wait()"),
+    fact("E06", "RES-2", "a core dump that a socket of the host gets has no memory of the program in it", "
+path, got = '/proc/self/coredump_filter', []
+for of_program in (open(path).read(), subprocess.run(['cat', path], capture_output=True, text=True).stdout):
+    if of_program.strip() != '00000000': got.append(of_program)
+try: os.close(os.open(path, os.O_WRONLY)); got.append('it can be written')
+except OSError: pass
+reached(got) if got else blocked('nothing')"),
     attack("E10", "RES-3", "a program installs no seccomp filter, whose code counts toward a host-wide limit", "
 program = (ctypes.c_uint64 * 1)(0x7fff000000000006)
 class fprog(ctypes.Structure): _fields_ = [('len', ctypes.c_ushort), ('filter', ctypes.c_void_p)]
