@@ -65,6 +65,7 @@ pub(crate) fn denials(bounds: &Bounds, evidence: &Evidence<'_>) -> Vec<Denial> {
         time(bounds, evidence),
         memory(bounds, evidence),
         disk(bounds, evidence),
+        locks(evidence),
         processes(bounds, evidence),
         output(bounds, evidence),
     ];
@@ -166,6 +167,13 @@ fn disk(bounds: &Bounds, evidence: &Evidence<'_>) -> Option<Denial> {
         ),
     };
     Some(denial("limit.disk", "disk", what, hint))
+}
+
+fn locks(evidence: &Evidence<'_>) -> Option<Denial> {
+    let is_stopped = evidence.exit.limit.as_deref() == Some("locks");
+    let what = "the program was stopped: it held more than 4,096 record locks (fcntl(2))";
+    let hint = "next: lock longer ranges, or fewer files at once";
+    is_stopped.then(|| denial("limit.locks", "locks", what, hint))
 }
 
 fn processes(bounds: &Bounds, evidence: &Evidence<'_>) -> Option<Denial> {
@@ -302,6 +310,7 @@ mod tests {
         assert_eq!(found, [(rule.to_owned(), hint.to_owned())]);
     }
 
+    /// claim: [RES-12]
     #[test]
     fn each_limit_names_the_argument_that_raises_it() {
         let ended = exit(ExitKind::Code, None);
@@ -330,6 +339,9 @@ mod tests {
         };
         let next = "next: execute_code {resource_limits: {max_disk_mb: 1024, max_ram_mb: 2048}}";
         check(&named, &ended, full, "limit.disk", next);
+        let locked = exit(ExitKind::Limit, Some("locks"));
+        let next = "next: lock longer ranges, or fewer files at once";
+        check(&bounds(), &locked, "", "limit.locks", next);
         let forks = "bash: fork: retry: Resource temporarily unavailable\n";
         let next = "next: execute_code {resource_limits: {max_processes: 128}}";
         check(&bounds(), &ended, forks, "limit.processes", next);

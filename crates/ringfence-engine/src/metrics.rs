@@ -148,7 +148,7 @@ pub(crate) fn outcome(result: &ExecutionResult) -> &'static str {
     }
 }
 
-const LIMITS: [&str; 6] = ["timeout", "memory", "disk", "cpu", "file_size", "other"];
+const LIMITS: [&str; 7] = ["timeout", "memory", "disk", "cpu", "file_size", "locks", "other"];
 
 fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
     let metric = M::default();

@@ -275,6 +275,7 @@ fn exit(ending: &Ending) -> Exit {
         (Cause::Timeout, _) => by(ExitKind::Timeout, None, Some("timeout")),
         (Cause::OutOfMemory, _) => by(ExitKind::OutOfMemory, Some(SIGKILL), Some("memory")),
         (Cause::Disk, _) => by(ExitKind::Limit, Some(SIGKILL), Some("disk")),
+        (Cause::Locks, _) => by(ExitKind::Limit, Some(SIGKILL), Some("locks")),
         (Cause::Cancelled, _) => by(ExitKind::Cancelled, Some(SIGKILL), None),
         (Cause::Killed, _) | (Cause::Program, None) => by(ExitKind::Signal, Some(SIGKILL), None),
         (Cause::Program, Some(status)) => match status & 0x7f {

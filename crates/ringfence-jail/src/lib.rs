@@ -33,6 +33,7 @@ mod layout;
 mod pinned;
 pub mod plan;
 mod quota;
+mod record_locks;
 mod refused;
 mod sample;
 pub mod seccomp;

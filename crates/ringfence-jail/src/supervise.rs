@@ -21,6 +21,7 @@ use crate::{
     kept_files::KeptFiles,
     plan::Identity,
     quota::{Holders, Known, Quota, Watch, files_max},
+    record_locks::RecordLocks,
     sample,
     sweep::RunDirectory,
     tree, uncharged,
@@ -132,6 +133,7 @@ struct Sandbox<'a> {
     /// Of the directory of the host that is its private disk (tier `landlock`).
     own_disk: Option<Watch>,
     kept: KeptFiles,
+    locks: RecordLocks,
     peak: sample::Sample,
     usage: wait::Usage,
     unrouted: u64,
@@ -199,6 +201,7 @@ impl<'a> Sandbox<'a> {
             quota: None,
             own_disk: None,
             kept: KeptFiles::default(),
+            locks: RecordLocks::default(),
             peak: sample::Sample::default(),
             usage: wait::Usage::default(),
             unrouted: 0,
@@ -558,14 +561,17 @@ impl<'a> Sandbox<'a> {
 
     fn check_usage(&mut self, claim: &Claim, until: Instant, next_check: &mut Instant) -> Option<Cause> {
         let proc = self.descriptors.get(&Handle::Proc)?;
-        let limits = &claim.limits;
+        let (limits, tier) = (&claim.limits, self.plan.tier);
+        if self.locks.are_too_many(proc, || tree::processes(proc, tier)) {
+            return Some(Cause::Locks);
+        }
         if !self.must_sample() {
             let seen = uncharged::check(proc, &self.kept, limits.memory_bytes);
             *next_check = Instant::now() + seen.next;
             return seen.is_over.then_some(Cause::OutOfMemory);
         }
         let output = self.descriptors.get(&Handle::Output);
-        let seen = match self.plan.tier {
+        let seen = match tier {
             Tier::Full | Tier::Gvisor | Tier::Container => {
                 sample::measure(proc, output, limits.memory_bytes, until)
             }

@@ -248,6 +248,8 @@ pub enum Cause {
     Timeout,
     OutOfMemory,
     Disk,
+    /// Too many record locks.
+    Locks,
     Cancelled,
     Killed,
 }

@@ -76,7 +76,7 @@ pub const BUDGETS: [Budget; 12] = [
         "kept_files",
         "uncharged",
         "cgroup environment export_directory failure harvest layer layout pinned sample seccomp sweep tree visit",
-        "egress quota refused worker",
+        "egress quota record_locks refused worker",
         "host spec wire",
         "plan",
         "deadline enter",

@@ -231,7 +231,7 @@ impl Interpreter {
         let usage = if lives { self.usage(number).await } else { None };
         // A shell answers when its child was killed for memory, before its supervisor ends the tree.
         if let (CallOutcome::Answered(answer, _), Some(Ok(ending))) = (&mut outcome, &self.over)
-            && matches!(ending.cause, Cause::OutOfMemory | Cause::Disk)
+            && matches!(ending.cause, Cause::OutOfMemory | Cause::Disk | Cause::Locks)
         {
             outcome = CallOutcome::Ended(ending.clone(), std::mem::take(&mut answer.report));
         }

@@ -117,7 +117,7 @@ fn of(ending: &Ending) -> SessionEnd {
             _ => SessionEnd::Exited,
         },
         Cause::OutOfMemory => SessionEnd::OutOfMemory,
-        Cause::Disk => SessionEnd::Limit,
+        Cause::Disk | Cause::Locks => SessionEnd::Limit,
         Cause::Timeout => SessionEnd::Age,
         Cause::Cancelled => SessionEnd::Terminated,
         Cause::Killed => SessionEnd::Crashed,

@@ -228,12 +228,14 @@ fn kernel_interfaces() -> [Refusal; 2] {
     ]
 }
 
-/// Kernel memory of sockets that no limit counts. The numbers: linux/tcp.h, linux/in6.h and asm-generic/socket.h.
+/// Kernel memory of sockets that no limit counts. The numbers: linux/tcp.h, linux/in6.h, linux/udp.h and
+/// asm-generic/socket.h.
 fn socket_options() -> impl Iterator<Item = Refusal> {
     const FILTERS: &str =
         "SO_ATTACH_FILTER, SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF, SO_ATTACH_REUSEPORT_EBPF";
     const KEYS: &str = "TCP_MD5SIG, TCP_MD5SIG_EXT, TCP_AO_ADD_KEY";
     const LABELS: &str = "IPV6_FLOWLABEL_MGR";
+    const TUNNELS: &str = "puts IPsec and tunnels of the kernel behind a socket";
     const GROUPS: &str = "IPV6_2292PKTOPTIONS, IPV6_ADD_MEMBERSHIP, IPV6_JOIN_ANYCAST, MCAST_JOIN_GROUP, MCAST_JOIN_SOURCE_GROUP, MCAST_MSFILTER";
     let level = |level: i32, options: &'static [u32], when, why| {
         let tests = move |option: &u32| vec![Test::Is(1, word(level)), Test::Is(2, *option)];
@@ -259,7 +261,9 @@ fn socket_options() -> impl Iterator<Item = Refusal> {
         LABELS,
         "one table of 4,096 for all of the host",
     );
-    filters.chain(keys).chain(groups).chain(labels)
+    let tunnels = [libc::IPPROTO_UDP, libc::IPPROTO_UDPLITE].into_iter();
+    let tunnels = tunnels.flat_map(move |level_of_udp| level(level_of_udp, &[100], "UDP_ENCAP", TUNNELS));
+    filters.chain(keys).chain(groups).chain(labels).chain(tunnels)
 }
 
 const SHARED_CODE: &str =
@@ -296,8 +300,9 @@ pub fn own_filters() -> Vec<Refusal> {
     ]
 }
 
-/// Calls that would hide open files from their count, or block the owners of files.
-fn descriptors() -> [Refusal; 6] {
+/// Calls that would hide open files or locks from their count, or block the owners of files.
+fn descriptors() -> [Refusal; 8] {
+    const F_SETDELEG: i32 = 1040;
     const F_SET_RW_HINT: i32 = 1036;
     const F_SET_FILE_RW_HINT: i32 = 1038;
     const HINTS: &str = "is kept with the file, also behind a read-only mount, for other sandboxes to read";
@@ -324,7 +329,17 @@ fn descriptors() -> [Refusal; 6] {
             when: "a thread without CLONE_FILES",
             why: OWN_TABLE,
         },
+        Refusal {
+            call: call!(SYS_clone),
+            tests: vec![
+                bits(0, word(libc::CLONE_FILES)),
+                Test::MaskIs(0, word(libc::CLONE_THREAD), 0),
+            ],
+            when: "a process with CLONE_FILES",
+            why: "a descriptor table of several processes, whose record locks belong to all of them",
+        },
         fcntl(libc::F_SETLEASE, "F_SETLEASE", LEASES),
+        fcntl(F_SETDELEG, "F_SETDELEG", LEASES),
         fcntl(F_SET_RW_HINT, "F_SET_RW_HINT", HINTS),
         fcntl(F_SET_FILE_RW_HINT, "F_SET_FILE_RW_HINT", HINTS),
         fcntl(libc::F_NOTIFY, "F_NOTIFY", NOTES),
@@ -562,14 +577,20 @@ fn datagram_pairs() -> Refusal {
 
 const HUGE: &str = "the host's reserve of huge pages, which no limit of ours counts";
 
-/// Refused as by a kernel that does not know the flag: Chromium asks for all at once, and relies on this answer.
+/// Refused as by a kernel that does not know the flag or command: Chromium asks for all flags at once, and relies on
+/// this answer; programs that lock open files fall back to record locks.
 pub(super) fn unknown_flags(profile: Profile) -> Vec<Refusal> {
-    let tests = vec![bits(1, MFD_HUGETLB)];
-    let huge = Refusal::new(call!(SYS_memfd_create), tests, "MFD_HUGETLB", HUGE);
-    match profile.memory_cgroup() {
-        true => vec![huge],
-        false => Vec::new(),
+    let why = "locks without number that belong to no process, which would show them";
+    let of_file = |command| {
+        let tests = vec![Test::Is(1, word(command))];
+        Refusal::new(call!(SYS_fcntl), tests, "F_OFD_SETLK, F_OFD_SETLKW", why)
+    };
+    let mut all = Vec::from([libc::F_OFD_SETLK, libc::F_OFD_SETLKW].map(of_file));
+    if profile.memory_cgroup() {
+        let tests = vec![bits(1, MFD_HUGETLB)];
+        all.push(Refusal::new(call!(SYS_memfd_create), tests, "MFD_HUGETLB", HUGE));
     }
+    all
 }
 
 pub(super) fn uncounted_memory(profile: Profile) -> Vec<Refusal> {

@@ -10,8 +10,9 @@ use ringfence_sys::seccomp::{ENOSYS, EPERM};
 use serde_json::{Value, json};
 use std::{ops::Range, sync::LazyLock};
 
-const BY_ARGUMENT: [&str; 9] = [
+const BY_ARGUMENT: [&str; 10] = [
     "clone",
+    "fcntl",
     "socket",
     "socketpair",
     "ioctl",
@@ -45,7 +46,15 @@ fn profile() -> Value {
         json!({"names": names(table::ABSENT), "action": "SCMP_ACT_ERRNO", "errnoRet": ENOSYS}),
     ];
     let namespaces = NAMESPACE_FLAGS.into_iter().fold(0, |all, flag| all | flag);
-    rules.push(allow("clone", &[masked(0, namespaces)]));
+    // A thread shares its descriptor table, a process does not.
+    let thread = libc::CLONE_THREAD | libc::CLONE_FILES;
+    for chosen in [0, thread] {
+        let flags =
+            json!({"index": 0, "value": namespaces | thread, "valueTwo": chosen, "op": "SCMP_CMP_MASKED_EQ"});
+        rules.push(allow("clone", &[flags]));
+    }
+    let commands = FCNTLS.into_iter().flat_map(blocks);
+    rules.extend(commands.map(|block| allow("fcntl", &[within(1, block)])));
     for family in [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6] {
         rules.push(allow("socket", &[equal(0, i64::from(family))]));
     }
@@ -68,17 +77,17 @@ fn profile() -> Value {
     for scheduler in NON_REALTIME_POLICIES {
         rules.push(allow("sched_setscheduler", &[equal(1, i64::from(scheduler))]));
     }
-    for level in [
-        libc::IPPROTO_IP,
-        libc::IPPROTO_TCP,
-        libc::IPPROTO_UDP,
-        libc::IPPROTO_IPV6,
-    ] {
+    for level in [libc::IPPROTO_IP, libc::IPPROTO_TCP, libc::IPPROTO_IPV6] {
         rules.push(allow("setsockopt", &[equal(1, i64::from(level))]));
     }
-    let level = equal(1, i64::from(libc::SOL_SOCKET));
-    let options = SOCKET_OPTIONS.into_iter().flat_map(blocks);
-    rules.extend(options.map(|block| allow("setsockopt", &[level.clone(), within(2, block)])));
+    for (level, options) in [
+        (libc::SOL_SOCKET, &SOCKET_OPTIONS[..]),
+        (libc::IPPROTO_UDP, &UDP_OPTIONS),
+    ] {
+        let level = equal(1, i64::from(level));
+        let options = options.iter().cloned().flat_map(blocks);
+        rules.extend(options.map(|block| allow("setsockopt", &[level.clone(), within(2, block)])));
+    }
     json!({
         "defaultAction": "SCMP_ACT_ERRNO",
         "defaultErrnoRet": ENOSYS,
@@ -105,6 +114,13 @@ fn equal(index: u32, value: i64) -> Value {
 /// All but SO_ATTACH_FILTER (26), _BPF (50), _REUSEPORT_CBPF and _EBPF (51, 52): all share the memory for filters.
 const SOCKET_OPTIONS: [Range<u64>; 3] = [0..26, 27..50, 53..128];
 
+/// All but UDP_ENCAP (100).
+const UDP_OPTIONS: [Range<u64>; 2] = [0..100, 101..128];
+
+/// Commands of fcntl(2): all but locks of open files (37, 38), leases and delegations (1024, 1040), notices (1026), and
+/// hints that are kept with a file (1036, 1038).
+const FCNTLS: [Range<u64>; 5] = [0..37, 1025..1026, 1027..1036, 1037..1038, 1039..1040];
+
 /// An aligned block of values, whose size is a power of two: a mask can express it. An engine compares 64 bits, of
 /// which the kernel reads 32, so that "greater than" would let through values with upper bits set.
 #[derive(Clone, Copy)]
@@ -130,11 +146,6 @@ fn blocks(range: Range<u64>) -> Vec<Block> {
 
 fn within(index: u32, block: Block) -> Value {
     json!({"index": index, "value": !(block.size - 1), "valueTwo": block.first, "op": "SCMP_CMP_MASKED_EQ"})
-}
-
-/// Matches values with none of these bits.
-fn masked(index: u32, bits: i32) -> Value {
-    json!({"index": index, "value": bits, "valueTwo": 0, "op": "SCMP_CMP_MASKED_EQ"})
 }
 
 #[cfg(test)]
@@ -168,17 +179,21 @@ mod tests {
     }
 
     #[test]
-    fn socket_options_except_filters_are_allowed() {
-        let blocks: Vec<Block> = SOCKET_OPTIONS.into_iter().flat_map(blocks).collect();
-        let is_allowed = |option: u64| {
-            blocks
-                .iter()
-                .any(|block| option & !(block.size - 1) == block.first)
+    fn only_listed_options_and_commands_are_allowed() {
+        let check = |ranges: &[Range<u64>], refused: &[u64]| {
+            let blocks: Vec<Block> = ranges.iter().cloned().flat_map(blocks).collect();
+            let is_in = |value: u64, block: &Block| value & !(block.size - 1) == block.first;
+            let is_allowed = |value: u64| blocks.iter().any(|block| is_in(value, block));
+            let end = ranges.last().unwrap().end;
+            for value in 0..2 * end {
+                let expect = value < end && !refused.contains(&value);
+                assert_eq!(is_allowed(value), expect, "{value}");
+                assert!(!is_allowed(value | 1 << 32), "{value} with a bit above");
+            }
         };
-        for option in 0..256 {
-            let is_filter = [26, 50, 51, 52].contains(&option);
-            assert_eq!(is_allowed(option), !is_filter && option < 128, "{option}");
-            assert!(!is_allowed(option | 1 << 32), "{option} with a bit above");
-        }
+        check(&SOCKET_OPTIONS, &[26, 50, 51, 52]);
+        check(&UDP_OPTIONS, &[100]);
+        let commands: Vec<u64> = (37..1025).chain([1026, 1036, 1038]).collect();
+        check(&FCNTLS, &commands);
     }
 }

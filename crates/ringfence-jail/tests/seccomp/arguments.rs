@@ -78,6 +78,9 @@ fn namespaces() -> Vec<Case> {
         case!(SYS_clone(UPPER | i64::from(libc::CLONE_NEWUSER)) EPERM),
         case!(SYS_clone(libc::CLONE_PARENT | libc::SIGCHLD) EPERM),
         case!(SYS_clone(UPPER | i64::from(libc::CLONE_PARENT)) EPERM),
+        case!(SYS_clone(libc::CLONE_FILES | libc::SIGCHLD) EPERM),
+        case!(SYS_clone(libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES | libc::SIGCHLD) EPERM),
+        case!(SYS_clone(libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD) EPERM),
         case!(SYS_clone3(0, 0) ENOSYS),
         case!(SYS_unshare(0) EPERM),
     ]
@@ -149,6 +152,23 @@ fn socket_options() -> Vec<Case> {
         case!(SYS_setsockopt(3, libc::IPPROTO_IPV6, 46) EPERM), // MCAST_JOIN_SOURCE_GROUP
         case!(SYS_setsockopt(3, libc::IPPROTO_IPV6, 48) EPERM), // MCAST_MSFILTER
         case!(SYS_setsockopt(3, libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP) ALLOW), // the kernel bounds them
+        case!(SYS_setsockopt(3, libc::IPPROTO_UDP, libc::UDP_SEGMENT) ALLOW),
+        case!(SYS_setsockopt(3, libc::IPPROTO_UDP, libc::UDP_ENCAP) EPERM),
+        case!(SYS_setsockopt(3, libc::IPPROTO_UDPLITE, libc::UDP_ENCAP) EPERM),
+    ]
+}
+
+fn locks_and_hints() -> Vec<Case> {
+    vec![
+        case!(SYS_fcntl(3, libc::F_SETLK) ALLOW),
+        case!(SYS_fcntl(3, libc::F_SETLKW) ALLOW),
+        case!(SYS_fcntl(3, libc::F_OFD_GETLK) ALLOW),
+        case!(SYS_fcntl(3, libc::F_OFD_SETLK) EINVAL),
+        case!(SYS_fcntl(3, libc::F_OFD_SETLKW) EINVAL),
+        case!(SYS_fcntl(3, libc::F_DUPFD_CLOEXEC) ALLOW),
+        case!(SYS_fcntl(3, libc::F_SETLEASE) EPERM),
+        case!(SYS_fcntl(3, 1040) EPERM), // F_SETDELEG
+        case!(SYS_fcntl(3, UPPER | 1040) EPERM),
     ]
 }
 
@@ -293,6 +313,7 @@ pub fn cases() -> Vec<Case> {
         namespaces(),
         sockets(),
         socket_options(),
+        locks_and_hints(),
         core_dumps(),
         terminals_and_devices(),
         oneself(),

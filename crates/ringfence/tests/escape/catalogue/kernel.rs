@@ -7,6 +7,8 @@ pub const ATTACKS: &[Attack] = &[
     attack("A01", "KERN-1", "AF_ALG sockets cannot be made", "attempt(lambda: socket.socket(38, socket.SOCK_SEQPACKET, 0).fileno())"),
     attack("A03", "KERN-1", "netlink beyond routing cannot be reached", "attempt(lambda: socket.socket(16, socket.SOCK_RAW, 6).fileno())"),
     attack("A03", "KERN-1", "netlink audit cannot be reached", "attempt(lambda: socket.socket(16, socket.SOCK_RAW, 9).fileno())"),
+    attack("A03", "KERN-1", "no socket takes packets of IPsec", "
+attempt(lambda: [socket.socket(socket.AF_INET, socket.SOCK_DGRAM).setsockopt(level, 100, 2) for level in (17, 136)])"),
     attack("A05", "KERN-1", "AF_VSOCK sockets cannot be made", "attempt(lambda: socket.socket(40, socket.SOCK_STREAM, 0).fileno())"),
     attack("A05", "KERN-1", "AF_PACKET sockets cannot be made", "attempt(lambda: socket.socket(17, socket.SOCK_RAW, 0x300).fileno())"),
     attack("A05", "KERN-1", "no other socket family can be made", "

@@ -203,6 +203,26 @@ for _ in range(450):
             while a.recv(1 << 20): pass
         except OSError: pass
 time.sleep(1); reached(len(kept))"), &["--memory", "64m"])),
+    killed(with(fact("E02", "RES-12", "record locks are counted, although no cgroup counts them", "
+import fcntl
+made, kept = 0, []
+for number in range(900):
+    kept.append(open('/tmp/%d' % number, 'w'))
+    for place in range(1000): fcntl.lockf(kept[-1], fcntl.LOCK_EX, 1, 2 * place); made += 1
+    if number % 100 == 0: print(made, flush=True)
+time.sleep(4); reached(made)"), &["--memory", "64m"])),
+    attack("E02", "RES-12", "no lock belongs to an open file instead of a process", "
+import fcntl, tempfile
+file, lock = tempfile.TemporaryFile(), struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, 0, 1, 0)
+tried = []
+for command in (37, 38):
+    try: fcntl.fcntl(file, command, lock); tried.append('done')
+    except OSError as error: tried.append(errno.errorcode[error.errno])
+blocked(tried) if tried == ['EINVAL'] * 2 else reached(tried)"),
+    attack("E02", "RES-12", "no descriptor table is shared by processes, whose locks would count for each", "
+result, error = call(56, 0x400 | 17, 0, 0, 0, 0)
+if result == 0: os._exit(0)
+reached(result) if result > 0 else blocked(error)"),
     attack("E02", "RES-3", "socket options cannot be large or fill a table that the whole host shares", "
 try: socket.socket().close()
 except OSError: blocked('there are no sockets'); sys.exit()
