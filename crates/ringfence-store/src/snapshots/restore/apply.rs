@@ -53,7 +53,11 @@ pub(super) fn apply(
     }
     step::reached();
     let changes = plan.remove.len() + plan.make.len() + plan.touch.len();
-    sync(root, &written, changes)
+    if changes <= SYNCED_ONE_BY_ONE_MAX && sync_each(root, &written).is_ok() {
+        return Ok(());
+    }
+    // Of the same file system as the root, which may be a handle (`O_PATH`): syncfs(2) takes none.
+    rustix::fs::syncfs(&staging.new).map_err(SnapshotError::io("bring to the disk", "."))
 }
 
 /// Opens the parent directory of a path and makes it writable; its mode is set again at the end.
@@ -151,16 +155,10 @@ fn set(held: rustix::io::Result<OwnedFd>, entry: &SnapshotEntry) -> Result<(), S
 
 /// Syncs the changed directories. If there are many changes, or a directory can no longer be opened by its owner, the
 /// whole file system is synced: once the journal is removed, nothing would repeat the restore after a crash.
-fn sync(root: BorrowedFd<'_>, written: &BTreeSet<PathBuf>, changes: usize) -> Result<(), SnapshotError> {
-    if changes <= SYNCED_ONE_BY_ONE_MAX {
-        let each = written
-            .iter()
-            .map(|path| tree::open_listing(root, tree::path_or_dot(path)));
-        let opened: rustix::io::Result<Vec<OwnedFd>> = each.collect();
-        let each = opened.and_then(|opened| sync_together(&opened)).is_ok();
-        if each {
-            return Ok(());
-        }
-    }
-    rustix::fs::syncfs(root).map_err(SnapshotError::io("bring to the disk", "."))
+fn sync_each(root: BorrowedFd<'_>, written: &BTreeSet<PathBuf>) -> rustix::io::Result<()> {
+    let each = written
+        .iter()
+        .map(|path| tree::open_listing(root, tree::path_or_dot(path)));
+    let opened: Vec<OwnedFd> = each.collect::<rustix::io::Result<_>>()?;
+    sync_together(&opened)
 }

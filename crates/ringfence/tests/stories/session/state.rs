@@ -364,3 +364,18 @@ fn landlock_tier_process_limit_ignores_other_processes_of_its_user() {
     drop(elsewhere.stdin.take());
     elsewhere.wait().unwrap();
 }
+
+#[test]
+fn snapshot_of_many_files_is_restored_into_a_running_session() {
+    on_each_kind(|server, kind| {
+        let id = server.create_session(json!({"language": "shell"}));
+        server.eval(&id, "for i in {1..100}; do echo $i > file$i; done");
+        let made = server.facts("create_state_snapshot", json!({"session_id": id}));
+        server.eval(&id, "rm file*; echo new > other");
+        let restore = json!({"snapshot_id": made["snapshot_id"], "session_id": id});
+        let restored = server.facts("restore_state_snapshot", restore);
+        restored.assert_fields(json!({"success": true, "written": 100, "deleted": 1}));
+        let answer = server.eval(&id, "cat file100; ls | wc -l");
+        assert_eq!(answer["stdout"], "100\n100\n", "{kind}: {answer}");
+    });
+}
