@@ -43,6 +43,8 @@ pub(crate) struct Record {
     pub(crate) audit: Arc<Audit>,
     on_failure: OnFailure,
     lost: Arc<AtomicU64>,
+    /// Operations with a begin and without an end on record, also those whose task was dropped.
+    open: Arc<AtomicU64>,
     refusals: Arc<Refusals>,
 }
 
@@ -128,6 +130,7 @@ impl Record {
             audit: Arc::new(audit),
             on_failure,
             lost: Arc::default(),
+            open: Arc::default(),
             refusals: Arc::default(),
         }
     }
@@ -135,6 +138,15 @@ impl Record {
     /// Returns the number of actions that were done but are not on record.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Has the next server look for the ends of operations, if any is open now; returns false if none is.
+    pub(crate) fn note_open(&self) -> bool {
+        let is_open = self.open.load(Ordering::Relaxed) > 0;
+        if is_open {
+            self.audit.note_open_operation();
+        }
+        is_open
     }
 
     pub(crate) async fn note(&self, note: Note<'_>) -> Result<Written> {
@@ -151,6 +163,7 @@ impl Record {
         act: impl Future<Output = Result<T>>,
         done: impl FnOnce(&T, &mut Value),
     ) -> Result<T> {
+        self.open.fetch_add(1, Ordering::Relaxed);
         self.note(note.clone()).await?;
         let result = act.await;
         let mut note = note.ended(outcome_of(&result));
@@ -158,6 +171,7 @@ impl Record {
             done(value, &mut note.details);
         }
         self.note(note).await?;
+        self.open.fetch_sub(1, Ordering::Relaxed);
         result
     }
 
@@ -285,6 +299,7 @@ impl AuditScope {
         if self.is_begun.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
+        self.record.open.fetch_add(1, Ordering::Relaxed);
         let note = self.note(self.begun, Outcome::Pending, self.requested.clone());
         self.reserved(note).await.map(drop)
     }
@@ -344,7 +359,9 @@ impl AuditScope {
 
     async fn end(&self, note: Note<'_>) -> Result<Written> {
         if self.is_begun.load(Ordering::Relaxed) {
-            self.reserved(note).await
+            let written = self.reserved(note).await?;
+            self.record.open.fetch_sub(1, Ordering::Relaxed);
+            Ok(written)
         } else {
             self.record.note_refusal(note).await
         }
@@ -365,10 +382,10 @@ impl Drop for AuditScope {
                 _ => Action::ExecutionFailed,
             };
             let note = self.note(action, Outcome::Failed, details);
-            let audit = Arc::downgrade(&self.record.audit);
-            self.append(note.entry(), move |written| {
-                if let Err(error) = written {
-                    audit.upgrade().inspect(|audit| audit.note_open_operation());
+            let open = self.record.open.clone();
+            self.append(note.entry(), move |written| match written {
+                Ok(_) => drop(open.fetch_sub(1, Ordering::Relaxed)),
+                Err(error) => {
                     tracing::error!(%error, "an execution that was abandoned is not on record");
                 }
             });

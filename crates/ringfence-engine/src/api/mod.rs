@@ -163,6 +163,7 @@ impl Engine {
         self.services.sandboxes.containers.drop_ready();
         // Also if a shutdown has begun that takes too long; it is recorded only once.
         self.services.record_stop(LOG_BYTES_LEFT);
+        self.services.record.note_open();
     }
 
     fn cancel_all(&self) {
@@ -238,9 +239,8 @@ impl Engine {
             Err(_) => tracing::warn!("sandboxes were still ending at shutdown"),
         }
         self.services.record_stop(0);
-        match have_ended {
-            true => self.services.record.audit.end(),
-            false => self.services.record.audit.note_open_operation(),
+        if !self.services.record.note_open() {
+            self.services.record.audit.end();
         }
     }
 }

@@ -2,7 +2,10 @@
 
 use super::state::{State, words};
 use crate::client::*;
-use std::{fs, path::PathBuf};
+use std::{
+    fs::{self, File},
+    path::PathBuf,
+};
 
 fn audit_stdout(state: &State, arguments: &[&str]) -> String {
     let output = state.command(arguments).output().unwrap();
@@ -118,5 +121,35 @@ fn a_restore_into_a_session_that_died_with_its_server_is_recorded_as_lost() {
     drop(agent.kill());
     state.serve().call_and_close();
     assert_eq!(count("snapshot.restored lost"), 2);
+    state.assert_verifies();
+}
+
+/// claim: [REC-8]
+#[test]
+fn a_restore_that_an_orderly_stop_cuts_off_is_recorded_as_lost_by_the_next_server() {
+    let state = State::new("cut-off");
+    let mut agent = state.serve();
+    let session = agent.create_session(json!({"workspace": "namespace"}));
+    let made = agent.facts("create_state_snapshot", json!({"session_id": session}));
+    // Another process holds the workspace until the server has stopped.
+    let held = File::open(state.path().join("workspaces/.default.lock")).unwrap();
+    held.lock().unwrap();
+    agent.send_call(
+        "restore_state_snapshot",
+        json!({"snapshot_id": made["snapshot_id"], "session_id": session}),
+    );
+    let count = |wanted: &str| {
+        let records = state.records();
+        records.iter().filter(|record| words(record) == wanted).count()
+    };
+    eventually(|| count("snapshot.restored pending") == 1);
+    assert!(agent.close().status.success());
+    assert_eq!(count("server.stopped ok"), 1);
+    drop(held);
+    state.serve().call_and_close();
+    assert_eq!(count("snapshot.restored lost"), 1);
+    // Nothing is left to look for.
+    state.serve().call_and_close();
+    assert_eq!(count("snapshot.restored lost"), 1);
     state.assert_verifies();
 }
