@@ -38,6 +38,14 @@ pub(crate) struct SecretLease {
     pub(crate) inspection: Option<Arc<Inspection>>,
 }
 
+/// The secrets that the redactor of a lease finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Redacted {
+    Leased,
+    /// Also all others of the namespace: an earlier program may have left them where this one can read them.
+    All,
+}
+
 pub(crate) struct Secrets {
     /// Shared with the log writer.
     pub(crate) vault: Arc<Vault>,
@@ -77,12 +85,20 @@ impl Secrets {
     }
 
     /// Leases the secrets of a grant to a request. The lease is on record before it is used.
-    pub(crate) async fn lease(&self, opened: &AuditScope, grant: &Grant) -> Result<SecretLease> {
+    pub(crate) async fn lease(
+        &self,
+        opened: &AuditScope,
+        grant: &Grant,
+        redacted: Redacted,
+    ) -> Result<SecretLease> {
         let request = &grant.request;
         if request.secrets.is_empty() {
             return Ok(SecretLease {
                 secrets: Vec::new(),
-                redactor: self.personal.clone(),
+                redactor: match redacted {
+                    Redacted::Leased => self.personal.clone(),
+                    Redacted::All => self.redactor_of_all(&request.namespace, &[]).await?,
+                },
                 inspection: None,
             });
         }
@@ -109,14 +125,31 @@ impl Secrets {
             names,
             generation,
         });
+        let redactor = match redacted {
+            Redacted::Leased => self.redactor(source, &secrets).await?,
+            Redacted::All => self.redactor_of_all(&request.namespace, &secrets).await?,
+        };
         Ok(SecretLease {
-            redactor: self.redactor(source, &secrets).await?,
+            redactor,
             inspection: None,
             secrets,
         })
     }
 
-    /// Returns the redactor for a file that a namespace's programs left: of its secrets, current and of earlier leases.
+    /// Returns a session's lease for one call, whose output is redacted of all secrets that the namespace has by then.
+    pub(crate) async fn for_call(
+        &self,
+        namespace: &Namespace,
+        of_session: &SecretLease,
+    ) -> Result<SecretLease> {
+        Ok(SecretLease {
+            secrets: of_session.secrets.clone(),
+            redactor: self.redactor_of_all(namespace, &of_session.secrets).await?,
+            inspection: of_session.inspection.clone(),
+        })
+    }
+
+    /// Returns the redactor for what a namespace's programs left: of its secrets, current and of earlier leases.
     pub(crate) async fn redactor_of_all(
         &self,
         namespace: &Namespace,

@@ -15,6 +15,7 @@ use crate::{
     policy::{self, Grant},
     record::Closing,
     sandbox::RunInputs,
+    secrets::Redacted,
     services::Services,
     session::{
         Activity, Interpreter, Job, Session, SessionEgress, SessionReservation, SessionTask, ShownPackages,
@@ -109,7 +110,7 @@ async fn make(
     let packages = steps::packages(context, &grant).await?;
     let permit = steps::permit(context, &grant).await?;
     context.scope.begin().await?;
-    let leased = fresh::lease(context, &grant).await?;
+    let leased = fresh::lease(context, &grant, Redacted::All).await?;
     let workspace = &leased.workspace;
     let lower = overlay::lower_of(workspace).await?;
     let inputs = RunInputs {

@@ -18,6 +18,7 @@ use crate::{
     prepare,
     runtimes::{self, Toolchain},
     sandbox::{self, ReadySandbox, RunInputs, Start},
+    secrets::Redacted,
     services::Services,
     store,
     streams::Stdio,
@@ -68,10 +69,14 @@ pub(super) fn open_copies(services: &Services, directory: Option<&Path>) -> Resu
 }
 
 /// Acquires the workspace, and the secrets with the keys that inspect TLS.
-pub(super) async fn lease(context: &ExecutionContext<'_>, grant: &Grant) -> Result<Leased> {
+pub(super) async fn lease(
+    context: &ExecutionContext<'_>,
+    grant: &Grant,
+    redacted: Redacted,
+) -> Result<Leased> {
     let services = context.services;
     let workspace = services.workspaces.acquire(grant).await?;
-    let secrets = services.secrets.lease(context.scope, grant).await?;
+    let secrets = services.secrets.lease(context.scope, grant, redacted).await?;
     let egress = &services.egress;
     let secrets = egress.inspect(grant, secrets, &services.secrets).await?;
     Ok(Leased {

@@ -16,11 +16,13 @@ use crate::{
     packages::{LayerRequest, Provided},
     policy::Grant,
     report::{self, About},
+    secrets::Redacted,
     session::{self, CallEgress, Turn},
     streams::{OutputPublisher, Stdio},
     workspaces::Wanted,
 };
 use ringfence_types::{ExecuteRequest, Priority, RequestError, WorkspaceSource, with_packages_hint};
+use std::sync::Arc;
 
 /// Decides, checks the code, installs packages, and waits for a permit. When this returns, the begin is on record.
 pub(super) async fn admit(
@@ -108,7 +110,11 @@ pub(super) async fn lease(
 ) -> Result<Leased> {
     let (services, grant) = (context.services, &admitted.grant);
     let Target::InSession(Turn { session, .. }) = &admitted.target else {
-        return fresh::lease(context, grant).await;
+        let redacted = match grant.request.workspace {
+            WorkspaceSource::Private => Redacted::Leased,
+            _ => Redacted::All,
+        };
+        return fresh::lease(context, grant, redacted).await;
     };
     // From here on, programs that the session left running can use what is approved for this call.
     admitted.once.use_up();
@@ -119,9 +125,13 @@ pub(super) async fn lease(
     let workspace = workspaces.acquire_for(&session.namespace, &session.workspace, Wanted::Shared);
     let workspace = workspace.await?;
     timer.phases.queued_ms += timer.lap();
+    let secrets = services
+        .secrets
+        .for_call(&session.namespace, &session.lease)
+        .await?;
     Ok(Leased {
         egress: Some(egress),
-        secrets: session.lease.clone(),
+        secrets: Arc::new(secrets),
         workspace,
     })
 }

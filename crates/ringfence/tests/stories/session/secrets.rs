@@ -119,3 +119,36 @@ fn bridge_carries_values_without_the_secrets_of_their_session() {
     assert_eq!(refused["isError"], true, "{refused}");
     assert_no_secret(&refused);
 }
+
+/// claim: [SES-7]
+#[test]
+fn secret_that_an_earlier_program_left_is_redacted_for_one_without_it() {
+    let mut server = server();
+    let keep = "import os; open('left', 'w').write('left: ' + os.environ['KEY'])";
+    let with_key = |more: Value| {
+        let mut all = json!({"code": keep, "secrets": ["KEY"], "workspace": "namespace"});
+        all.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        all
+    };
+    assert_eq!(server.run(with_key(json!({})))["success"], true);
+    // The length shows that the value itself is there.
+    let read = "text = open('left').read(); print(len(text), text); text";
+    let shown = format!("{} left: ***REDACTED***\n", SECRET.len() + 6);
+    let assert_redacted = |answer: &Value| {
+        assert_no_secret(answer);
+        assert_eq!(answer["stdout"], shown, "{answer}");
+    };
+    assert_redacted(&server.run(json!({"code": read, "workspace": "namespace"})));
+    let id = server.create_session(json!({"workspace": "namespace"}));
+    assert_redacted(&server.eval(&id, read));
+    // Through a snapshot into a private workspace.
+    let from = server.create_session(json!({"secrets": ["KEY"]}));
+    server.eval(&from, keep);
+    let made = server.facts("create_state_snapshot", json!({"session_id": from}));
+    let into = server.create_session(json!({}));
+    let restore = json!({"snapshot_id": made["snapshot_id"], "session_id": into});
+    assert_eq!(server.facts("restore_state_snapshot", restore)["success"], true);
+    assert_redacted(&server.eval(&into, read));
+}
