@@ -9,28 +9,32 @@
   fs.closeSync(0);
   fs.openSync('/dev/null', 'r');
   fs.closeSync(3);
-  const { writeSync, readSync } = fs, { Writable } = require('stream'), put = require('stream').Writable.prototype.write, nextTick = process.nextTick, later = setTimeout, exit = process.reallyExit.bind(process);
+  // Kept as they are now: a program may replace any of them.
+  const { closeSync, createReadStream, openSync, unlinkSync, writeSync } = fs, { Writable } = require('stream'), put = Writable.prototype.write;
+  const { parse, stringify } = JSON, { alloc, concat, from } = Buffer, { defineProperty, entries, fromEntries, getPrototypeOf, hasOwn, setPrototypeOf } = Object, { inspect: shown, isDeepStrictEqual } = util;
+  const { cwd, nextTick } = process, { join } = path, { tmpdir } = os, { deleteProperty, getOwnPropertyDescriptor, ownKeys } = Reflect;
+  const later = setTimeout, exit = process.reallyExit.bind(process), [executable] = process.argv, as_text = String, COMMON = Object.prototype;
   // All records of a call are sent with its end, unless they are long.
   let parts = [], bytes = 0;
   const write = (tag, data) => {
-    const head = Buffer.alloc(5);
+    const head = alloc(5);
     head.write(tag);
     head.writeUInt32BE(data.length, 1);
     parts.push(head, data);
     bytes += 5 + data.length;
     if (tag !== 'C' && bytes < 1 << 16) return;
-    let all = Buffer.concat(parts);
+    let all = concat(parts);
     [parts, bytes] = [[], 0];
     while (all.length) all = all.subarray(writeSync(report, all));
   };
-  const tell = (tag, text, limit) => write(tag, Buffer.from(String(text)).subarray(0, limit + 1)); // one byte more than the limit marks a cut
-  const inspect = (thing, how) => util.inspect(thing, { ...how, maxStringLength: Infinity });
+  const tell = (tag, text, limit) => write(tag, from(as_text(text).slice(0, limit + 1)).subarray(0, limit + 1)); // one byte more than the limit marks a cut
+  const inspect = (thing, how) => shown(thing, { __proto__: null, ...how, maxStringLength: Infinity });
   // Writes at once, without state that an interrupt could leave in the middle of a write.
   const printer = (fd) => {
     const stream = new Writable({ write: (chunk, encoding, then) => then() });
     const out = (chunk, encoding, then) => {
       if (typeof encoding === 'function') [encoding, then] = [undefined, encoding];
-      let data = typeof chunk === 'string' ? Buffer.from(chunk, encoding) : chunk, failure = null;
+      let data = typeof chunk === 'string' ? from(chunk, encoding) : chunk, failure = null;
       while (data.length && !failure) {
         try {
           data = data.subarray(writeSync(fd, data));
@@ -46,7 +50,7 @@
     return Object.assign(stream, { fd, _type: 'pipe', write: out, end: (...last) => { if (last.length && typeof last[0] !== 'function') out(...last); return stream; } });
   };
   const PAUSE = new Int32Array(new SharedArrayBuffer(4));
-  for (const [name, fd] of [['stdout', 1], ['stderr', 2]]) Object.defineProperty(process, name, { value: printer(fd), configurable: true, enumerable: true, writable: true });
+  for (const [name, fd] of [['stdout', 1], ['stderr', 2]]) defineProperty(process, name, { value: printer(fd), configurable: true, enumerable: true, writable: true });
   let call = null, late = '', settling = false;
   const SETTLING_MS = 25;
 
@@ -72,11 +76,11 @@
       call = null;
       if (stdin_given) {
         stdin_given = false;
-        fs.closeSync(0);
-        fs.openSync('/dev/null', 'r');
+        closeSync(0);
+        openSync('/dev/null', 'r');
       }
       try {
-        write('C', Buffer.from(`{"call":${number},"ok":${ok}}`));
+        write('C', from(`{"call":${number},"ok":${ok}}`));
       } catch {
         exit(1);
       }
@@ -108,16 +112,17 @@
   };
   const succeed = (value) => {
     if (value !== undefined) {
+      const is_long = typeof value === 'string' && value.length > 1 << 20; // what is shown of it is much shorter
       let text;
       try {
-        text = inspect(value, { depth: 6 });
+        text = inspect(is_long ? value.slice(0, 1 << 20) : value, { depth: 6 });
       } catch {
         text = '<unrepresentable>';
       }
       tell('P', text, 65536);
       try {
-        const json = JSON.stringify(value);
-        if (json !== undefined && json.length <= 1 << 20 && util.isDeepStrictEqual(JSON.parse(json), value)) tell('R', json, 1 << 20);
+        const json = is_long ? undefined : stringify(value);
+        if (json !== undefined && json.length <= 1 << 20 && isDeepStrictEqual(parse(json), value)) tell('R', json, 1 << 20);
       } catch {}
     }
     done(true);
@@ -125,28 +130,49 @@
 
   const session = new Session();
   session.connect();
-  const TAKE = Symbol.for('ringfence.take');
-  let taken;
-  Object.defineProperty(globalThis, TAKE, { value: (value) => { taken = value; } });
+  // Members that the program has given to all objects change the inspector's messages, and so are hidden from it.
+  const MEMBERS = new Set(ownKeys(COMMON)), OTHERS = [Array, String, Number, Boolean].map((kind) => kind.prototype);
+  const additions = () => {
+    const found = [];
+    for (const name of ownKeys(COMMON)) if (!MEMBERS.has(name)) found.push([COMMON, name]);
+    for (const all of OTHERS) if (hasOwn(all, 'toJSON')) found.push([all, 'toJSON']);
+    return found;
+  };
+  let hidden = [];
+  const restore = () => {
+    for (const [all, name, how] of hidden) defineProperty(all, name, how);
+    hidden = [];
+  };
+  const post = (...message) => {
+    for (const [all, name] of additions()) {
+      const how = setPrototypeOf(getOwnPropertyDescriptor(all, name), null);
+      if (deleteProperty(all, name)) hidden.push([all, name, how]);
+    }
+    try {
+      Session.prototype.post.apply(session, message);
+    } finally {
+      restore();
+    }
+  };
+  let taken, step;
+  defineProperty(globalThis, '__ringfence__', { value: { __proto__: null, take: (value) => { taken = value; }, step: () => step(), restore } });
   // Returns the object itself; the inspector returns only a description.
   const real = (remote) => {
     taken = undefined;
-    const argument = remote.objectId ? { objectId: remote.objectId } : 'unserializableValue' in remote ? { unserializableValue: remote.unserializableValue } : { value: remote.value };
-    session.post('Runtime.callFunctionOn', { functionDeclaration: "function (value) { globalThis[Symbol.for('ringfence.take')](value); }", objectId: anchor, arguments: [argument] });
+    const argument = hasOwn(remote, 'objectId') ? { objectId: remote.objectId } : hasOwn(remote, 'unserializableValue') ? { unserializableValue: remote.unserializableValue } : { value: hasOwn(remote, 'value') ? remote.value : undefined };
+    post('Runtime.callFunctionOn', { functionDeclaration: 'function (value) { __ringfence__.take(value); }', objectId: anchor, arguments: [argument] });
     const value = taken;
     taken = undefined;
     return value;
   };
   let anchor;
-  session.post('Runtime.evaluate', { expression: 'globalThis' }, (error, answer) => { anchor = answer.result.objectId; });
+  post('Runtime.evaluate', { expression: 'globalThis' }, (error, answer) => { anchor = answer.result.objectId; });
   // While this is on the stack an interrupt ends the running code.
-  let step;
-  const breakable = new vm.Script("globalThis[Symbol.for('ringfence.step')]()", { filename: 'ringfence' });
-  Object.defineProperty(globalThis, Symbol.for('ringfence.step'), { value: () => step() });
+  const breakable = new vm.Script('__ringfence__.step()', { filename: 'ringfence' });
   const interruptible = (what) => {
     step = what;
     try {
-      breakable.runInThisContext({ breakOnSigint: true });
+      breakable.runInThisContext({ __proto__: null, breakOnSigint: true });
     } catch (error) {
       if (error?.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED') throw interrupted();
       throw error;
@@ -154,6 +180,13 @@
       if (shared) share();
     }
   };
+  // Runs what settled promises have queued, and no callbacks of `process.nextTick`: Node.js aborts if one is ended midway.
+  // A generator, because V8 never drops its compiled code, which could not be compiled again.
+  const { setFlagsFromString } = require('v8');
+  setFlagsFromString('--allow-natives-syntax');
+  const settled = new vm.Script('(function* () { %PerformMicrotaskCheckpoint(); })').runInThisContext();
+  settled().next();
+  setFlagsFromString('--no-allow-natives-syntax');
   // Takes interrupts that were repeated as the call ended, before the next call begins, and drops them. Node.js keeps
   // one that arrived just as `breakOnSigint` was left for the next use of that.
   const settle_down = () => {
@@ -162,8 +195,9 @@
     } catch {}
     settling = false;
   };
+  let interruption;
   const interrupted = () => {
-    const error = new Error('interrupted');
+    const error = (interruption = new Error('interrupted'));
     if (call) call.interrupted = true;
     error.name = 'Interrupted';
     error.stack = 'Interrupted: the call was interrupted';
@@ -202,46 +236,52 @@
 
   // Code evaluated by the inspector has no import() of its own; the parser has put calls of this in its place.
   const local = (name, options) => import(/^\.{0,2}\//.test(name) ? pathToFileURL(path.resolve(name)).href : name, options);
-  Object.defineProperty(globalThis, '__import__', { value: local });
+  defineProperty(globalThis, '__import__', { value: local });
 
   let stdin_given = false;
   // Made for each call on first use: a stream at its end stays there.
   const fresh_stdin = () => {
-    const become = (what) => Object.defineProperty(process, 'stdin', { configurable: true, enumerable: true, ...what });
+    const become = (what) => defineProperty(process, 'stdin', { __proto__: null, configurable: true, enumerable: true, ...what });
     become({
       get() {
-        const value = fs.createReadStream('', { fd: 0, autoClose: false });
+        const value = createReadStream('', { __proto__: null, fd: 0, autoClose: false });
         become({ value, writable: true });
         return value;
       },
     });
   };
-  const evaluate = (request) => {
-    for (const [name, value] of Object.entries(request.env)) process.env[name] = value;
-    process.argv.splice(1, Infinity, path.join(process.cwd(), request.name), ...request.args);
-    if (request.stdin) {
-      const file = path.join(os.tmpdir(), `.stdin-${process.pid}`);
-      fs.writeFileSync(file, Buffer.from(request.stdin, 'base64'), { mode: 0o600 });
-      fs.closeSync(0);
-      fs.openSync(file, 'r');
-      fs.unlinkSync(file);
+  const evaluate = (request, input) => {
+    for (const [name, value] of entries(request.env)) process.env[name] = value;
+    process.argv = [executable, join(cwd(), request.name), ...request.args];
+    if (input.length) {
+      const file = join(tmpdir(), `.stdin-${process.pid}`);
+      const to = openSync(file, 'w', 0o600);
+      while (input.length) input = input.subarray(writeSync(to, input));
+      closeSync(to);
+      closeSync(0);
+      openSync(file, 'r');
+      unlinkSync(file);
       stdin_given = true;
     }
     fresh_stdin();
     const mine = call;
     const code = request.code.replace(/^#!.*/, '');
-    const expression = `${code}\n//# sourceURL=${mine.name}`;
-    interruptible(() => session.post('Runtime.evaluate', { expression, replMode: true, awaitPromise: true, objectGroup: 'call' }, (error, answer) => {
+    const start = additions().length ? '__ringfence__.restore();' : '';
+    const expression = `${start}${code}\n//# sourceURL=${mine.name}`;
+    interruptible(() => (post('Runtime.evaluate', { expression, replMode: true, awaitPromise: true, objectGroup: 'call' }, (error, answer) => {
       if (!runs(mine)) return;
       try {
         // Interrupted code first fails with the interrupt.
         if (error) nextTick(() => runs(mine) && fail(new Error(error.message)));
-        else if (answer.exceptionDetails) fail(answer.exceptionDetails.exception ? real(answer.exceptionDetails.exception) : new Error(answer.exceptionDetails.text), Math.min(answer.exceptionDetails.lineNumber + 1, code.split('\n').length));
+        else if (hasOwn(answer, 'exceptionDetails')) fail(answer.exceptionDetails.exception ? real(answer.exceptionDetails.exception) : new Error(answer.exceptionDetails.text), Math.min(answer.exceptionDetails.lineNumber + 1, code.split('\n').length));
         else settle(real(answer.result), mine);
+      } catch (broken) {
+        if (runs(mine)) fail(broken);
       } finally {
-        session.post('Runtime.releaseObjectGroup', { objectGroup: 'call' });
+        post('Runtime.releaseObjectGroup', { objectGroup: 'call' });
       }
-    }));
+      // Code behind an `await` that waits for nothing continues here, where it can be interrupted, too.
+    }), settled().next()));
   };
   // Values for and from other sessions, as JSON with tags for kinds that JSON lacks.
   const tagged = (kind, value) => ({ $type: kind, value });
@@ -254,22 +294,22 @@
     if (typeof value === 'number') return Number.isFinite(value) && !(Number.isInteger(value) && Math.abs(value) > 2 ** 53) ? value : tagged('float', String(value));
     if (typeof value !== 'object') refuse(place, `a value of type ${typeof value} stays where it is`);
     if (value instanceof Date) return Number.isNaN(value.getTime()) ? refuse(place, 'not a date') : tagged('datetime', value.toISOString());
-    if (value instanceof Uint8Array) return tagged('bytes', Buffer.from(value.buffer, value.byteOffset, value.byteLength).toString('base64'));
+    if (value instanceof Uint8Array) return tagged('bytes', from(value.buffer, value.byteOffset, value.byteLength).toString('base64'));
     if (value instanceof Set) value = [...value];
     if (Array.isArray(value)) return Array.from(value, (part, at) => plain(part, `${place}[${at}]`, depth + 1));
     if (value instanceof Map) {
       for (const key of value.keys()) if (typeof key !== 'string') refuse(place, 'a key that is no text');
-    } else if (![Object.prototype, null].includes(Object.getPrototypeOf(value))) {
+    } else if (![COMMON, null].includes(getPrototypeOf(value))) {
       refuse(place, `a value of class ${value.constructor?.name} stays where it is`);
     }
-    const entries = value instanceof Map ? [...value] : Object.entries(value);
-    const made = Object.fromEntries(entries.map(([key, part]) => [key, plain(part, `${place}.${key}`, depth + 1)]));
-    return Object.hasOwn(made, '$type') ? tagged('object', made) : made;
+    const all = value instanceof Map ? [...value] : entries(value);
+    const made = fromEntries(all.map(([key, part]) => [key, plain(part, `${place}.${key}`, depth + 1)]));
+    return hasOwn(made, '$type') ? tagged('object', made) : made;
   };
   const READERS = {
     int: BigInt,
     float: Number,
-    bytes: (text) => Buffer.from(text, 'base64'),
+    bytes: (text) => from(text, 'base64'),
     date: (text) => text,
     // A Date is an instant. A time without a zone is not one, and stays text.
     datetime: (text) => {
@@ -281,11 +321,11 @@
   const made = (value, place) => {
     if (Array.isArray(value)) return value.map((part, at) => made(part, `${place}[${at}]`));
     if (value === null || typeof value !== 'object') return value;
-    const parts = (object) => Object.fromEntries(Object.entries(object).map(([key, part]) => [key, made(part, `${place}.${key}`)]));
-    if (!Object.hasOwn(value, '$type')) return parts(value);
+    const parts = (object) => fromEntries(entries(object).map(([key, part]) => [key, made(part, `${place}.${key}`)]));
+    if (!hasOwn(value, '$type')) return parts(value);
     const { $type: kind, value: inner } = value;
     if (kind === 'object' && inner !== null && typeof inner === 'object' && !Array.isArray(inner)) return parts(inner);
-    if (typeof kind !== 'string' || !Object.hasOwn(READERS, kind) || typeof inner !== 'string') refuse(place, 'a $type and a value that no session gives');
+    if (typeof kind !== 'string' || !hasOwn(READERS, kind) || typeof inner !== 'string') refuse(place, 'a $type and a value that no session gives');
     try {
       return READERS[kind](inner);
     } catch {
@@ -299,15 +339,15 @@
       // A variable of that name would shadow names that Node.js itself and this session use.
       if (OWN.has(request.set)) throw new SyntaxError(`${request.set} is a name of Node.js itself`);
       const value = made(request.value, request.set);
-      Object.defineProperty(globalThis, '__given__', { value, configurable: true });
+      defineProperty(globalThis, '__given__', { __proto__: null, value, configurable: true });
       expression = `let ${request.set} = __given__`;
     }
-    interruptible(() => session.post('Runtime.evaluate', { expression, replMode: true, objectGroup: 'call' }, (error, answer) => {
+    interruptible(() => post('Runtime.evaluate', { expression, replMode: true, objectGroup: 'call' }, (error, answer) => {
       delete globalThis.__given__;
-      if (error || answer.exceptionDetails) return fail(error ? new Error(error.message) : real(answer.exceptionDetails.exception));
+      if (error || hasOwn(answer, 'exceptionDetails')) return fail(error ? new Error(error.message) : real(answer.exceptionDetails.exception));
       try {
         if (request.get) {
-          const text = JSON.stringify(plain(real(answer.result), request.get, 0));
+          const text = stringify(plain(real(answer.result), request.get, 0));
           if (text.length > 16 << 20) refuse(request.get, 'longer than 16 MiB');
           tell('J', text, 24 << 20);
         }
@@ -319,24 +359,34 @@
   };
   // A promise as a result is replaced by its final value.
   const settle = (value, mine) => {
-    if (!value || typeof value.then !== 'function') return succeed(value);
+    let then;
+    try {
+      then = value?.then;
+    } catch {} // a value without a readable `then` is no promise
+    if (typeof then !== 'function') return succeed(value);
     Promise.resolve(value).then((final) => runs(mine) && succeed(final), (error) => runs(mine) && fail(error));
   };
 
-  let held = Buffer.alloc(0), waiting = [];
+  let arrived = [], count = 0, length, request;
+  // Takes the next bytes of the requests, once so many have arrived.
+  const take = (size) => {
+    if (count < size) return undefined;
+    const all = arrived.length === 1 ? arrived[0] : concat(arrived);
+    count -= size;
+    arrived = count ? [all.subarray(size)] : [];
+    return all.subarray(0, size);
+  };
   const next = () => {
     if (call || settling) return;
-    if (held.length < 4 || held.length < 4 + held.readUInt32BE(0)) {
-      if (waiting.length === 0) return;
-      held = Buffer.concat([held, ...waiting]);
-      waiting = [];
-      return next();
-    }
-    const length = held.readUInt32BE(0);
+    length ??= take(4)?.readUInt32BE(0);
     if (length > 96 << 20) exit(1);
-    const request = JSON.parse(held.toString('utf8', 4, 4 + length));
-    held = Buffer.from(held.subarray(4 + length));
-    call = { number: request.call, name: request.name ?? 'bridge', exchange: !('code' in request), interrupted: false };
+    const text = request ?? (length && take(length));
+    request ??= text && setPrototypeOf(parse(text), null);
+    const input = request && take(request.stdin ?? 0);
+    if (!input) return;
+    const current = request;
+    length = request = undefined;
+    call = { number: current.call, name: current.name ?? 'bridge', exchange: !hasOwn(current, 'code'), interrupted: false };
     if (late) {
       try {
         writeSync(2, late);
@@ -344,10 +394,11 @@
       late = '';
     }
     try {
-      if ('code' in request) evaluate(request);
-      else exchange(request);
+      if (call.exchange) exchange(current);
+      else evaluate(current, input);
     } catch (error) {
       if (runs(call)) fail(error);
+      else if (error !== interruption) throw error;
     }
   };
   const require_here = createRequire(path.join(process.cwd(), 'x'));
@@ -355,7 +406,8 @@
   globalThis.exports = globalThis.module.exports;
   const pipe = new net.Socket({ fd: requests, readable: true, writable: false });
   pipe.on('data', (part) => {
-    waiting.push(part);
+    arrived.push(part);
+    count += part.length;
     next();
   });
   pipe.on('end', () => process.exit(0));

@@ -45,7 +45,8 @@ def _ringfence(sys, forked, session, guard):
     told, turn = [], _thread.allocate_lock()
     def tell(tag, text, limit):
         """In a session all records of a call are sent with its end, unless they are many or long."""
-        data = text.encode('utf-8', 'backslashreplace')[:limit + 1]  # one byte more than the limit marks a cut
+        # One byte more than the limit marks a cut. The methods of `str` itself: a program may give a subclass.
+        data = str.encode(str.__getitem__(text, slice(limit + 1)), 'utf-8', 'backslashreplace')[:limit + 1]
         record = tag + len(data).to_bytes(4, 'big') + data
         if getpid() != process:
             # The result is that of the parent. What a forked child was refused is short, and so written whole.
@@ -77,33 +78,60 @@ def _ringfence(sys, forked, session, guard):
             if value is None:
                 value = main.get(name)
         return value
+    # Of the type itself: a metaclass may answer anything.
+    name_of, of_module = type.__dict__['__name__'].__get__, type.__dict__['__module__'].__get__
+    def of_numpy(thing):
+        module = of_module(type(thing))
+        return type(module) is str and module == 'numpy'
     def plain(thing):
         """A number or an array of numpy, if it is not huge."""
-        if type(thing).__module__ != 'numpy' or thing.size > 1 << 16:
+        if not of_numpy(thing) or thing.size > 1 << 16:
             raise TypeError
         return thing.tolist()
     def exact(digits):
         """An integer, or its digits if it exceeds 64 bits: JSON parsers would round it."""
         return int(digits) if -1 << 63 <= int(digits) < 1 << 64 else digits
-    def describe(value):
+    tools = []
+    def prepare():
+        """Keeps what reads and writes JSON: a program may replace the functions of these modules."""
+        import json, re
+        write_json = json.JSONEncoder(allow_nan=False, default=plain).encode
         try:
-            text = repr(value)
-        except Exception:
-            text = '<unrepresentable %s>' % type(value).__name__
+            from _json import encode_basestring_ascii as escape, make_encoder
+            write_json = lambda value: ''.join(
+                make_encoder({}, plain, escape, None, ': ', ', ', False, False, False)(value, 0))
+        except ImportError:
+            pass  # an implementation of Python without it
+        decoders = json.JSONDecoder(), json.JSONDecoder(parse_int=exact)
+        tools.extend([write_json, *(one.scan_once for one in decoders), re.compile('[0-9]{19}').search])
+    def describe(value):
+        kind = type(value)
+        is_long = (kind is str or kind is bytes) and len(value) > 1 << 20  # what is shown of it is much shorter
+        try:
+            text = repr(value[:1 << 20] if is_long else value)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            text = '<unrepresentable %s>' % name_of(kind)
         tell(b'P', text, 65536)
         try:
-            if type(value).__module__ == 'numpy':
+            if of_numpy(value):
                 value = plain(value)
-            if type(value) in (bool, int, float, str, list, dict, tuple):
-                import json, re
-                text = json.dumps(value, allow_nan=False, default=plain)
+                kind = type(value)
+            if not is_long and any(kind is one for one in (bool, int, float, str, list, dict, tuple)):
+                if not tools:
+                    prepare()
+                write_json, read, read_exact, long_number = tools
+                text = write_json(value)
                 # Keys that JSON turns into text would not come back the same.
-                if len(text) <= 1 << 20 and json.loads(text) == (list(value) if type(value) is tuple else value):
-                    if re.search('[0-9]{19}', text):
-                        text = json.dumps(json.loads(text, parse_int=exact))
+                if len(text) <= 1 << 20 and read(text, 0)[0] == (list(value) if kind is tuple else value):
+                    if long_number(text):
+                        text = write_json(read_exact(text, 0)[0])
                     if len(text) <= 1 << 20:
                         tell(b'R', text, 1 << 20)
-        except Exception:
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
             pass
     def restrict(checks, script):
         """Restricts the program's imports from now on."""
@@ -177,10 +205,16 @@ def _ringfence(sys, forked, session, guard):
     def display(value):
         """Reports every form that a value has, and open figures."""
         kind, plot = type(value), sys.modules.get('matplotlib.pyplot')
-        # Looking up what is absent writes to the interpreter's cache, whose pages a fork would have to copy.
-        formless = value is None or issubclass(kind, type)
-        forms = [] if formless else [form for form in FORMS if hasattr(kind, '_repr_%s_' % form)]
-        if forms or plot and plot.get_fignums():
+        try:
+            # Looking up what is absent writes to the interpreter's cache, whose pages a fork would have to copy.
+            formless = value is None or issubclass(kind, type)
+            forms = [] if formless else [form for form in FORMS if hasattr(kind, '_repr_%s_' % form)]
+            is_shown = forms or plot and plot.get_fignums()
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            return  # the program's own code, in a metaclass or in a module
+        if is_shown:
             words = {'tell': tell, 'output': output}
             exec(show, words)
             words['show'](value, forms, plot)
@@ -194,10 +228,11 @@ def _ringfence(sys, forked, session, guard):
         os.environ.setdefault('PYTHONPATH', packages)  # for interpreters that the program starts
     if serving:
         words = {'__builtins__': __builtins__, 'sys': sys, 'os': os, 'main': main, 'tell': tell, 'send': send,
-                 'compiled': compiled, 'value_of': value_of, 'describe': describe, 'display': display,
+                 'compiled': compiled, 'value_of': value_of, 'describe': describe, 'display': display, 'name_of': name_of,
                  'explaining': explain, 'bridging': bridge,
                  'restrict': restrict, 'patch': patch, 'release': release, 'unpatched': unpatched}
         exec(session, words)
+        prepare()
         report = words['report']
         status = words['serve']()
         if forked:
@@ -211,7 +246,7 @@ def _ringfence(sys, forked, session, guard):
             restrict(checks, script)
             patch(checks)
         value = run()
-        names = [name for name in main if name not in given and not name.startswith('__')]
+        names = [name for name in main if type(name) is str and name not in given and not name.startswith('__')]
         if value is not None:
             describe(value)
         for name in names[:1000]:
@@ -220,7 +255,7 @@ def _ringfence(sys, forked, session, guard):
     except SystemExit as leave:
         status = leave
     except BaseException as error:
-        words = {'sys': sys, 'script': script, 'tell': tell, 'unpatched': unpatched}
+        words = {'sys': sys, 'os': os, 'script': script, 'tell': tell, 'unpatched': unpatched}
         exec(explain, words)
         words['explain'](error)
         status = 1

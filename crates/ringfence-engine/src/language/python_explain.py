@@ -1,4 +1,3 @@
-import traceback
 def cleared(trace):
     """Removes the frames of the import hook from a traceback."""
     while trace and trace.tb_frame.f_code.co_filename == '<ringfence>':
@@ -32,17 +31,27 @@ def explain(error):
     if isinstance(error, SyntaxError) and error.filename == script:
         trace = None
     error.__traceback__ = trace
-    text = ''.join(traceback.format_exception(kind, error, trace))
     line = error.lineno if isinstance(error, SyntaxError) and error.filename == script else None
+    own, name = (type.__dict__[name].__get__(kind) for name in ('__module__', '__qualname__'))
+    if type(own) is str and own not in ('builtins', '__main__'):
+        name = own + '.' + name
+    try:
+        message = str(error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        message = '<unprintable %s>' % name
+    try:
+        import traceback
+        text = ''.join(traceback.format_exception(kind, error, trace))
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        text = '%s: %s\n' % (name, message)  # the program has broken the module, or its error
     while trace:
         if trace.tb_frame.f_code.co_filename == script:
             line = trace.tb_lineno
         trace = trace.tb_next
-    name = kind.__qualname__ if kind.__module__ in ('builtins', '__main__') else kind.__module__ + '.' + kind.__qualname__
-    try:
-        message = str(error)
-    except Exception:
-        message = '<unprintable %s>' % kind.__name__
     if isinstance(error, SyntaxError) and line and (error.text or '').lstrip()[:1] in ('!', '%'):
         cure = 'A line that begins with ! or % is a command of IPython: leave it out, or have packages with `packages` or install_package.'
         message, text = '%s. %s' % (message, cure), '%s%s\n' % (text, cure)
@@ -51,5 +60,10 @@ def explain(error):
     tell(b'T', text, 262144)
     if line:
         tell(b'L', str(line), 16)
-    sys.stderr.write(text)
-    sys.stderr.flush()
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        os.write(2, text.encode('utf-8', 'backslashreplace'))

@@ -1,9 +1,11 @@
 # Serves the calls of a session, one after the other, in a namespace separate from the program's.
-import _signal, json, linecache, opcode
+import _signal, io, json, linecache, opcode
 OWN, REQUEST_BYTES_MAX, SOURCES_MAX, SOURCE_BYTES_MAX = '<ringfence>', 96 << 20, 1000, 8 << 20
 FUTURE, COROUTINE, STORE, EXTENDED = 0x1ff0000, 0x80, opcode.opmap['STORE_NAME'], opcode.opmap['EXTENDED_ARG']
 INTERRUPT, handle, scan = 2, _signal.signal, json.JSONDecoder().scan_once
-read, write, getpid = os.read, os.write, os.getpid
+# Kept as they are now: a program may replace any of them.
+read, read_into, write, close, dup2, lseek, getpid = os.read, os.readv, os.write, os.close, os.dup2, os.lseek, os.getpid
+text_file, lines_of, memfd = io.TextIOWrapper, linecache.cache, getattr(os, 'memfd_create', None)
 module, environ, streams, process = sys.modules['__main__'], os.environ, (sys.stdout, sys.stderr), getpid()
 encoding, errors = sys.stdin.encoding, sys.stdin.errors
 armed, future, loop, task, asked, bridge, sources = False, 0, None, None, False, None, {}
@@ -77,7 +79,7 @@ def awaited(codes):
     finally:
         task = None
 
-def stored(code):
+def bound(code):
     """Returns the names that a program binds at its top level."""
     names, more, text = [], 0, code.co_code
     for at in range(0, len(text), 2):
@@ -96,8 +98,10 @@ def remember(name, call, code):
     while len(sources) > SOURCES_MAX or len(sources) > 1 and sum(map(len, sources.values())) > SOURCE_BYTES_MAX:
         oldest = next(iter(sources))
         del sources[oldest]
-        linecache.cache.pop(oldest, None)
-    linecache.cache[name] = (len(code), None, [line + '\n' for line in code.split('\n')], name)
+        lines_of.pop(oldest, None)
+    # Longer code takes many times its size here, and its tracebacks show no lines.
+    if len(code) <= SOURCE_BYTES_MAX:
+        lines_of[name] = (len(code), None, [line + '\n' for line in code.split('\n')], name)
     return name
 
 def run(code, script):
@@ -105,7 +109,7 @@ def run(code, script):
     global future
     body, last, results = compiled(code, script, future)
     future |= body.co_flags & FUTURE
-    names = stored(body)
+    names = bound(body)
     if (body.co_flags | (last.co_flags if last else 0)) & COROUTINE:
         value = awaited((body, last))
     else:
@@ -119,42 +123,51 @@ def explain(error, script):
     while trace and trace.tb_frame.f_code.co_filename != script:
         trace = trace.tb_next
     error.__traceback__ = trace
-    words = {'sys': sys, 'script': script, 'tell': tell, 'unpatched': unpatched}
+    words = {'sys': sys, 'os': os, 'script': script, 'tell': tell, 'unpatched': unpatched}
     exec(explaining, words)
     words['explain'](error)
 
 def enter(request):
     """Sets the arguments, environment and standard input of a call."""
     sys.modules['__main__'] = module
-    sys.argv = [request['name'], *request.get('args', ())]
-    environ.update(request.get('env', {}))
-    if 'TZ' in request.get('env', {}):
+    sys.argv = [request['name'], *request['args']]
+    if request['env']:
+        environ.update(request['env'])
+    if 'TZ' in request['env']:
         import time
         time.tzset()
-    if request.get('stdin'):
-        import binascii, io
-        data = binascii.a2b_base64(request['stdin'])
-        given = os.memfd_create('stdin')
-        while data:
-            data = data[write(given, data):]
-        os.lseek(given, 0, os.SEEK_SET)
-        os.dup2(given, 0)
-        os.close(given)
-        sys.stdin = io.TextIOWrapper(open(0, 'rb', closefd=False), encoding, errors)
+    if request['stdin']:
+        given, failure = request['input']
+        if given is not None:
+            dup2(given, 0)
+            close(given)
+        if failure:
+            raise failure
+        sys.stdin = text_file(open(0, 'rb', closefd=False), encoding, errors)
+
+def attempt(step):
+    """Calls code that the program may have replaced: its failure is not the call's."""
+    try:
+        step()
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        pass
 
 def leave():
     """Flushes printed output before the end of the call is reported."""
-    for stream in (sys.stdout, sys.stderr, *streams):
-        try:
-            stream.flush()
-        except Exception:
-            pass
+    for stream in (getattr(sys, 'stdout', None), getattr(sys, 'stderr', None), *streams):
+        attempt(lambda: stream.flush())
+
+def is_done(status):
+    """A script may exit with 0 when it is done; its session goes on."""
+    return status.code is None or issubclass(type(status.code), int) and int.__eq__(status.code, 0)
 
 def perform(request):
     """Runs one call. True if it succeeded."""
     global armed
     script = remember(request['name'], request['call'], request['code'])
-    value, failure, last, before = None, None, None, sys.stdin
+    value, failure, last, before = None, None, None, getattr(sys, 'stdin', None)
     unpatched.clear()
     try:
         enter(request)
@@ -173,8 +186,7 @@ def perform(request):
             if not issubclass(type(main.get(name)), type(sys)):
                 tell(b'V', name, 256)
     except SystemExit as status:
-        # A script may exit with 0 when it is done; its session goes on.
-        if getpid() != process or status.code not in (None, 0):
+        if getpid() != process or not is_done(status):
             last = status
     except BaseException as error:
         failure = error
@@ -185,17 +197,17 @@ def perform(request):
             display(value)
             plot = sys.modules.get('matplotlib.pyplot')
             if plot:
-                plot.close('all')  # shown once
+                attempt(lambda: plot.close('all'))  # shown once
         leave()
     except BaseException as error:
         failure = error if failure is None else failure
-        tell(b'E', type(failure).__name__, 1024)
+        tell(b'E', name_of(type(failure)), 1024)
     armed = False
     if last is not None:
         raise last
-    if request.get('stdin'):
+    if request['stdin']:
         sys.stdin = before
-        os.dup2(nothing, 0)
+        dup2(nothing, 0)
     return failure is None
 
 def exchange(request):
@@ -218,18 +230,39 @@ def exchange(request):
         return True
     except BaseException as error:
         armed = False
-        tell(b'E', type(error).__name__, 1024)
+        tell(b'E', name_of(type(error)), 1024)
         tell(b'M', str(error) if type(error).__module__ == 'builtins' else '', 65536)
         return False
 
 def whole(size):
-    data = b''
-    while len(data) < size:
-        part = read(requests, min(size - len(data), 1 << 20))
+    data, count = bytearray(size), 0
+    while count < size:
+        part = read_into(requests, [memoryview(data)[count:count + (1 << 20)]])
         if not part:
             return None
-        data = data + part if data else part
+        count += part
     return data
+
+def stored(size):
+    """Moves the input of a call into a file; returns that, and the error if it does not fit."""
+    given = failure = None
+    try:
+        given = memfd('stdin')
+    except Exception as error:
+        failure = error
+    while size:
+        part = read(requests, min(size, 1 << 20))
+        if not part:
+            return None
+        size -= len(part)
+        try:
+            while part and not failure:
+                part = part[write(given, part):]
+        except OSError as error:
+            failure = error
+    if given is not None:
+        lseek(given, 0, 0)
+    return given, failure
 
 def next_request():
     """Waits for the next request; tasks continue meanwhile."""
@@ -244,6 +277,9 @@ def next_request():
                 waiting = False
             except KeyboardInterrupt:
                 pass  # it interrupted a background task
+            except SystemExit as status:
+                if not is_done(status):
+                    raise
             except Exception:
                 waiting = False  # the program has broken the loop
             finally:
@@ -254,7 +290,11 @@ def next_request():
     head = whole(4)
     size = int.from_bytes(head or b'', 'big')
     data = whole(size) if head and size <= REQUEST_BYTES_MAX else None
-    return data and scan(data.decode(), 0)[0]
+    request = data and scan(data.decode(), 0)[0]
+    if request and request.get('stdin'):
+        request['input'] = stored(request['stdin'])
+        return request['input'] and request
+    return request
 
 def done(number, ok):
     tell(b'C', '{"call":%d,"ok":%s}' % (number, 'true' if ok else 'false'), 64)
@@ -282,7 +322,7 @@ def serve():
             return status
         except BaseException as error:
             ok = False  # the program has broken functions used here
-            tell(b'E', type(error).__name__, 1024)
+            tell(b'E', name_of(type(error)), 1024)
         release()
         if getpid() != process:
             return 0 if ok else 1

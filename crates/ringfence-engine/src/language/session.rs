@@ -8,7 +8,6 @@ pub(crate) use given::encode_given;
 pub(crate) use shell::is_read_by_bash;
 
 use super::{Checks, Launch, ProgramReport, by_name, literal, python_program, read_report, report::record};
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ringfence_types::{Argument, Language};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, sync::LazyLock};
@@ -104,7 +103,8 @@ struct Request<'a> {
     code: &'a str,
     args: Vec<&'a str>,
     env: BTreeMap<&'a str, &'a str>,
-    stdin: String,
+    /// Its size; the bytes follow the request.
+    stdin: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     checks: Option<&'a Checks>,
 }
@@ -116,15 +116,17 @@ pub(crate) fn encode_call(language: Language, call: &Call<'_>) -> Result<Vec<u8>
     if language == Language::Shell {
         return shell::lines(call);
     }
-    frame(&Request {
+    let mut message = frame(&Request {
         call: call.number,
         name: call.name,
         code: call.code,
         args: call.args.iter().map(Argument::as_str).collect(),
         env: by_name(call.env),
-        stdin: STANDARD.encode(call.stdin),
+        stdin: call.stdin.len(),
         checks: call.checks,
-    })
+    })?;
+    message.extend_from_slice(call.stdin);
+    Ok(message)
 }
 
 /// Encodes a request for the value of a variable, as bridge JSON: see `docs/sessions.md`.
@@ -158,7 +160,7 @@ pub(crate) fn encode_set(
     }
     // Sent unchanged, to keep the order of its keys. Parsed first, because nothing may follow the value.
     serde_json::from_str::<serde::de::IgnoredAny>(bridge).map_err(|_| Unsendable::Value)?;
-    framed(format!("{{\"call\":{number},\"set\":\"{name}\",\"value\":{bridge}}}").as_bytes())
+    framed(format!("{{\"call\":{number},\"set\":\"{name}\",\"value\":{bridge}}}").into_bytes())
 }
 
 const NAME_BYTES_MAX: usize = 256;
@@ -172,15 +174,16 @@ fn is_name(name: &str) -> bool {
 }
 
 fn frame(request: &impl Serialize) -> Result<Vec<u8>, Unsendable> {
-    framed(&serde_json::to_vec(request).map_err(|_| Unsendable::TooLong)?)
+    framed(serde_json::to_vec(request).map_err(|_| Unsendable::TooLong)?)
 }
 
-fn framed(json: &[u8]) -> Result<Vec<u8>, Unsendable> {
+fn framed(mut json: Vec<u8>) -> Result<Vec<u8>, Unsendable> {
     if json.len() > REQUEST_BYTES_MAX {
         return Err(Unsendable::TooLong);
     }
     let length = u32::try_from(json.len()).map_err(|_| Unsendable::TooLong)?;
-    Ok([&length.to_be_bytes(), json].concat())
+    json.splice(0..0, length.to_be_bytes());
+    Ok(json)
 }
 
 #[derive(Debug, Default, PartialEq)]

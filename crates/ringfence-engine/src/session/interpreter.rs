@@ -192,7 +192,9 @@ impl Interpreter {
         drop(available(&self.report));
         self.reports.expect(number);
         let mut outcome = {
-            let write = self.stdin.write_all(&message);
+            let stdin = &mut self.stdin;
+            // Owns the message: that may be long, and is not needed once it is written.
+            let write = async move { stdin.write_all(&message).await };
             let all = async {
                 if is_question {
                     tokio::join!(

@@ -18,6 +18,7 @@ pub(super) fn lines(call: &Call<'_>) -> Result<Vec<u8>, Unsendable> {
         return Err(Unsendable::Nul);
     }
     let mut text = String::new();
+    let input = input(call.stdin, &mut text);
     if !call.env.is_empty() {
         text += "\\builtin export";
         for (name, value) in call.env {
@@ -31,29 +32,38 @@ pub(super) fn lines(call: &Call<'_>) -> Result<Vec<u8>, Unsendable> {
     let tag = tag(call.code);
     let end = end(call.number);
     let args: Vec<String> = call.args.iter().map(Argument::as_str).map(quoted).collect();
+    let args = args.join(" ");
     // The call's arguments are `$1` and up. The code gets neither the descriptor of requests nor that of reports.
     text += &format!(
-        "{{ \\builtin trap - INT; \\builtin source /dev/fd/249 {}; }} 249<<'{tag}' {} 250>&-; {end}\n{}\n{tag}\n",
-        args.join(" "),
-        input(call.stdin),
+        "{{ \\builtin trap - INT; if [[ ${{_ringfence-}} ]]; then \
+         \\builtin source <(\\builtin printf %s '{RETRACE}' \"$(</dev/fd/249)\") {args}; \
+         else \\builtin source /dev/fd/249 {args}; fi; }} 249<<'{tag}' {input} 250>&-; {end}\n{}\n{tag}\n",
         call.code,
     );
     // Each interrupt abandons one line, and another may come while one is handled.
     text += &format!("{end}\n").repeat(ENDS);
+    if call.stdin.len() > PIPED_BYTES_MAX {
+        text += "\\exec 248<&-\n";
+    }
     if text.len() > REQUEST_BYTES_MAX {
         return Err(Unsendable::TooLong);
     }
     Ok(text.into_bytes())
 }
 
+/// Before code whose session traces its commands (`set -x`, `set -v`): bash would also show the driver's lines, so
+/// that is off between two calls, and `_ringfence` has the options.
+const RETRACE: &str = "{ \\builtin eval \"_ringfence=; \\builtin set -$_ringfence\"; } 2>/dev/null; ";
+
 /// Returns a here-document delimiter that is not a line of the code.
 fn tag(code: &str) -> String {
-    let mut tag = "END_OF_CALL".to_owned();
-    while code.lines().any(|line| line == tag) {
-        tag.push('_');
-    }
-    tag
+    let alike = code.lines().filter_map(|line| line.strip_prefix(TAG));
+    let alike = alike.filter(|rest| rest.bytes().all(|byte| byte == b'_'));
+    let longest = alike.map(|rest| rest.len() + 1).max();
+    TAG.to_owned() + &"_".repeat(longest.unwrap_or(0))
 }
+
+const TAG: &str = "END_OF_CALL";
 
 /// Number of times that the end is reported after the code.
 const ENDS: usize = 3;
@@ -69,18 +79,48 @@ fn end(number: u64) -> String {
     let record = record.replace('"', "\\\"");
     // `$?` is expanded before the first of these commands sets its own status.
     format!(
-        "\\builtin eval \"\\builtin trap '' INT; \\builtin printf 'C{head}{record}' $? >&250; \
-         PS0= PS1= PS2=; \\builtin unset -v PROMPT_COMMAND\" 2>/dev/null"
+        "{{ \\builtin eval \"\\builtin trap '' INT; \\builtin printf 'C{head}{record}' $? >&250; \
+         PS0= PS1= PS2=; \\builtin unset -v PROMPT_COMMAND; \
+         [[ \\$- != *[xv]* ]] || {{ _ringfence=\\${{-//[!xv]}}; \\builtin set +xv; }}\"; }} 2>/dev/null"
     )
 }
 
-/// Returns the redirection of standard input, for any bytes.
-fn input(bytes: &[u8]) -> String {
+/// Up to this size standard input comes from a pipe. bash takes many times its size for a word.
+const PIPED_BYTES_MAX: usize = 64 << 10;
+
+/// Returns the redirection of standard input, for any bytes. Adds lines that write a long one to a file, piece by
+/// piece, each only if the last has succeeded.
+fn input(bytes: &[u8], lines: &mut String) -> String {
     if bytes.is_empty() {
         return "</dev/null".to_owned();
     }
-    let octal: String = bytes.iter().map(|byte| format!("\\{byte:03o}")).collect();
-    format!("< <(\\builtin printf '{octal}' 250>&-)")
+    if bytes.len() <= PIPED_BYTES_MAX {
+        return format!("< <(\\builtin printf {} 250>&-)", printed(bytes));
+    }
+    let file = "\"${TMPDIR:-/tmp}/.stdin-$$\"";
+    *lines += &format!("\\exec 248>|{file}\n");
+    for piece in bytes.chunks(PIPED_BYTES_MAX) {
+        *lines += &format!("(( $? == 0 )) && \\builtin printf {} >&248\n", printed(piece));
+    }
+    *lines += &format!(
+        "(( $? == 0 )) && \\exec 248<{file} && {{ \\builtin command -p rm -f {file} || \\builtin :; }} && "
+    );
+    "<&248 248<&-".to_owned()
+}
+
+/// Returns the bytes as a quoted format of printf.
+fn printed(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() + 2);
+    text.push('\'');
+    for &byte in bytes {
+        match byte {
+            b'%' => text += "%%",
+            b'\\' => text += "\\\\",
+            b' '..=b'~' if byte != b'\'' => text.push(char::from(byte)),
+            _ => text += &format!("\\{byte:03o}"),
+        }
+    }
+    text + "'"
 }
 
 fn quoted(text: &str) -> String {

@@ -214,6 +214,13 @@ impl Driver {
         }
     }
 
+    /// The most memory that the interpreter has taken.
+    fn peak_kib(&self) -> usize {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let peak = status.split("VmHWM:").nth(1).unwrap();
+        peak.split_whitespace().next().unwrap().parse().unwrap()
+    }
+
     /// Waits until the program has made the file.
     fn await_file(&self, name: &str) {
         let end = Instant::now() + TIMEOUT;
@@ -316,6 +323,35 @@ fn report_is_bounded_and_its_end_is_still_found() {
     let answer = reports.feed(&rec(b'C', b"{\"call\":1,\"ok\":true}")).unwrap();
     assert!(answer.is_cut && answer.bridge.is_none());
     assert_eq!(reports.unfinished().report, ProgramReport::default());
+}
+
+#[test]
+fn long_input_and_code_take_time_and_memory_in_proportion() {
+    const MIB: usize = 1 << 20;
+    let count = "import sys\ncount = 0\nwhile part := sys.stdin.buffer.read(1 << 20): count += len(part)\nprint(count)";
+    let node = "const fs = require('fs'), part = Buffer.alloc(1 << 20); let count = 0, n; \
+        while ((n = fs.readSync(0, part))) count += n; console.log(count)";
+    // The last number: how much memory the interpreter may take, in multiples of the text.
+    for (language, code, input, most) in [
+        (Language::Python, count, 60 * MIB, 1),
+        (Language::Node, node, 60 * MIB, 3),
+        (Language::Shell, "wc -c", 4 * MIB, 4),
+    ] {
+        let mut live = Driver::begin(language);
+        let before = live.peak_kib();
+        live.send(code, &[], &[], &vec![b'x'; input]);
+        assert_eq!(live.wait().unwrap().stdout, format!("{input}\n"));
+        let taken = (live.peak_kib() - before) << 10;
+        assert!(taken < most * input, "{language}: {taken} for {input}");
+    }
+    let mut live = Driver::begin(Language::Python);
+    let before = live.peak_kib();
+    let code = format!("{}print('x')\n'y' * (20 << 20)", "#\n".repeat(10 * MIB));
+    let got = live.call(&code);
+    assert_eq!(got.stdout, "x\n");
+    assert!(got.answer.is_cut || got.answer.report.is_cut);
+    let taken = (live.peak_kib() - before) << 10;
+    assert!(taken < 8 * code.len(), "{taken} for {}", code.len());
 }
 
 #[test]

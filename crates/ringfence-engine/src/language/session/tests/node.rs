@@ -157,6 +157,9 @@ fn node_is_interrupted_at_any_code_and_keeps_its_state() {
         "while (true) {}",
         "await new Promise(() => {})",
         "await 1; await new Promise((done) => setTimeout(done, 1e6))",
+        "await null; for (;;);",
+        "for (;;) await null",
+        "Promise.resolve().then(() => { for (;;); }); await new Promise(() => {})",
         "for (;;) { try { for (;;) {} } catch {} }",
         // From here on the program handles SIGINT itself.
         "process.on('SIGINT', () => {}); await new Promise(() => {})",
@@ -184,6 +187,52 @@ fn node_is_interrupted_at_any_code_and_keeps_its_state() {
             "{got:?}"
         );
     }
+}
+
+#[test]
+fn node_call_has_its_result_after_any_replacement() {
+    for code in [
+        "JSON.stringify = JSON.parse = () => 'no'",
+        "Object.prototype.get = () => 1; Object.prototype.value = 3",
+        "Object.prototype.code = '1'; Object.prototype.stdin = 5; Object.prototype.env = 5",
+        "Object.prototype.objectId = 'x'; Object.prototype.exceptionDetails = {}",
+        "Object.prototype.encoding = 'latin1'; Object.prototype.set = 4; Object.prototype.writable = 1; Object.prototype.mode = 5",
+        "process.stdout.write = process.stdin = process.argv = null",
+        "Buffer.from = Buffer.concat = Buffer.alloc = null",
+        "Object.assign(require('util'), { inspect: null, isDeepStrictEqual: null })",
+        "Object.entries = Object.defineProperty = Object.fromEntries = Object.hasOwn = Reflect.ownKeys = null",
+        "Object.assign(require('fs'), { writeSync: null, closeSync: null, openSync: null, createReadStream: null })",
+        "Promise = Symbol.for = setTimeout = null",
+        "({ get then() { throw 1 } })",
+        "new Proxy({}, { get() { throw 1 }, ownKeys() { throw 2 }, getPrototypeOf() { throw 3 } })",
+    ] {
+        let mut live = node();
+        let got = live.call(code);
+        assert!(got.answer.ok, "{code}: {got:?}");
+        let read = "[require('fs').readSync(0, new Uint8Array(9)), { a: 1.5 }]";
+        live.send(read, &[], &[], b"in");
+        let got = live.wait().unwrap_or_else(|_| panic!("{code}: ended"));
+        assert_eq!(
+            got.answer.report.result,
+            Some(json!([2, {"a": 1.5}])),
+            "{code}: {got:?}"
+        );
+        let got = live.call("throw new TypeError('boom')");
+        let error = got.answer.report.error.unwrap_or_else(|| panic!("{code}"));
+        assert_eq!(
+            (error.kind.as_str(), error.message.as_str()),
+            ("TypeError", "boom"),
+            "{code}"
+        );
+    }
+    // A `toJSON` of all objects decides their JSON, and nothing else.
+    let mut live = node();
+    live.call("Object.prototype.toJSON = Array.prototype.toJSON = () => 'no'");
+    check(&mut live, "1 + 1", Some(json!(2)));
+    assert_eq!(
+        live.call("[1]").answer.report.result_repr.as_deref(),
+        Some("[ 1 ]")
+    );
 }
 
 #[test]

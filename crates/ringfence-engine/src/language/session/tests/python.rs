@@ -202,8 +202,8 @@ fn python_error_ends_only_its_call() {
         &mut live,
         "class E(Exception):\n    def __str__(self): raise SystemExit(3)\nraise E",
         "E",
-        None,
-        "",
+        Some(3),
+        "raise E",
     );
     assert_eq!(live.call("x").answer.report.result, Some(json!(5)));
 }
@@ -365,6 +365,82 @@ fn python_session_ends_on_exit() {
     drop(live.requests.take());
     assert_eq!(live.child.wait().unwrap().code(), Some(0));
     assert_eq!(live.reply(DriverAnswer::default()).stdout, "last\n");
+}
+
+/// Programs that replace what the driver uses, or show it objects that raise or lie.
+const REPLACED: &[&str] = &[
+    "import builtins; builtins.open = builtins.repr = builtins.len = None",
+    "import sys; sys.stdout = None; sys.stderr = None",
+    "import sys; del sys.stdout, sys.stderr, sys.stdin; sys.argv = None",
+    "import json; json.dumps = lambda *a, **k: 'lie'; json.loads = json.JSONEncoder = json.JSONDecoder = None",
+    "import json; json.encoder.c_make_encoder = json.encoder.encode_basestring_ascii = None",
+    "import os\nfor n in ('write', 'read', 'readv', 'dup2', 'close', 'lseek', 'memfd_create', 'getpid'): setattr(os, n, None)",
+    "import linecache, traceback\nfor m in (linecache, traceback): vars(m).clear()",
+    "import traceback; traceback.format_exception = lambda *a: [5]",
+    "import re, io, binascii; re.search = re.compile = io.TextIOWrapper = binascii.a2b_base64 = None",
+    "import sys\nfor n in ('json', 'traceback', 'linecache', 'os', 'io', 're'): sys.modules[n] = None",
+    "import signal; signal.signal(2, 1); signal.signal = None",
+    "globals()[5] = 6",
+    "class P:\n    def write(self, text): raise SystemExit(3)\n    def flush(self): raise SystemExit(4)\n\
+     import sys; sys.stdout = sys.stderr = P()",
+    "import sys, types; m = types.ModuleType('m'); m.get_fignums = lambda: 1 / 0; sys.modules['matplotlib.pyplot'] = m",
+    // A task of the event loop that leaves the program, between two calls.
+    "import asyncio, os, sys\nasync def leave():\n    await asyncio.sleep(0.01)\n    open('left', 'w').close()\n    sys.exit(0)\n\
+     task = asyncio.ensure_future(leave()); await asyncio.sleep(0)",
+    "class M(type):\n    def __getattribute__(cls, name): raise SystemExit(3)\n    def __eq__(cls, other): return True\n    \
+     def __hash__(cls): raise SystemExit(4)\nclass A(metaclass=M): pass\na = A()\na",
+    "class M(type):\n    __name__ = __module__ = property(lambda cls: 1 / 0)\n    \
+     def __getattr__(cls, name): raise RuntimeError\nclass A(metaclass=M): pass\na = A()\na",
+    "class A:\n    __class__ = property(lambda self: 1 / 0)\n    def __repr__(self): raise SystemExit(3)\n    \
+     def __eq__(self, other): raise SystemExit(3)\n    __hash__ = __eq__\na = A()\na",
+    "class S(str):\n    def encode(self, *a): raise SystemExit(3)\n    __getitem__ = encode\n\
+     class A:\n    __class__ = str\n    def __repr__(self): return S('x')\na = A()\na",
+    "class I(int):\n    def __repr__(self): raise SystemExit(3)\n    def __eq__(self, other): raise SystemExit(4)\n\
+     a = [I(5)]\na",
+];
+
+#[test]
+fn python_call_has_its_result_after_any_replacement() {
+    for code in REPLACED {
+        let mut live = python();
+        let got = live.call(code);
+        assert!(got.answer.ok, "{code}: {got:?}");
+        if code.contains("left") {
+            live.await_file("left");
+        }
+        live.send("import sys; [sys.stdin.read(), {'a': 1.5}]", &[], &[], b"in");
+        let got = live.wait().unwrap_or_else(|_| panic!("{code}: ended"));
+        assert_eq!(
+            got.answer.report.result,
+            Some(json!(["in", {"a": 1.5}])),
+            "{code}: {got:?}"
+        );
+        assert_eq!(live.call("x = 1").answer.report.variables, ["x"], "{code}");
+        let got = live.call("raise KeyError('k')");
+        let error = got.answer.report.error.unwrap_or_else(|| panic!("{code}"));
+        assert_eq!(
+            (error.kind.as_str(), error.line),
+            ("KeyError", Some(1)),
+            "{code}: {error:?}"
+        );
+        assert!(error.traceback.contains("KeyError: 'k'"), "{code}: {error:?}");
+    }
+}
+
+#[test]
+fn hostile_error_ends_only_its_call() {
+    for code in [
+        "class M(type):\n    def __getattribute__(cls, name): raise SystemExit(3)\n\
+         class A(Exception, metaclass=M):\n    def __str__(self): raise SystemExit(5)\nraise A('x')",
+        "class E(Exception):\n    __traceback__ = property(lambda self: 1 / 0)\nraise E",
+        "class E(SystemExit):\n    code = property(lambda self: 1 / 0)\nraise E",
+        "class Z:\n    def __eq__(self, other): raise ValueError\nraise NameError(Z())",
+    ] {
+        let mut live = python();
+        let got = live.call(code);
+        assert!(got.answer.report.error.is_some(), "{code}: {got:?}");
+        assert_eq!(live.call("6 * 7").answer.report.result, Some(json!(42)), "{code}");
+    }
 }
 
 #[test]

@@ -113,7 +113,7 @@ fn shell_error_ends_only_its_call() {
         ("echo 'open", 2, "unexpected EOF"),
         ("nowhere_at_all", 127, "not found"),
         ("((1/0))", 1, "division"),
-        ("set -x; echo 1", 0, "echo 1"),
+        ("set -x; echo 1", 0, "++ echo 1\n"),
         ("set +x; echo ${unset?missing}", 127, "missing"),
     ] {
         let got = live.call(code);
@@ -134,6 +134,61 @@ fn shell_error_ends_only_its_call() {
         checks: None,
     };
     assert_eq!(encode_call(Language::Shell, &nul), Err(Unsendable::Nul));
+}
+
+#[test]
+fn traced_shell_shows_only_the_callers_lines() {
+    let mut live = shell();
+    for (code, stdout, stderr) in [
+        ("echo 0", "0\n", ""),
+        ("set -x; echo 1", "1\n", "++ echo 1\n"),
+        ("echo $# $LINENO\n(exit 3)", "1 1\n", "++ echo 1 1\n++ exit 3\n"),
+        (
+            "PS4='$(echo x)+ '; echo 2",
+            "2\n",
+            "++ PS4='$(echo x)+ '\nxx+ echo 2\n",
+        ),
+        ("set +x", "", "xx+ set +x\n"),
+        ("echo 3", "3\n", ""),
+        ("set -v", "", ""),
+        ("echo 4\necho 5", "4\n5\n", "echo 5\n"),
+        ("set +v; echo $-", "hiBs\n", ""),
+    ] {
+        let argument = Argument::try_from("a".to_owned()).unwrap();
+        live.send(code, &[argument], &[], b"");
+        let got = live.wait().unwrap_or_else(|_| panic!("{code}: ended"));
+        assert_eq!(
+            (got.stdout.as_str(), got.stderr.as_str()),
+            (stdout, stderr),
+            "{code}: {got:?}"
+        );
+        assert_eq!(
+            got.answer.status,
+            Some(if code.contains("exit") { 3 } else { 0 }),
+            "{code}"
+        );
+    }
+}
+
+#[test]
+fn long_input_of_a_shell_arrives_or_fails_the_call() {
+    let mut live = shell();
+    live.call("TMPDIR=$PWD");
+    let input = [&b"\0%s\\'\xff\n".repeat(40_000)[..], b"end"].concat();
+    fs::write(live.directory.join("input"), &input).unwrap();
+    live.send("cmp - input && wc -c <input; ls -A", &[], &[], &input);
+    let got = live.wait().unwrap();
+    assert_eq!(
+        got.stdout,
+        format!("{}\nerr\ninput\nout\noutput\n", input.len()),
+        "{got:?}"
+    );
+    live.call("TMPDIR=/nowhere");
+    live.send("echo ran", &[], &[], &input);
+    let got = live.wait().unwrap();
+    assert!(!got.answer.ok && got.stdout.is_empty(), "{got:?}");
+    assert!(got.stderr.contains("No such file"), "{got:?}");
+    assert_eq!(live.call("TMPDIR=; echo next; cat").stdout, "next\n");
 }
 
 #[test]
