@@ -268,9 +268,15 @@ impl Directory {
         }
     }
 
-    /// Takes an exclusive lock, waiting up to `timeout`. The lock file is not removed.
+    /// Takes an exclusive lock, waiting up to `timeout`. The lock files are not removed. Only the holder of
+    /// `<name>.next` waits for the lock, so that the holder of the lock cannot take it again before a waiter.
     pub(crate) fn lock_within(&self, name: &str, timeout: Duration) -> Result<FileLock, FileError> {
         let until = Instant::now() + timeout;
+        let _next = self.lock_until(&format!("{name}.next"), until)?;
+        self.lock_until(name, until)
+    }
+
+    fn lock_until(&self, name: &str, until: Instant) -> Result<FileLock, FileError> {
         loop {
             if let Some(lock) = self.lock(name, FlockOperation::NonBlockingLockExclusive)? {
                 return Ok(lock);
@@ -369,7 +375,10 @@ pub(crate) fn is_unfinished_name(found: &str, name: &str) -> bool {
 mod tests {
     use super::*;
     use crate::tests::TestDir;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::{
+        os::unix::fs::{PermissionsExt, symlink},
+        sync::mpsc,
+    };
 
     fn scratch() -> (TestDir, PathBuf, Directory) {
         let around = TestDir::new();
@@ -440,6 +449,32 @@ mod tests {
         assert!(try_lock().is_none(), "the new file's lock is held");
         drop(anew);
         assert!(try_lock().is_some());
+    }
+
+    #[test]
+    fn waiter_gets_a_lock_before_its_holder_gets_it_again() {
+        let (_around, _, directory) = scratch();
+        let (patience, directory) = (Duration::from_secs(20), &directory);
+        let (taken, order) = mpsc::channel();
+        let held = directory.lock_within("lock", patience).unwrap();
+        thread::scope(|scope| {
+            let waiter = taken.clone();
+            scope.spawn(move || {
+                let _lock = directory.lock_within("lock", patience).unwrap();
+                waiter.send("waiter").unwrap();
+            });
+            let end = Instant::now() + patience;
+            let try_next = || directory.lock("lock.next", FlockOperation::NonBlockingLockExclusive);
+            while try_next().unwrap().is_some() {
+                assert!(Instant::now() < end, "nothing waits");
+                thread::yield_now();
+            }
+            drop(held);
+            let _again = directory.lock_within("lock", patience).unwrap();
+            taken.send("holder").unwrap();
+        });
+        drop(taken);
+        assert_eq!(order.iter().collect::<Vec<_>>(), ["waiter", "holder"]);
     }
 
     #[test]

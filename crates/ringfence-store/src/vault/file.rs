@@ -308,7 +308,10 @@ mod tests {
                 has_canary(&open(&directory, directory.key_file()).unwrap().1),
                 "{end}"
             );
-            assert_eq!(directory.names(), ["key", "vault", "vault.lock"]);
+            assert_eq!(
+                directory.names(),
+                ["key", "vault", "vault.lock", "vault.lock.next"]
+            );
         }
         // A crash during creation: the file is linked into place, and its temporary name still exists.
         fs::hard_link(&vault_path, &beside).unwrap();
@@ -321,7 +324,10 @@ mod tests {
         let directory = Directory::new();
         fs::write(directory.path("key.0123456789abcdef.new"), "half a key").unwrap();
         drop(open(&directory, directory.key_file()).unwrap());
-        assert_eq!(directory.names(), ["key", "vault", "vault.lock"]);
+        assert_eq!(
+            directory.names(),
+            ["key", "vault", "vault.lock", "vault.lock.next"]
+        );
         let made = fs::read(directory.path("key")).unwrap();
         fs::remove_file(directory.path("vault")).unwrap();
         small(&directory, directory.key_file());
@@ -348,13 +354,13 @@ mod tests {
             open(&directory, directory.key_file()).err(),
             Some(VaultError::Key { .. })
         ));
-        assert_eq!(directory.names(), ["vault", "vault.lock"]);
+        assert_eq!(directory.names(), ["vault", "vault.lock", "vault.lock.next"]);
         assert_eq!(fs::read(directory.path("vault")).unwrap(), good);
         let words = Directory::new();
         small(&words, passphrase("words"));
         let mixed = open(&words, words.key_file()).err();
         assert!(matches!(mixed, Some(VaultError::OtherKey { .. })));
-        assert_eq!(words.names(), ["vault", "vault.lock"]);
+        assert_eq!(words.names(), ["vault", "vault.lock", "vault.lock.next"]);
     }
 
     #[test]

@@ -206,7 +206,10 @@ fn two_vaults_on_one_file_lose_no_changes() {
         assert_eq!(vault.list(&namespace("a")).unwrap(), listed);
         assert_eq!(leased(vault, "a", "SHARED"), leased(&third, "a", "SHARED"));
     }
-    assert_eq!(directory.names(), ["key", "vault", "vault.lock"]);
+    assert_eq!(
+        directory.names(),
+        ["key", "vault", "vault.lock", "vault.lock.next"]
+    );
 }
 
 #[test]
