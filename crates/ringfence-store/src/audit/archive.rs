@@ -77,7 +77,8 @@ pub(super) fn archive(
     let mut in_files = 0;
     for left in segments::list(database, u64::MAX)? {
         match left.first >= first {
-            true => std::fs::remove_file(&left.path)?,
+            true if left.is_file() => std::fs::remove_file(&left.path)?,
+            true => {}
             false => in_files += std::fs::symlink_metadata(&left.path)?.len(),
         }
     }
@@ -208,8 +209,11 @@ pub(super) fn removals(
     public_key: &[u8; 32],
     kept: &mut Kept,
 ) -> Result<Vec<(Segment, Option<Encoded>)>, ChainError> {
+    let sql = "SELECT min(seq) FROM record";
+    let first: Option<i64> = connection.query_row(sql, [], |row| row.get(0))?;
+    let first = first.map_or(u64::MAX, |first| first.max(0).cast_unsigned());
     let mut found = Vec::new();
-    for segment in segments::list(database, u64::MAX)? {
+    for segment in segments::list(database, first)? {
         let metadata = std::fs::symlink_metadata(&segment.path)?;
         found.push((segment, metadata.len(), metadata.modified()?));
     }

@@ -152,7 +152,7 @@ fn begin_after(
     mut details: Map<String, Value>,
 ) -> Result<Head, ChainError> {
     let segments = segments::list(path, u64::MAX)?;
-    let closed = segments.last();
+    let closed = segments.iter().rfind(|segment| segment.is_file());
     if let Some(closed) = closed {
         details.insert(chain::ARCHIVED_UNTIL.to_owned(), Value::from(closed.last));
     }

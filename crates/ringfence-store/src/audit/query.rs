@@ -86,7 +86,7 @@ pub fn query(path: &Path, query: &Query) -> Result<Page, AuditError> {
     let snapshot = connection.unchecked_transaction().map_err(failed)?;
     let sql = "SELECT min(seq) FROM record";
     let first: Option<i64> = snapshot.query_row(sql, [], |row| row.get(0)).map_err(failed)?;
-    let segments = segments::list(path, first.map_or(u64::MAX, i64::cast_unsigned));
+    let segments = segments::names(path, first.map_or(u64::MAX, i64::cast_unsigned));
     let segments = segments.map_err(|error| AuditError::of_io(path, "listing its segments", &error))?;
     // `None`: the database.
     let mut parts: Vec<Option<&Segment>> = segments.iter().map(Some).chain([None]).collect();
@@ -123,11 +123,15 @@ pub fn query(path: &Path, query: &Query) -> Result<Page, AuditError> {
 fn closed_page(segment: &Segment, query: &Query) -> Page {
     let mut page = Page::default();
     let mut found = VecDeque::new();
-    let mut is_more = false;
+    let (mut is_more, mut end) = (false, 0);
     for record in segment.read() {
         match record {
-            Ok(record) if query.matches(&record) => found.push_back(record),
-            Ok(_) => {}
+            Ok(record) => {
+                end = record.seq;
+                if query.matches(&record) {
+                    found.push_back(record);
+                }
+            }
             Err(error) => page.damaged.push(format!("{}: {error}", segment.path.display())),
         }
         if found.len() <= query.limit {
@@ -139,8 +143,13 @@ fn closed_page(segment: &Segment, query: &Query) -> Page {
             found.pop_front();
         } else {
             found.pop_back();
+            end = segment.last;
             break;
         }
+    }
+    if end != segment.last && page.damaged.is_empty() {
+        let path = segment.path.display();
+        page.damaged.push(format!("{path}: its last record is missing"));
     }
     page.records = found.into();
     if query.newest_first {

@@ -4,8 +4,14 @@
 //! File names are `audit-<first>-<last>.jsonl.zst`: the numbers of the first and the last record, in twenty digits.
 
 use super::{Head, Record};
-use crate::{tree::Timestamp, whole_file::Directory};
-use rustix::fs::{Mode, OFlags};
+use crate::{
+    tree::Timestamp,
+    whole_file::{self, Directory},
+};
+use rustix::{
+    fs::{CWD, Mode, OFlags},
+    io::Errno,
+};
 use std::{
     fs::{self, File},
     io::{self, BufRead, BufReader, BufWriter, Read, Write},
@@ -36,7 +42,12 @@ impl Segment {
         let numbers = name.strip_prefix(stem)?.strip_prefix('-')?.strip_suffix(END)?;
         let (first, last) = numbers.split_once('-')?;
         let (first, last) = (first.parse().ok()?, last.parse().ok()?);
-        Some(Self { path, first, last })
+        let is_range = 1 <= first && first <= last && last < u64::MAX;
+        is_range.then_some(Self { path, first, last })
+    }
+
+    pub(super) fn is_file(&self) -> bool {
+        fs::symlink_metadata(&self.path).is_ok_and(|found| found.is_file())
     }
 
     /// Reads its records, oldest first. Ends after an error.
@@ -53,8 +64,11 @@ impl Segment {
     }
 
     fn lines(&self) -> io::Result<impl BufRead + use<>> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = File::from(rustix::fs::open(&self.path, flags, Mode::empty())?);
+        let opened = whole_file::open_regular(CWD, &self.path, OFlags::RDONLY);
+        let file = opened.map_err(|error| match error {
+            Errno::NXIO => io::Error::other("it is not a regular file"),
+            error => error.into(),
+        })?;
         Ok(BufReader::new(zstd::stream::read::Decoder::new(file)?))
     }
 
@@ -89,8 +103,27 @@ fn next_record(lines: &mut impl BufRead) -> io::Result<Option<Record>> {
     record.map(Some).ok_or_else(foreign)
 }
 
-/// Lists the segments beside a database, oldest first, without those from `before` on, which a crash left.
+/// Lists the segments beside a database, oldest first, without those from `before` on, which a crash left. A directory,
+/// link or pipe counts only if it is in place of a segment: no file has some of its records.
 pub(super) fn list(database: &Path, before: u64) -> io::Result<Vec<Segment>> {
+    let mut segments = names(database, before)?;
+    let (files, others): (Vec<Segment>, _) = segments.iter().cloned().partition(Segment::is_file);
+    let is_stray = |other: &Segment| {
+        let shares = |file: &Segment| file.first <= other.last && other.first <= file.last;
+        others.contains(other) && files.iter().any(shares)
+    };
+    segments.retain(|segment| {
+        let is_stray = is_stray(segment);
+        if is_stray {
+            tracing::error!(file = ?segment.path, "it has the name of a closed segment, but is not a file");
+        }
+        !is_stray
+    });
+    Ok(segments)
+}
+
+/// As [`list`], but with everything that has the name of a segment.
+pub(super) fn names(database: &Path, before: u64) -> io::Result<Vec<Segment>> {
     let stem = database.file_stem().unwrap_or_default().to_string_lossy();
     let names = Directory::of_file(database).and_then(|(directory, _)| directory.names());
     let names = names.map_err(|failed| failed.error)?.into_iter();

@@ -88,7 +88,7 @@ pub fn verify(
     let mut walk = Walk::new(public_key, expected_head, head);
     let segments = segments::list(path, first)
         .map_err(|error| AuditError::of_io(path, "listing its segments", &error))?;
-    for segment in &segments {
+    for segment in segments.iter().filter(|segment| segment.is_file()) {
         walk.segment(segment);
         progress(walk.seq, last.max(0).cast_unsigned());
     }

@@ -4,9 +4,11 @@ use crate::audit::{
     Action, Audit, AuditError, Durability, Fault, Keep, Outcome, Query, Records, Storage, query, segments,
     tests::fixture::{self, Directory},
 };
+use rustix::fs::Mode;
 use std::{
     fs,
     io::{Seek, SeekFrom, Write},
+    os::unix::fs::symlink,
     path::Path,
     time::{Duration, SystemTime},
 };
@@ -118,6 +120,71 @@ fn edited_truncated_replaced_or_removed_segment_is_reported() {
     assert_ne!(key(&directory), key(&other));
     fs::copy(&files(&other)[0], &files(&directory)[0]).unwrap();
     assert_eq!(directory.verdict().bad.unwrap().seq, 1);
+}
+
+#[test]
+fn directory_link_or_pipe_with_the_name_of_a_segment_stops_neither_writing_nor_verifying() {
+    let (directory, audit) = segmented();
+    let name = |first: u64, last: u64| {
+        directory
+            .path
+            .join(format!("audit-{first:020}-{last:020}.jsonl.zst"))
+    };
+    let [inside, link, pipe, later] = [name(3, 7), name(4, 7), name(5, 7), name(1000, 2000)];
+    fs::create_dir(&inside).unwrap();
+    fs::create_dir(&later).unwrap();
+    symlink(&files(&directory)[0], &link).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, Mode::RWXU).unwrap();
+    for (first, last) in [(0, 7), (7, 3)] {
+        fs::write(name(first, last), "").unwrap();
+    }
+    audit.archive().unwrap().unwrap();
+    write(&audit, 3);
+    assert_eq!(
+        files(&directory).len(),
+        5,
+        "with the one after the database's first record"
+    );
+    let records = audit.head().seq;
+    let query = Query {
+        limit: 1000,
+        ..Query::default()
+    };
+    let page = audit.query(&query).unwrap();
+    assert_eq!(page.records.len() as u64, records);
+    let named = |path: &Path| {
+        page.damaged
+            .iter()
+            .any(|what| what.contains(path.to_str().unwrap()))
+    };
+    assert!(
+        [&inside, &link, &pipe].into_iter().all(|path| named(path)),
+        "{:?}",
+        page.damaged
+    );
+    directory.assert_whole(records);
+    // Old segments are removed as before.
+    audit.set_keep(Keep {
+        total_bytes: 1,
+        ..Keep::default()
+    });
+    audit.tidy_now().unwrap();
+    assert_eq!(directory.verdict().bad, None);
+    assert_eq!(directory.verdict().first_seq, Some(34));
+    assert!(inside.is_dir() && later.is_dir());
+}
+
+#[test]
+fn segment_without_its_last_records_is_reported_by_a_query() {
+    let (directory, audit) = segmented();
+    let path = &files(&directory)[1];
+    let text = zstd::stream::decode_all(fs::File::open(path).unwrap()).unwrap();
+    let lines = text.split_inclusive(|byte| *byte == b'\n').take(5);
+    let cut: Vec<u8> = lines.flatten().copied().collect();
+    fs::write(path, zstd::stream::encode_all(&*cut, 1).unwrap()).unwrap();
+    let page = audit.query(&Query::default()).unwrap();
+    let expect = format!("{}: its last record is missing", path.display());
+    assert_eq!(page.damaged, [expect]);
 }
 
 #[test]
@@ -305,7 +372,7 @@ fn damaged_or_unreadable_segment_makes_no_other_be_removed_for_its_size() {
     // A link cannot be opened: an error of the system is no damage.
     let aside = directory.path.join("aside");
     fs::rename(&all[0], &aside).unwrap();
-    std::os::unix::fs::symlink(&aside, &all[0]).unwrap();
+    symlink(&aside, &all[0]).unwrap();
     audit.set_keep(keep(1));
     audit.tidy_now().unwrap();
     assert_eq!(files(&directory), all);
