@@ -42,9 +42,9 @@ pub(crate) struct Approvals {
     changes: watch::Sender<u64>,
 }
 
-enum Enqueued {
+pub(super) enum Enqueued {
     New(Waiting, Arc<Question>),
-    Joined(Waiting, String),
+    Joined(Waiting, Arc<Question>),
     Decided(Decision),
     Refused(RequestError),
 }
@@ -90,16 +90,17 @@ impl Approvals {
         ask.check()?;
         match self.enqueue(&ask) {
             Enqueued::New(waiting, question) => {
-                // It opens only after it is recorded. If this future is dropped meanwhile, the request is withdrawn.
+                // It opens only after it is recorded. If this future is dropped meanwhile, it is withdrawn unless
+                // another caller waits.
                 self.note_request(&ask, Outcome::Pending, self.request_details(&question))
                     .await?;
-                self.open(&question);
-                Ok(waiting)
+                Ok(self.open(waiting, &question))
             }
-            Enqueued::Joined(waiting, id) => {
-                let details = json!({"joined": id});
+            Enqueued::Joined(waiting, question) => {
+                let details = json!({"joined": question.request.id});
                 self.note_request(&ask, Outcome::Pending, details).await?;
-                Ok(waiting)
+                // The first caller may be lost before it has opened the request.
+                Ok(self.open(waiting, &question))
             }
             Enqueued::Decided(decision) => self.record_decided(&ask, decision).await,
             Enqueued::Refused(error) => {
@@ -169,21 +170,21 @@ impl Approvals {
         lock(&self.state).decision(id).cloned()
     }
 
-    fn enqueue(self: &Arc<Self>, ask: &Ask) -> Enqueued {
+    pub(super) fn enqueue(self: &Arc<Self>, ask: &Ask) -> Enqueued {
         if let Some(decision) = self.store.find_decision(ask) {
             return Enqueued::Decided(decision);
         }
         let now = Instant::now();
         let mut state = lock(&self.state);
         state.prune(now);
-        let mut pending = state.pending.iter_mut();
-        if let Some((id, pending)) = pending.find(|(_, one)| one.question.ask.is_same_as(ask)) {
+        let mut pending = state.pending.values_mut();
+        if let Some(pending) = pending.find(|one| one.question.ask.is_same_as(ask)) {
             if pending.waiting >= WAITING_MAX {
                 let what = format!("{WAITING_MAX} callers already wait for the answer to this request.");
                 return Enqueued::Refused(RequestError::new(ErrorCode::Busy, what, "Wait for that answer."));
             }
             pending.waiting += 1;
-            return Enqueued::Joined(self.waiting(pending), id.clone());
+            return Enqueued::Joined(self.waiting(pending), pending.question.clone());
         }
         if state.denied.iter().any(|denied| denied.answers(ask)) {
             return Enqueued::Decided(Decision::denied(DeniedBy::Lately));
@@ -204,10 +205,7 @@ impl Approvals {
             waiting: 1,
             decision: watch::Sender::new(None),
         };
-        let waiting = Waiting {
-            is_first: true,
-            ..self.waiting(&pending)
-        };
+        let waiting = self.waiting(&pending);
         state.recent.push_back((now, ask.namespace.clone()));
         state.pending.insert(id, pending);
         Enqueued::New(waiting, question)
@@ -245,14 +243,14 @@ impl Approvals {
         }
     }
 
-    /// Opens a request for answers, and starts its timeout.
-    fn open(self: &Arc<Self>, question: &Question) {
+    /// Opens a request for answers and starts its timeout, unless it is open already or withdrawn.
+    fn open(self: &Arc<Self>, waiting: Waiting, question: &Question) -> Waiting {
         let (id, ask) = (question.request.id.clone(), &question.ask);
         let mut decision = {
             let mut state = lock(&self.state);
-            // Withdrawn meanwhile.
-            let Some(pending) = state.pending.get_mut(&id) else {
-                return;
+            let pending = state.pending.get_mut(&id);
+            let Some(pending) = pending.filter(|one| one.stage == Stage::New) else {
+                return waiting;
             };
             pending.stage = Stage::Open;
             let facts = ApprovalFacts::of(ask, &id);
@@ -282,13 +280,19 @@ impl Approvals {
                 drop(approvals.conclude(&question, denied, &ENGINE_CALLER).await);
             }
         });
+        Waiting {
+            is_first: true,
+            ..waiting
+        }
     }
 
     /// Takes an open request for its first answer. An answer that does not fit leaves it open.
     fn take(&self, id: &str, digest: &str, answer: Answer, by: &Caller) -> Result<(Arc<Question>, Decision)> {
         let mut state = lock(&self.state);
-        let pending = state.pending.get(id).filter(|one| one.stage == Stage::Open);
-        let Some(pending) = pending else {
+        // The timer is late after the machine has slept.
+        let is_open =
+            |one: &&Pending| one.stage == Stage::Open && now_ms() < one.question.request.expires_unix_ms;
+        let Some(pending) = state.pending.get(id).filter(is_open) else {
             return Err(not_open(id, &state));
         };
         if pending.question.digest != digest {
@@ -486,7 +490,7 @@ impl Waiting {
         self.request.as_ref()
     }
 
-    /// Returns true for the first waiter of a request: its owner has to have a person asked.
+    /// Returns true for one waiter of a request, the one that opened it: its owner has to have a person asked.
     pub fn is_first(&self) -> bool {
         self.is_first
     }

@@ -179,7 +179,7 @@ impl State {
 }
 
 pub(super) fn not_open(id: &str, state: &State) -> RequestError {
-    let is_answered = |pending: &Pending| pending.stage == Stage::Answered;
+    let is_over = |pending: &Pending| pending.stage != Stage::New;
     let (code, what) = match (state.decision(id), state.pending.get(id)) {
         (Some(decision), _) => {
             let how = if decision.is_approved() {
@@ -193,9 +193,9 @@ pub(super) fn not_open(id: &str, state: &State) -> RequestError {
                 format!("the request {id} is decided already: {how} by {by}."),
             )
         }
-        (None, Some(pending)) if is_answered(pending) => (
+        (None, Some(pending)) if is_over(pending) => (
             ErrorCode::Conflict,
-            format!("the request {id} is decided already."),
+            format!("the request {id} is decided already, or its time was up."),
         ),
         _ => (ErrorCode::NotFound, "there is no such request.".to_owned()),
     };

@@ -19,15 +19,16 @@ pub(super) const APPROVED_MAX: usize = 64;
 const ALL_RULES_MAX: usize = 4096;
 const ALL_COMMANDS_MAX: usize = 1024;
 /// Expiry of an approval for the next run.
-const ONCE: Duration = Duration::from_secs(15 * 60);
+const ONCE_MS: u64 = 15 * 60 * 1000;
 
 #[derive(Debug)]
 struct Approved {
     subject: Subject,
     namespace: Namespace,
     owner: Owner,
-    /// None: it ends with its owner.
-    until: Option<Instant>,
+    /// By two clocks: the first stands still while the machine sleeps, the other (Unix time) can be set back. None: it
+    /// ends with its owner.
+    until: Option<(Instant, u64)>,
     decision: Decision,
     /// While it exists, a run that has not started has taken the approval.
     taken: Weak<()>,
@@ -57,9 +58,12 @@ impl ApprovalStore {
 
     /// Removes expired approvals, and returns the others.
     fn valid(&self) -> MutexGuard<'_, Vec<Approved>> {
-        let now = Instant::now();
+        let (now, now_unix_ms) = (Instant::now(), now_ms());
         let mut all = lock(&self.all);
-        all.retain(|one| one.until.is_none_or(|until| now < until));
+        all.retain(|one| {
+            one.until
+                .is_none_or(|(end, end_unix_ms)| now < end && now_unix_ms < end_unix_ms)
+        });
         all
     }
 
@@ -131,7 +135,7 @@ impl ApprovalStore {
         let own = all.iter().filter(|one| one.namespace == *namespace);
         own.filter_map(|one| {
             let command = one.command().filter(|command| command.principal == principal)?;
-            let left = one.until?.duration_since(now).as_millis();
+            let left = one.until?.0.duration_since(now).as_millis();
             let left = u64::try_from(left).unwrap_or(u64::MAX);
             Some((command.clone(), one.decision.scope()?, left))
         })
@@ -198,14 +202,18 @@ impl ApprovalStore {
         if !self.has_room(ask) {
             return false;
         }
-        let duration = match owner {
-            Owner::Next(_) => Some(ONCE),
+        let now = now_ms();
+        let end_unix_ms = match owner {
+            Owner::Next(_) => Some(now.saturating_add(ONCE_MS)),
             Owner::Session(_) => None,
-            Owner::Namespace => decision
-                .expires_unix_ms
-                .map(|end| Duration::from_millis(end.saturating_sub(now_ms()))),
+            Owner::Namespace => decision.expires_unix_ms,
         };
-        let until = duration.map(|duration| Instant::now() + duration);
+        let until = end_unix_ms.map(|end| {
+            (
+                Instant::now() + Duration::from_millis(end.saturating_sub(now)),
+                end,
+            )
+        });
         lock(&self.all).push(Approved {
             subject: ask.subject.clone(),
             namespace: ask.namespace.clone(),
@@ -215,7 +223,7 @@ impl ApprovalStore {
             taken: Weak::new(),
         });
         self.notify();
-        if let Some(until) = until {
+        if let Some((until, _)) = until {
             let store = Arc::downgrade(self);
             tokio::spawn(async move {
                 tokio::time::sleep_until(until).await;

@@ -1,6 +1,6 @@
 //! Requests, answers and the clock.
 
-use super::*;
+use super::{queue::Enqueued, *};
 use crate::{
     caller::Caller,
     error::Result,
@@ -203,6 +203,36 @@ async fn unanswered_request_is_denied_at_its_timeout() {
     let decided = scene.records("approval.decided");
     assert_eq!(decided[0].0, "denied");
     assert_eq!(decided[0].1["why"], "timeout");
+}
+
+/// Waits until this Unix time, in which the runtime's clock stands still, as while a machine sleeps.
+fn wait_without_timers(until_unix_ms: u64) {
+    tokio::time::pause();
+    while crate::events::now_ms() < until_unix_ms {
+        std::thread::yield_now();
+    }
+}
+
+#[tokio::test]
+async fn approval_ends_at_its_time_even_if_the_machine_slept() {
+    let scene = scene();
+    let waiting = scene.ask(ask_for("a.example.com")).await;
+    let short = Answer::Approve(ScopeChoice::Namespace(Some(Duration::from_millis(300))));
+    let decision = scene.answer(&waiting, short).await.unwrap();
+    wait_without_timers(decision.expires_unix_ms.unwrap());
+    assert!(scene.rules(None).is_empty());
+}
+
+/// claim: [APR-3]
+#[tokio::test]
+async fn answer_after_the_shown_time_counts_for_nothing_even_if_the_machine_slept() {
+    let scene = scene_with(Duration::from_millis(300));
+    let waiting = scene.ask(ask_for("a.example.com")).await;
+    wait_without_timers(waiting.request().unwrap().expires_unix_ms);
+    let late = scene.answer(&waiting, ONCE).await.unwrap_err();
+    assert!(late.message.contains("its time was up"), "{late}");
+    assert_eq!(late.code, ErrorCode::Conflict);
+    assert!(scene.once(None).is_empty());
 }
 
 #[tokio::test]
@@ -432,6 +462,31 @@ async fn request_without_waiters_is_withdrawn_and_one_with_a_waiter_stays() {
             "egress.requested"
         ]
     );
+}
+
+/// Shares a request with a caller that is lost before the request is on record. Returns the other waiter.
+async fn waiter_whose_opener_is_lost(scene: &Scene) -> Waiting {
+    let Enqueued::New(opener, _) = scene.approvals.enqueue(&ask_for("a.example.com")) else {
+        panic!("it is the first request");
+    };
+    let waiting = scene.ask(ask_for("a.example.com")).await;
+    drop(opener);
+    waiting
+}
+
+#[tokio::test]
+async fn request_stays_open_for_a_waiter_if_its_first_caller_is_lost() {
+    let scene = scene();
+    let mut waiting = waiter_whose_opener_is_lost(&scene).await;
+    assert!(waiting.is_first(), "its owner has a person asked");
+    assert_eq!(scene.approvals.pending().len(), 1);
+    let answered = scene.answer(&waiting, ONCE).await.unwrap();
+    assert_eq!(waiting.decided().await, answered);
+
+    let scene = scene_with(Duration::from_millis(1));
+    let mut waiting = waiter_whose_opener_is_lost(&scene).await;
+    let decided = tokio::time::timeout(Duration::from_secs(20), waiting.decided()).await;
+    assert_eq!(decided.unwrap().verdict, Verdict::Denied(DeniedBy::Timeout));
 }
 
 #[tokio::test]
