@@ -57,11 +57,11 @@ pub(crate) enum Written {
 
 #[derive(Clone)]
 pub(crate) struct Note<'a> {
-    pub(crate) action: Action,
-    pub(crate) outcome: Outcome,
-    pub(crate) namespace: &'a str,
-    pub(crate) execution_id: Option<&'a str>,
-    pub(crate) caller: &'a Caller,
+    action: Action,
+    outcome: Outcome,
+    namespace: &'a str,
+    execution_id: Option<&'a str>,
+    caller: &'a Caller,
     pub(crate) details: Value,
 }
 

@@ -27,6 +27,8 @@ const KEPT_MAX: usize = 16;
 const STATES_MAX: usize = 4 << 20;
 /// Up to this many bytes of secrets a redactor is made in a millisecond.
 const QUICK_BYTES: usize = 512;
+/// From this many bytes of secrets on, redactors are made one at a time: each byte takes a kibibyte and more.
+const LARGE_BYTES: usize = 16 << 10;
 const FILE_VAULT: &str = "file";
 const MEMORY_VAULT: &str = "memory";
 
@@ -51,6 +53,8 @@ pub(crate) struct Secrets {
     pub(crate) vault: Arc<Vault>,
     /// The most recently used redactors.
     kept: Mutex<VecDeque<(Source, Redactor)>>,
+    /// Held while a large redactor is made.
+    making: Arc<tokio::sync::Mutex<()>>,
     /// The redactor of requests without secrets.
     personal: Redactor,
     takes_personal: Personal,
@@ -69,6 +73,7 @@ impl Secrets {
         Self {
             vault: Arc::new(vault),
             kept: Mutex::default(),
+            making: Arc::default(),
             personal: Redactor::new([], Forms::All, takes_personal),
             takes_personal,
             bus,
@@ -192,17 +197,27 @@ impl Secrets {
         source: Option<Source>,
         secrets: &[(EnvName, Arc<SecretValue>)],
     ) -> Result<Redactor> {
-        if let Some(known) = source.as_ref().and_then(|source| self.known(source)) {
+        let known = || source.as_ref().and_then(|source| self.known(source));
+        if let Some(known) = known() {
             return Ok(known);
         }
         let personal = self.takes_personal;
         let values: Vec<Arc<SecretValue>> = secrets.iter().map(|(_, value)| value.clone()).collect();
         let bytes: usize = values.iter().map(|value| value.len()).sum();
+        let mut turn = None;
+        if bytes >= LARGE_BYTES {
+            turn = Some(self.making.clone().lock_owned().await);
+            // Another request may have made it meanwhile.
+            if let Some(known) = known() {
+                return Ok(known);
+            }
+        }
         let make = move || Redactor::new(values.iter().map(|value| value.expose()), Forms::All, personal);
-        let made = if bytes <= QUICK_BYTES {
-            make()
+        let (made, _turn) = if bytes <= QUICK_BYTES {
+            (make(), None)
         } else {
-            store::blocking(make).await?
+            // The turn goes along: a request that is cancelled meanwhile must not give it up.
+            store::blocking(move || (make(), turn)).await?
         };
         if let Some(source) = source {
             self.keep(source, made.clone());
@@ -306,4 +321,38 @@ fn of_generation<T>(vault: &Vault, ask: impl FnOnce() -> T) -> (T, Option<u64>) 
         answer,
         Some(before).filter(|before| *before == vault.generation()),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringfence_store::vault::VaultSettings;
+    use std::{future::Future, pin::pin, task};
+
+    #[tokio::test]
+    async fn large_redactors_are_made_one_at_a_time_and_equal_ones_once() {
+        let vault = Vault::open(VaultSettings::Memory).unwrap();
+        let secrets = Secrets::new(vault, Personal::Keep, Bus::new());
+        let source = Source {
+            namespace: Namespace::default_name(),
+            names: Vec::new(),
+            generation: 1,
+        };
+        let of_bytes = |bytes: usize| {
+            let value = SecretValue::new("x".repeat(bytes)).unwrap();
+            [("KEY".parse::<EnvName>().unwrap(), Arc::new(value))]
+        };
+        let large = of_bytes(LARGE_BYTES);
+        let turn = secrets.making.clone().lock_owned().await;
+        let mut waiting = pin!(secrets.redactor(Some(source.clone()), &large));
+        let mut context = task::Context::from_waker(task::Waker::noop());
+        assert!(waiting.as_mut().poll(&mut context).is_pending());
+        // A smaller one does not wait.
+        secrets.redactor(None, &of_bytes(LARGE_BYTES - 1)).await.unwrap();
+        let made = Redactor::new(["another one"], Forms::All, Personal::Keep);
+        secrets.keep(source, made.clone());
+        drop(turn);
+        let got = waiting.await.unwrap();
+        assert_eq!(got.states(), made.states());
+    }
 }
