@@ -326,11 +326,8 @@ impl Chain {
 /// Returns each needle with the length of the prefix that it shares with the one before.
 fn with_shared<'a>(needles: impl Iterator<Item = &'a [u8]>) -> impl Iterator<Item = (&'a [u8], usize)> {
     needles.scan(&[][..], |before, needle| {
-        let shared = before
-            .iter()
-            .zip(needle)
-            .take_while(|(one, other)| one == other)
-            .count();
+        let both = before.iter().zip(needle);
+        let shared = both.take_while(|(one, other)| one == other).count();
         *before = needle;
         Some((needle, shared))
     })

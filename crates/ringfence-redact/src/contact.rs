@@ -19,11 +19,8 @@ pub(crate) fn starting_in(text: &[u8], starts: Range<usize>) -> impl Iterator<It
     let signs = (starts.start..farthest).filter(|&at| text[at] == b'@');
     signs.filter_map(move |sign| {
         let nearest = sign.saturating_sub(LOCAL_MAX);
-        let local = text[nearest..sign]
-            .iter()
-            .rev()
-            .take_while(|byte| is_local(**byte))
-            .count();
+        let before = text[nearest..sign].iter().rev();
+        let local = before.take_while(|byte| is_local(**byte)).count();
         let start = sign - local;
         if local == 0 || !starts.contains(&start) {
             return None;
@@ -39,10 +36,8 @@ fn domain_end(text: &[u8], start: usize) -> Option<usize> {
     let mut label = start;
     loop {
         let rest = &text[label..limit];
-        let len = rest
-            .iter()
-            .take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'-')
-            .count();
+        let is_inside = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte == b'-';
+        let len = rest.iter().take_while(is_inside).count();
         let letters = rest.iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
         let cut_by_digit = rest.get(letters).is_some_and(u8::is_ascii_digit);
         if label > start && letters >= 2 && !cut_by_digit {

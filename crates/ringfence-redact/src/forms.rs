@@ -13,16 +13,45 @@ const UPPER: &[u8; 16] = b"0123456789ABCDEF";
 const CASES: [&[u8; 16]; 2] = [LOWER, UPPER];
 
 /// Characters beside letters and digits that percent-encoders keep: RFC 3986; Python's `quote`; JavaScript's
-/// `encodeURIComponent`; forms (`URLSearchParams`).
-const PERCENT_KEEPS: [&[u8]; 4] = [b"-._~", b"-._~/", b"-._~!*'()", b"-._*"];
+/// `encodeURIComponent`; forms (`URLSearchParams`); in the user information of URLs: Go, RFC 3986, the URL Standard.
+const PERCENT_KEEPS: &str = "-._~ -._~/ -._~!*'() -._* -._~$&+,;= -._~!$&'()*+,;= -._~!$%&'()*+,";
 /// The same for parsers of URLs (URL Standard, section 1.3): a path, a query and a fragment, and in a Markdown link.
-const URL_KEEPS: [&[u8]; 6] = [
-    b"-._~!$%&'()*+,/:;=@[]^|",
-    b"-._~!$%&()*+,/:;=@[\\]^|?`{}",
-    b"-._~!$%&'()*+,/:;=@[\\]^|?#{}",
-    b"-._~!$%&'*+,/:;=@[]^|",
-    b"-._~!$%&*+,/:;=@[\\]^|?{}",
-    b"-._~!$%&'*+,/:;=@[\\]^|?#{}",
+const URL_KEEPS: &str = r"-._~!$%&'()*+,/:;=@[]^| -._~!$%&()*+,/:;=@[\]^|?`{} -._~!$%&'()*+,/:;=@[\]^|?#{}
+    -._~!$%&'*+,/:;=@[]^| -._~!$%&*+,/:;=@[\]^|?{} -._~!$%&'*+,/:;=@[\]^|?#{}";
+/// Characters that others encode alone: the delimiters of URLs; all reserved characters of RFC 3986.
+const PERCENT_ENCODES: [&str; 2] = ["%:/?#[]@", "%:/?#[]@!$&'()*+,;="];
+
+/// Writers of JSON: the characters that they write as `\uXXXX`, if they write `/` as `\/`, and if in ASCII only. The
+/// first four are common, then follow Go, Gson, Flask and .NET.
+const JSON_WRITERS: [(&str, bool, bool); 8] = [
+    ("", false, false),
+    ("", true, false),
+    ("", false, true),
+    ("", true, true),
+    ("<>&\u{2028}\u{2029}", false, false),
+    ("<>&='\u{2028}\u{2029}", false, false),
+    ("<>&'", false, true),
+    ("<>&'\"+`\u{7f}", false, true),
+];
+/// Characters that a backslash and a letter stand for, each before its letter: in JSON; in `$'…'` of a shell, of which
+/// Python has the first four, and `'` if that is its quote.
+const JSON_LETTERS: &[u8] = b"\"\"\\\\\nn\rr\tt\x08b\x0cf";
+const SHELL_LETTERS: &[u8] = b"\\\\\nn\rr\tt''\x07a\x08b\x0bv\x0cf\x1bE";
+/// Characters that get a backslash: in Markdown, also where `<` may begin a tag; in a shell, by `printf %q`, and in
+/// double quotes.
+const BACKSLASHED: [&str; 4] = [r"\`*_[]", r"\`*_[]<", " !\"$&'()*,;<>?[\\]^`{|}", "\"$`\\"];
+/// Replacements of `&`, `<`, `>`, `"` and `'`: in HTML and XML; in CSV, in SQL, and between single quotes of a shell.
+const REPLACED: [[&str; 5]; 10] = [
+    ["&amp;", "&lt;", "&gt;", "\"", "'"],
+    ["&amp;", "&lt;", "&gt;", "&quot;", "'"],
+    ["&amp;", "&lt;", "&gt;", "&quot;", "&#39;"],
+    ["&amp;", "&lt;", "&gt;", "&quot;", "&#x27;"],
+    ["&amp;", "&lt;", "&gt;", "&#34;", "&#39;"],
+    ["&amp;", "&lt;", "&gt;", "&quot;", "&apos;"],
+    ["&", "<", ">", "\"\"", "'"],
+    ["&", "<", ">", "\"", "''"],
+    ["&", "<", ">", "\"", r"'\''"],
+    ["&", "<", ">", "\"", "'\"'\"'"],
 ];
 
 /// Minimum bytes of a form that is searched in a layout, and of a secret whose base64 is.
@@ -38,15 +67,13 @@ pub(crate) struct Needles {
     first: usize,
 }
 
+/// Start and end.
 #[derive(Clone, Copy)]
-struct Span {
-    start: u32,
-    end: u32,
-}
+struct Span(u32, u32);
 
 impl Span {
     fn of(self, bytes: &[u8]) -> &[u8] {
-        &bytes[self.start as usize..self.end as usize]
+        &bytes[self.0 as usize..self.1 as usize]
     }
 }
 
@@ -67,7 +94,7 @@ impl Needles {
         if secret.contains(['\r', '\n']) {
             self.add(SHORTEST_REFLOWED, |out| out.extend(secret.as_bytes()));
             if forms == Forms::All {
-                self.add_html(secret);
+                self.add_replaced(secret);
             }
         }
         if forms == Forms::All && secret.len() >= SHORTEST_WRAPPED {
@@ -95,11 +122,18 @@ impl Needles {
         for alphabet in [BASE64, BASE64_URL] {
             (0..3).for_each(|offset| self.add_base64(secret.as_bytes(), alphabet, offset));
         }
-        self.add_percent(secret.as_bytes());
-        self.add_python(secret);
+        self.add_percent(secret);
+        self.add_literals(secret);
         self.add_escaped(secret);
-        self.add_html(secret);
-        self.add_markdown(secret);
+        self.add_replaced(secret);
+        for marks in BACKSLASHED {
+            self.add_chars(secret, |out, char| {
+                if marks.contains(char) {
+                    out.push(b'\\');
+                }
+                false
+            });
+        }
     }
 
     /// Returns each needle once, sorted by bytes.
@@ -122,7 +156,7 @@ impl Needles {
             Ignored::Layout => SHORTEST_REFLOWED,
         };
         let span = u32::try_from(start).ok().zip(u32::try_from(end).ok());
-        let span = span.map(|(start, end)| Span { start, end });
+        let span = span.map(|(start, end)| Span(start, end));
         let bytes = self.bytes.as_slice();
         let known = |other: &Span| other.of(bytes) == &bytes[start..];
         match span {
@@ -131,6 +165,20 @@ impl Needles {
             }
             _ => self.bytes.truncate(start),
         }
+    }
+
+    /// Adds a form in which `escape` writes some characters, for which it returns true; the others stay, as do ASCII
+    /// letters and digits.
+    fn add_chars(&mut self, secret: &str, escape: impl Fn(&mut Wiped, char) -> bool) {
+        self.add(SHORTEST_DERIVED, |out| {
+            for char in secret.chars() {
+                match char {
+                    '0'..='9' | 'A'..='Z' | 'a'..='z' => out.push(char as u8),
+                    _ if escape(out, char) => {}
+                    _ => out.extend(char.encode_utf8(&mut [0; 4]).as_bytes()),
+                }
+            }
+        });
     }
 
     fn strip_ignored(&mut self, start: usize) {
@@ -174,14 +222,17 @@ impl Needles {
         }
     }
 
-    fn add_percent(&mut self, secret: &[u8]) {
-        let encoders = CASES.map(|digits| PERCENT_KEEPS.map(|keeps| (keeps, digits, false)));
-        // Parsers of URLs write upper case, and in a path `/` for `\`.
-        let urls = URL_KEEPS.map(|keeps| (keeps, UPPER, !keeps.contains(&b'\\')));
-        for (keeps, digits, is_path) in encoders.into_iter().flatten().chain(urls) {
-            for space in [&b"%20"[..], b"+"] {
+    fn add_percent(&mut self, secret: &str) {
+        let encoders = CASES.map(|digits| PERCENT_KEEPS.split(' ').map(move |keeps| (keeps, digits)));
+        let urls = URL_KEEPS.split_whitespace().map(|keeps| (keeps, UPPER));
+        let spaces = &[&b"%20"[..], b"+"][..1 + usize::from(secret.contains(' '))];
+        for (keeps, digits) in encoders.into_iter().flatten().chain(urls) {
+            // Parsers of URLs, which keep `:`, write in a path `/` for `\`.
+            let is_path = keeps.contains(':') && !keeps.contains('\\');
+            let keeps = keeps.as_bytes();
+            for space in spaces {
                 self.add(SHORTEST_DERIVED, |out| {
-                    for &byte in secret {
+                    for byte in secret.bytes() {
                         match byte {
                             b' ' => out.extend(space),
                             b'\\' if is_path => out.push(b'/'),
@@ -192,33 +243,32 @@ impl Needles {
                 });
             }
         }
+        let others = CASES.map(|digits| PERCENT_ENCODES.map(|encoded| (digits, encoded)));
+        for (digits, encoded) in others.into_iter().flatten() {
+            self.add_chars(secret, |out, char| {
+                let found = encoded.find(char);
+                found.inspect(|_| hex(out, b"%", &[char as u8], digits)).is_some()
+            });
+        }
     }
 
-    /// Adds JSON strings: with as few escapes as possible, with `/` escaped, with non-ASCII escaped, with both.
     fn add_json(&mut self, secret: &str) {
-        for digits in CASES {
-            for (slash, ascii) in [(false, false), (true, false), (false, true), (true, true)] {
-                self.add(SHORTEST_DERIVED, |out| {
-                    for char in secret.chars() {
-                        match char {
-                            '"' => out.extend(b"\\\""),
-                            '\\' => out.extend(b"\\\\"),
-                            '/' if slash => out.extend(b"\\/"),
-                            '\n' => out.extend(b"\\n"),
-                            '\r' => out.extend(b"\\r"),
-                            '\t' => out.extend(b"\\t"),
-                            '\u{8}' => out.extend(b"\\b"),
-                            '\u{c}' => out.extend(b"\\f"),
-                            _ if char < ' ' || (ascii && !char.is_ascii()) => {
-                                for unit in char.encode_utf16(&mut [0; 2]) {
-                                    hex(out, b"\\u", &unit.to_be_bytes(), digits);
-                                }
-                            }
-                            _ => out.extend(char.encode_utf8(&mut [0; 4]).as_bytes()),
+        let cases = CASES.map(|digits| JSON_WRITERS.map(|writer| (digits, writer)));
+        for (digits, (points, slash, ascii)) in cases.into_iter().flatten() {
+            self.add_chars(secret, |out, char| {
+                let is_point = points.contains(char) || (ascii && !char.is_ascii());
+                match letter(JSON_LETTERS, char) {
+                    Some(letter) if !is_point => out.extend(&[b'\\', letter]),
+                    _ if is_point || char < ' ' => {
+                        for unit in char.encode_utf16(&mut [0; 2]) {
+                            hex(out, b"\\u", &unit.to_be_bytes(), digits);
                         }
                     }
-                });
-            }
+                    _ if char == '/' && slash => out.extend(b"\\/"),
+                    _ => return false,
+                }
+                true
+            });
         }
     }
 
@@ -240,27 +290,12 @@ impl Needles {
     }
 
     /// Adds HTML and XML: with the required entities, and quotes verbatim, by name or by number; every character by
-    /// number, decimal or hexadecimal.
-    fn add_html(&mut self, secret: &str) {
-        for quotes in [
-            ["\"", "'"],
-            ["&quot;", "'"],
-            ["&quot;", "&#39;"],
-            ["&quot;", "&#x27;"],
-            ["&#34;", "&#39;"],
-            ["&quot;", "&apos;"],
-        ] {
-            self.add(SHORTEST_DERIVED, |out| {
-                for char in secret.chars() {
-                    match char {
-                        '&' => out.extend(b"&amp;"),
-                        '<' => out.extend(b"&lt;"),
-                        '>' => out.extend(b"&gt;"),
-                        '"' => out.extend(quotes[0].as_bytes()),
-                        '\'' => out.extend(quotes[1].as_bytes()),
-                        _ => out.extend(char.encode_utf8(&mut [0; 4]).as_bytes()),
-                    }
-                }
+    /// number, decimal or hexadecimal. Adds the quotes of CSV, SQL and shells.
+    fn add_replaced(&mut self, secret: &str) {
+        for replaced in REPLACED {
+            self.add_chars(secret, |out, char| {
+                let found = "&<>\"'".find(char);
+                found.inspect(|&at| out.extend(replaced[at].as_bytes())).is_some()
             });
         }
         let numbered: [fn(u32) -> String; 3] = [
@@ -277,41 +312,42 @@ impl Needles {
         }
     }
 
-    /// Adds Markdown: with escaped punctuation, and with and without an escaped `<`, which may begin a tag.
-    fn add_markdown(&mut self, secret: &str) {
-        for marks in [r"\`*_[]", r"\`*_[]<"] {
-            self.add(SHORTEST_DERIVED, |out| {
-                for char in secret.chars() {
-                    if marks.contains(char) {
-                        out.push(b'\\');
+    /// Adds the forms of Python's `repr`, of the string and of its bytes, and of `ascii()`, with `'` escaped or not;
+    /// and of `$'…'` in a shell, where bytes are octal.
+    fn add_literals(&mut self, secret: &str) {
+        use NonAscii::{Bytes, Kept, Points};
+        let python = [8, 10].map(|letters| [Kept, Bytes, Points].map(|non_ascii| (letters, non_ascii)));
+        let shell = [Kept, Bytes].map(|non_ascii| (SHELL_LETTERS.len(), non_ascii));
+        for (letters, non_ascii) in python.into_iter().flatten().chain(shell) {
+            let letters = &SHELL_LETTERS[..letters];
+            self.add_chars(secret, |out, char| {
+                let mut utf8 = [0; 4];
+                let utf8 = char.encode_utf8(&mut utf8).as_bytes();
+                match letter(letters, char) {
+                    Some(letter) => out.extend(&[b'\\', letter]),
+                    None if char.is_ascii() && !char.is_ascii_control() => return false,
+                    // What is not printable is escaped, in practice C1 controls.
+                    None if non_ascii == Kept && is_printable(char) => return false,
+                    None if letters == SHELL_LETTERS => utf8.iter().for_each(|&byte| octal(out, byte)),
+                    None if non_ascii == Bytes => {
+                        utf8.iter().for_each(|&byte| hex(out, b"\\x", &[byte], LOWER))
                     }
-                    out.extend(char.encode_utf8(&mut [0; 4]).as_bytes());
+                    None => match u32::from(char).to_be_bytes() {
+                        [0, 0, 0, byte] => hex(out, b"\\x", &[byte], LOWER),
+                        [0, 0, unit @ ..] => hex(out, b"\\u", &unit, LOWER),
+                        point => hex(out, b"\\U", &point, LOWER),
+                    },
                 }
+                true
             });
         }
     }
+}
 
-    /// Adds the forms of Python's `repr`, of the string and of its bytes, and of `ascii()`; with `'` escaped or not.
-    fn add_python(&mut self, secret: &str) {
-        for quote in [false, true] {
-            for non_ascii in [NonAscii::Kept, NonAscii::Bytes, NonAscii::Points] {
-                self.add(SHORTEST_DERIVED, |out| {
-                    for char in secret.chars() {
-                        match char {
-                            '\\' => out.extend(b"\\\\"),
-                            '\'' if quote => out.extend(b"\\'"),
-                            '\n' => out.extend(b"\\n"),
-                            '\r' => out.extend(b"\\r"),
-                            '\t' => out.extend(b"\\t"),
-                            _ if char.is_ascii_control() => hex(out, b"\\x", &[char as u8], LOWER),
-                            _ if char.is_ascii() => out.push(char as u8),
-                            _ => non_ascii.write(out, char),
-                        }
-                    }
-                });
-            }
-        }
-    }
+/// Returns the letter that, after a backslash, stands for a character.
+fn letter(letters: &[u8], char: char) -> Option<u8> {
+    let mut pairs = letters.chunks_exact(2);
+    pairs.find(|pair| char::from(pair[0]) == char).map(|pair| pair[1])
 }
 
 /// True for characters that are printable in Python (`str.isprintable`): no separator but the space, no control, format
@@ -321,28 +357,17 @@ fn is_printable(char: char) -> bool {
     text.escape_debug().count() == 2
 }
 
-/// Treatment of non-ASCII characters by `repr`.
-#[derive(Clone, Copy)]
+/// Treatment of non-ASCII characters by `repr` and by shells.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum NonAscii {
     Kept,
     Bytes,
     Points,
 }
 
-impl NonAscii {
-    fn write(self, out: &mut Wiped, char: char) {
-        let point = u32::from(char).to_be_bytes();
-        let mut utf8 = [0; 4];
-        let utf8 = char.encode_utf8(&mut utf8).as_bytes();
-        match self {
-            // `repr` escapes what is not printable, in practice C1 controls
-            Self::Kept if is_printable(char) => out.extend(utf8),
-            Self::Bytes => utf8.iter().for_each(|&byte| hex(out, b"\\x", &[byte], LOWER)),
-            _ if point[..3] == [0; 3] => hex(out, b"\\x", &point[3..], LOWER),
-            _ if point[..2] == [0; 2] => hex(out, b"\\u", &point[2..], LOWER),
-            _ => hex(out, b"\\U", &point, LOWER),
-        }
-    }
+fn octal(out: &mut Wiped, byte: u8) {
+    let digit = |shift: u8| b'0' + (byte >> shift & 7);
+    out.extend(&[b'\\', digit(6), digit(3), digit(0)]);
 }
 
 fn hex(out: &mut Wiped, before: &[u8], bytes: &[u8], digits: &[u8; 16]) {

@@ -64,10 +64,9 @@ fn rename(map: &mut Map<String, Value>, stream: &mut Stream) {
             let copy = copies.entry(name.clone()).or_insert(0);
             loop {
                 *copy += 1;
-                let numbered = if *copy == 1 {
-                    name.clone()
-                } else {
-                    format!("{name}#{copy}")
+                let numbered = match copy {
+                    1 => name.clone(),
+                    _ => format!("{name}#{copy}"),
                 };
                 if taken.insert(numbered.clone()) {
                     return numbered;

@@ -14,10 +14,13 @@
 //! - base64, standard and URL-safe, at any offset in the encoded text: the characters that the secret alone
 //!   determines, and at the end of the encoded text the last character and the padding too;
 //! - percent-encoded: with the unreserved characters of RFC 3986 kept, or those of Python's `quote`, of JavaScript's
-//!   `encodeURIComponent` or of forms (`URLSearchParams`); a space as `%20` or `+`; every byte as `%XX`; upper and
-//!   lower case;
-//! - in a JSON string: with as few escapes as possible, with `\/`, in ASCII only, both; upper and lower case;
+//!   `encodeURIComponent`, of forms (`URLSearchParams`) or of user information in URLs; only the delimiters or the
+//!   reserved characters; a space as `%20` or `+`; every byte as `%XX`; upper and lower case;
+//! - in a JSON string: with as few escapes as possible, with `\/`, in ASCII only, both, and as Go, Gson, Flask and .NET
+//!   write it; upper and lower case;
 //! - as Python's `repr` and `ascii` write strings and bytes;
+//! - in a shell: between single or double quotes, in `$'…'`, and as `printf %q` writes it; with the doubled quotes of
+//!   CSV and SQL;
 //! - with every character as `\uXXXX` or every byte as `\xXX`; upper and lower case;
 //! - in HTML and XML: with the required entities, and quotes verbatim, by name or by number; every character by number,
 //!   decimal or hexadecimal;
@@ -141,10 +144,10 @@ enum Stage {
 impl Redactor {
     /// Builds the tables. Secrets that [`Redactor::is_redactable`] rejects are skipped.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a str>, forms: Forms, personal: Personal) -> Self {
-        let secrets = secrets
-            .into_iter()
-            .filter(|secret| Self::is_redactable(secret).is_ok());
-        let secrets: Vec<&str> = secrets.collect();
+        let secrets = secrets.into_iter();
+        let secrets: Vec<&str> = secrets
+            .filter(|secret| Self::is_redactable(secret).is_ok())
+            .collect();
         let [mut exact, mut reflowed] = [Ignored::LineBreaks, Ignored::Layout].map(Needles::new);
         for secret in &secrets {
             exact.add_secret(secret, forms);

@@ -53,11 +53,8 @@ fn digits(text: &[u8], start: usize, count: usize, first: u8) -> Option<usize> {
 }
 
 fn run(text: &[u8], start: usize) -> usize {
-    text[start.min(text.len())..]
-        .iter()
-        .take(20)
-        .take_while(|byte| byte.is_ascii_digit())
-        .count()
+    let rest = text[start.min(text.len())..].iter().take(20);
+    rest.take_while(|byte| byte.is_ascii_digit()).count()
 }
 
 /// Matches `+`, a country code, then groups separated by spaces, dots, hyphens and brackets.
@@ -91,16 +88,11 @@ fn us_phone(text: &[u8], start: usize) -> Option<usize> {
     let area = start + 2 * usize::from(long);
     let bracket = at(text, area) == b'(';
     let mut here = digits(text, area + usize::from(bracket), 3, b'2')?;
-    if bracket {
-        if at(text, here) != b')' {
-            return None;
-        }
-        here += 1 + usize::from(separates(here + 1));
-    } else if separates(here) {
-        here += 1;
-    } else {
-        return None;
-    }
+    here += match bracket {
+        true if at(text, here) == b')' => 1 + usize::from(separates(here + 1)),
+        false if separates(here) => 1,
+        _ => return None,
+    };
     here = digits(text, here, 3, b'2')?;
     let is_certain = long || bracket || at(text, here) != b' ';
     if !separates(here) || !is_certain {
@@ -136,22 +128,15 @@ fn card(text: &[u8], start: usize) -> Option<usize> {
 
 /// True for the ranges of the large card networks, which exclude milliseconds since 1970 and rows of years.
 fn is_issued(number: &[u8]) -> bool {
-    let first = number[..4]
-        .iter()
-        .fold(0, |sum, digit| sum * 10 + u16::from(digit - b'0'));
+    let digits = number[..4].iter();
+    let first = digits.fold(0, |sum, digit| sum * 10 + u16::from(digit - b'0'));
     matches!(first, 2221..=2720 | 3000..=3099 | 3400..=3999 | 4000..=6999)
 }
 
 fn luhn(number: &[u8]) -> bool {
-    let sum: u32 = number
-        .iter()
-        .rev()
-        .enumerate()
-        .map(|(place, digit)| {
-            let value = u32::from(digit - b'0') << (place % 2);
-            value / 10 + value % 10
-        })
-        .sum();
+    let digits = number.iter().rev().enumerate();
+    let values = digits.map(|(place, digit)| u32::from(digit - b'0') << (place % 2));
+    let sum: u32 = values.map(|value| value / 10 + value % 10).sum();
     sum.is_multiple_of(10)
 }
 

@@ -101,9 +101,8 @@ fn open_tail(text: &[u8]) -> usize {
     while at > 0 && text.len() - at < AHEAD {
         let part = match text[at - 1] {
             b' ' => {
-                let opens = text
-                    .get(at)
-                    .is_none_or(|next| next.is_ascii_digit() || *next == b'(');
+                let next = text.get(at);
+                let opens = next.is_none_or(|next| next.is_ascii_digit() || *next == b'(');
                 opens && at > 1 && (text[at - 2].is_ascii_digit() || text[at - 2] == b')')
             }
             b'@' | b'(' | b')' => true,

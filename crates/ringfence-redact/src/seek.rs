@@ -136,22 +136,17 @@ impl Seek {
 
     /// Slides the window until a needle begins, or to the end of the bytes. Returns the index after the last byte read.
     fn skip(&mut self, view: View<'_>, mut at: usize) -> usize {
-        while let Some(block) = view.bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
-            if self.skip_block(*block) {
+        while at < view.bytes.len() {
+            let rest = &view.bytes[at..];
+            if rest.first_chunk().is_some_and(|block| self.skip_block(*block)) {
                 at += 8;
                 continue;
             }
-            for &byte in block {
+            for &byte in rest.iter().take(8) {
                 at += 1;
                 if self.slide(byte) && self.enter(view, at) {
                     return at;
                 }
-            }
-        }
-        for &byte in &view.bytes[at..] {
-            at += 1;
-            if self.slide(byte) && self.enter(view, at) {
-                return at;
             }
         }
         at

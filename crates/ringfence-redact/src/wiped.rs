@@ -23,7 +23,10 @@ impl Wiped {
     }
 
     pub(crate) fn push(&mut self, byte: u8) {
-        self.extend(&[byte]);
+        if self.bytes.len() == self.bytes.capacity() {
+            self.make_room(1);
+        }
+        self.bytes.push(byte);
     }
 
     pub(crate) fn extend(&mut self, more: &[u8]) {

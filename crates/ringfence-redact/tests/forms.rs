@@ -67,6 +67,19 @@ fn json(text: &str) -> String {
     json[1..json.len() - 1].to_owned()
 }
 
+/// Writes the text of a JSON string whose writer escapes more than it must.
+fn points(text: &str, is_point: fn(char) -> bool, point: fn(u16) -> String) -> String {
+    let one = |char: char| match json(&char.to_string()) {
+        short if !is_point(char) && !short.starts_with("\\u") => short,
+        _ => char
+            .encode_utf16(&mut [0; 2])
+            .iter()
+            .map(|&unit| point(unit))
+            .collect(),
+    };
+    text.chars().map(one).collect()
+}
+
 /// Writes the `repr` of Python's `bytes`: Rust escapes ASCII in the same way, except for quotes.
 fn python_bytes(text: &str) -> String {
     text.as_bytes().escape_ascii().to_string().replace("\\\"", "\"")
@@ -122,6 +135,54 @@ const FORMS: &[(&str, Encoder)] = &[
     ("json with \\/", |s| json(s).replace('/', "\\/")),
     ("json in ASCII", |s| {
         ascii_json(&json(s)).replace("\\\\", "\\").replace("\\\"", "\"")
+    }),
+    ("json, Go", |s| {
+        points(s, |char| "<>&".contains(char), |unit| format!("\\u{unit:04x}"))
+    }),
+    ("json, Gson", |s| {
+        points(s, |char| "<>&='".contains(char), |unit| format!("\\u{unit:04x}"))
+    }),
+    ("json, .NET", |s| {
+        let is_point = |char: char| "<>&'\"+`\u{7f}".contains(char) || !char.is_ascii();
+        points(s, is_point, |unit| format!("\\u{unit:04X}"))
+    }),
+    ("json, Flask", |s| {
+        let is_point = |char: char| "<>&'".contains(char) || !char.is_ascii();
+        points(s, is_point, |unit| format!("\\u{unit:04x}"))
+    }),
+    ("CSV", |s| s.replace('"', "\"\"")),
+    ("SQL", |s| s.replace('\'', "''")),
+    ("shell, single quotes", |s| s.replace('\'', r"'\''")),
+    ("shell, Python's shlex.quote", |s| s.replace('\'', r#"'"'"'"#)),
+    ("shell, double quotes", |s| markdown(s, r#""$`\"#)),
+    ("user information, Go", |s| percent(s, "-._~$&+,;=", "%20")),
+    ("user information, RFC 3986", |s| {
+        percent(s, "-._~!$&'()*+,;=", "%20")
+    }),
+    ("user information, RFC 3986, lower", |s| {
+        lower_percent(s, "-._~!$&'()*+,;=")
+    }),
+    ("user information, URL Standard", |s| {
+        percent(s, "-._~!$%&'()*+,", "%20")
+    }),
+    ("percent, delimiters", |s| {
+        s.replace('%', "%25").replace('/', "%2F").replace('?', "%3F")
+    }),
+    ("percent, delimiters, lower", |s| {
+        s.replace('%', "%25").replace('/', "%2f").replace('?', "%3f")
+    }),
+    ("percent, reserved", |s| {
+        let marks = [
+            ('/', "%2F"),
+            ('?', "%3F"),
+            ('&', "%26"),
+            ('\'', "%27"),
+            ('+', "%2B"),
+            ('=', "%3D"),
+        ];
+        marks
+            .iter()
+            .fold(s.to_owned(), |text, (mark, code)| text.replace(*mark, code))
     }),
     ("Python bytes", python_bytes),
     ("\\u of every character", |s| {
@@ -185,6 +246,37 @@ fn python_repr_of_quotes_and_non_ascii_is_found() {
     ] {
         let quote = if text.starts_with('b') { "b'" } else { "'" };
         assert_eq!(redactor.text(text), format!("{quote}{REDACTED}'"), "{text}");
+    }
+}
+
+/// The texts are those of bash 5.2, in UTF-8 and in the C locale.
+///
+/// claim: [SEC-2]
+#[test]
+fn shell_quotes_are_found() {
+    let more = "back`tick$dollar!";
+    let secrets = SECRETS.into_iter().chain([more, "\u{1b}[1m\u{7}\u{b}'x"]);
+    let redactor = Redactor::new(secrets, Forms::All, Personal::Keep);
+    for (before, text, after) in [
+        ("$'", r#"a b/c+d=e~f?g"h\'i\\j\tk"#, "'"),
+        (
+            "declare -- s=$'",
+            r"p\303\244ssw\303\266rd\342\200\224\351\215\265\360\237\224\221\342\202\254",
+            "'",
+        ),
+        ("$'", r"\001\037\177ctl\302\205x", "'"),
+        ("$'", r"\E[1m\a\v\'x", "'"),
+        ("", r#"a\<b\>\&c\'d\"e\&f"#, " "),
+        ("declare -- s=\"", r#"a<b>&c'd\"e&f"#, "\""),
+        ("'", r#"a<b>&c'\''d"e&f"#, "'"),
+        ("", r"back\`tick\$dollar\!", "\n"),
+        ("declare -- s=\"", r"back\`tick\$dollar!", "\""),
+    ] {
+        assert_eq!(
+            redactor.text(&format!("{before}{text}{after}")),
+            format!("{before}{REDACTED}{after}"),
+            "{text}"
+        );
     }
 }
 
