@@ -1,7 +1,7 @@
 //! Points in time as users write them: RFC 3339, a date, or a time before now (`15m`, `2h`, `7d`).
 
 use jiff::{SignedDuration, Timestamp};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Returns the Unix microseconds of `2026-01-31T12:00:00Z`, of `2026-01-31` (UTC), or of a duration before now.
 pub(crate) fn read(text: &str) -> Result<i64, String> {
@@ -24,7 +24,7 @@ pub(crate) fn read(text: &str) -> Result<i64, String> {
     Ok(then.as_microsecond())
 }
 
-/// Reads a duration: `90`, `90s`, `15m`, `2h`, `7d`.
+/// Reads a duration: `90` (seconds), `90s`, `15m`, `2h`, `7d`.
 pub(crate) fn length(text: &str) -> Option<SignedDuration> {
     let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
     let seconds = match unit {
@@ -55,6 +55,12 @@ pub(crate) fn milliseconds_or_zero(seconds: f64, most: f64) -> Option<u64> {
         true => Some(0),
         false => milliseconds(seconds, most),
     }
+}
+
+/// Returns milliseconds, to the microsecond.
+#[expect(clippy::cast_precision_loss, reason = "no call takes centuries")]
+pub(crate) fn in_milliseconds(time: Duration) -> f64 {
+    time.as_micros() as f64 / 1000.0
 }
 
 /// Maximum of the time after which a call is detached, in seconds.

@@ -289,7 +289,7 @@ pub(super) async fn wait(
     if let (Some(count), WorkspaceSource::Namespace) = (raw.ending.usage.workspace, &request.workspace) {
         context.services.disk.remember(&request.namespace, count);
     }
-    timer.phases.run_ms = timer.lap();
+    timer.lap(|phases| &mut phases.run_ms);
     let reached = egress::close(egress, &raw).await;
     let changes = match lower.zip(raw.dirs.as_ref()) {
         Some((lower, dirs)) => changes(context, grant, lower, dirs, &leased).await.map(Some),

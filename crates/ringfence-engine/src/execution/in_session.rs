@@ -219,7 +219,7 @@ pub(super) async fn wait(call: SessionCall, timer: &mut PhaseTimer) -> Result<Fi
         Some(objection) => CallResult::objected(sent.number, objection),
     };
     drop(share);
-    timer.phases.run_ms = timer.lap();
+    timer.lap(|phases| &mut phases.run_ms);
     let session_ended = called.outcome.end();
     let (raw, program) = outcome(&session, called)?;
     let traffic = egress.and_then(CallEgress::report);

@@ -57,7 +57,7 @@ impl ExecutionOutcome {
             "duration_ms": result.duration_ms,
             "tier": result.isolation.tier,
             "limits": self.granted,
-            "cpu_ms": usage.cpu_user_ms + usage.cpu_system_ms,
+            "cpu_ms": rounded(usage.cpu_user_ms + usage.cpu_system_ms),
             "max_rss_bytes": usage.max_rss_bytes,
             "stdout_bytes": result.stdout_bytes,
             "stderr_bytes": result.stderr_bytes,
@@ -102,12 +102,13 @@ impl PhaseTimer {
         }
     }
 
-    /// Returns the milliseconds since the last lap, and starts the next.
-    pub(super) fn lap(&mut self) -> f64 {
+    /// Adds the time since the last lap to a phase, and starts the next.
+    pub(super) fn lap(&mut self, phase: fn(&mut Phases) -> &mut f64) {
         let now = Instant::now();
         let lap = milliseconds(now.duration_since(self.lap));
         self.lap = now;
-        lap
+        let phase = phase(&mut self.phases);
+        *phase = rounded(*phase + lap);
     }
 
     pub(super) fn total(&self) -> f64 {
@@ -115,7 +116,29 @@ impl PhaseTimer {
     }
 }
 
+/// Rounds a sum to the microsecond: 0.1 + 0.2 is not 0.3.
+fn rounded(milliseconds: f64) -> f64 {
+    (milliseconds * 1000.0).round() / 1000.0
+}
+
 #[expect(clippy::cast_precision_loss, reason = "no run takes centuries")]
 fn milliseconds(time: Duration) -> f64 {
     time.as_micros() as f64 / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sum_of_a_phase_has_no_noise_below_a_microsecond() {
+        let mut timer = PhaseTimer::start();
+        for _ in 0..1000 {
+            timer.lap -= Duration::from_micros(101);
+            timer.lap(|phases| &mut phases.start_ms);
+            let written = timer.phases.start_ms.to_string();
+            let decimals = written.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+            assert!(decimals <= 3, "{written}");
+        }
+    }
 }

@@ -38,7 +38,7 @@ pub(super) async fn run(
         }
     };
     admitted.once.use_up();
-    timer.phases.start_ms += timer.lap();
+    timer.lap(|phases| &mut phases.start_ms);
     let mut finished = match started {
         Started::Fresh(program) => fresh::wait(&context, &admitted.grant, *program, &mut timer).await?,
         Started::InSession(call) => in_session::wait(*call, &mut timer).await?,

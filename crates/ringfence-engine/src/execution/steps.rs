@@ -51,16 +51,16 @@ pub(super) async fn admit(
             let turn = queued.turn(&context.client).await?;
             turn.name(context.scope.id());
             context.scope.begin().await?;
-            timer.phases.queued_ms += timer.lap();
+            timer.lap(|phases| &mut phases.queued_ms);
             let wanted = &grant.request.packages;
             session::provide(&services.packages, &turn.session, context.requester(), wanted).await?;
             Target::InSession(turn)
         }
     };
-    timer.phases.start_ms += timer.lap();
+    timer.lap(|phases| &mut phases.start_ms);
     let permit = permit(context, &grant).await?;
     context.scope.begin().await?;
-    timer.phases.queued_ms += timer.lap();
+    timer.lap(|phases| &mut phases.queued_ms);
     Ok(Admitted {
         permit,
         target,
@@ -119,12 +119,12 @@ pub(super) async fn lease(
     // From here on, programs that the session left running can use what is approved for this call.
     admitted.once.use_up();
     let egress = CallEgress::begin(&services.egress, session, grant, context.requester()).await?;
-    timer.phases.start_ms += timer.lap();
+    timer.lap(|phases| &mut phases.start_ms);
     // While it is held, no snapshot can be restored there.
     let workspaces = &services.workspaces;
     let workspace = workspaces.acquire_for(&session.namespace, &session.workspace, Wanted::Shared);
     let workspace = workspace.await?;
-    timer.phases.queued_ms += timer.lap();
+    timer.lap(|phases| &mut phases.queued_ms);
     let secrets = services
         .secrets
         .for_call(&session.namespace, &session.lease)
@@ -248,7 +248,7 @@ pub(super) async fn report(
     let bounds = Bounds::of(&grant, session.map(|session| &session.workspace));
     drop((workspace, permit, target));
     let (validation, unchecked) = check.findings(&program.patched).await;
-    timer.phases.finish_ms = timer.lap();
+    timer.lap(|phases| &mut phases.finish_ms);
     let about = About {
         execution_id: context.scope.id(),
         grant: &grant,

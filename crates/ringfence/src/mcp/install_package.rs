@@ -60,7 +60,7 @@ fn answer(installed: &Installed) -> Answer {
             "installed": installed.packages,
             "output": installed.output,
             "replaced": installed.replaced,
-            "duration_ms": installed.duration.as_secs_f64() * 1000.0,
+            "duration_ms": crate::time::in_milliseconds(installed.duration),
         }),
     )
 }

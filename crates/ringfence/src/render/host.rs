@@ -54,7 +54,7 @@ pub(crate) fn host_run(run: &HostRun, text_max: usize) -> Rendered {
         "stdout": stdout, "stderr": stderr,
         "stdout_bytes": run.stdout_bytes, "stderr_bytes": run.stderr_bytes,
         "rule": run.rule, "approved_by": run.approved_by, "program": run.program,
-        "duration_ms": run.duration.as_secs_f64() * 1000.0,
+        "duration_ms": time::in_milliseconds(run.duration),
     });
     Rendered::new(text, facts)
 }
