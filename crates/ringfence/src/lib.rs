@@ -39,6 +39,9 @@ mod api;
 pub mod artifact;
 mod cli;
 mod control;
+#[cfg(test)]
+#[path = "document_tests.rs"]
+mod documents;
 mod embed;
 mod executable;
 #[cfg(test)]

@@ -21,6 +21,12 @@ fn add_help(name: &str, command: &mut clap::Command, helps: &mut Vec<(String, St
     }
 }
 
+/// Reads a command line as `main` does.
+pub(crate) fn parse(words: &[String]) -> Result<ArgMatches, clap::Error> {
+    let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+    definition().try_get_matches_from(config_first(&words))
+}
+
 #[test]
 fn command_line_definition_is_valid() {
     definition().debug_assert();
