@@ -127,7 +127,7 @@ impl Containers {
         let made = made.map_err(|why| {
             RequestError::runtime_unavailable(
                 format!("containers cannot be used: {why}."),
-                "Correct `containers.socket`, and see that the state directory can be written.",
+                "Start the engine or correct `containers.socket`; the state directory must be writable, too.",
             )
         })?;
         let engine = self.engine.get_or_init(|| Arc::new(made));

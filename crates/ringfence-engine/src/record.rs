@@ -422,7 +422,9 @@ pub(crate) fn unavailable(error: AuditError) -> RequestError {
         ErrorCode::AuditUnavailable,
         format!("the audit record cannot be written: {error}."),
         match &error {
-            AuditError::Gone(_) => "Start the server again: its state directory was removed, with its keys.",
+            AuditError::Gone(_) => {
+                "If the state directory was removed, start the server again; a directory of `audit.path` is yours to make."
+            }
             _ => {
                 "Nothing runs without a record: give its disk room, or set `audit.store: memory`; `ringfence audit verify` looks at it."
             }

@@ -246,8 +246,8 @@ impl Secrets {
                 ),
                 match self.vault.kind() {
                     MEMORY_VAULT => {
-                        "The operator adds one with `ringfence vault add` to the memory of a running server, for its calls alone; \
-                         for `ringfence run` there is `vault.store: file` (RINGFENCE_VAULT_STORE=file)."
+                        "The operator adds one to a running server with `ringfence vault add`, for its calls alone; \
+                         `ringfence run` needs `vault.store: file` (RINGFENCE_VAULT_STORE=file)."
                     }
                     _ => "`vault_list` names those it has; the operator adds one with `ringfence vault add`.",
                 },

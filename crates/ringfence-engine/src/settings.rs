@@ -182,12 +182,14 @@ impl BackendPolicy {
         }
         let (floor, tier) = (self.floor, backend.tier(self.native));
         if tier > floor {
+            let other = match backend == self.default {
+                true => "`backend: native`",
+                false => "leave `backend` out",
+            };
             return Err(RequestError::new(
                 ErrorCode::BelowFloor,
                 format!("the backend `{backend}` gives the tier `{tier}`, and the floor is `{floor}`."),
-                format!(
-                    "Have the operator set `floor: {tier}` (RINGFENCE_FLOOR={tier}), or leave `backend` out."
-                ),
+                format!("Have the operator set `floor: {tier}` (RINGFENCE_FLOOR={tier}), or {other}."),
             ));
         }
         Ok(())

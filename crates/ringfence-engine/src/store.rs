@@ -41,7 +41,10 @@ pub(crate) fn open(engine: &EngineSettings, server_id: &str) -> Result<Stores> {
     })?;
     let signer = Signer::load_or_create(&settings.signing_key()).map_err(fault)?;
     let record = open_record(settings, &signer, server_id)?;
-    let vault = Vault::open(settings.vault.clone()).map_err(fault)?;
+    let vault = Vault::open(settings.vault.clone()).map_err(|error| RequestError {
+        hint: "Correct `vault.path` and `vault.key_file`, or let this user write there.".to_owned(),
+        ..fault(error)
+    })?;
     // Other processes may put secrets into a vault file while this server runs.
     if !vault.is_empty() || matches!(settings.vault, VaultSettings::File { .. }) {
         ringfence_jail::hide_memory()
@@ -84,7 +87,7 @@ fn open_record(settings: &RecordSettings, signer: &Signer, server_id: &str) -> R
 pub(crate) fn fault(why: impl Display) -> RequestError {
     RequestError::store_fault(
         format!("{why}."),
-        "Set `state_dir` to a directory that this user alone may write, with room.",
+        "Set `state_dir` (RINGFENCE_STATE_DIR) to a directory that this user alone may write, with room.",
     )
 }
 

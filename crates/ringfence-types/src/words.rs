@@ -265,7 +265,7 @@ impl TryFrom<String> for EnvName {
         let mut chars = text.chars();
         let starts_well = chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
         if !starts_well || !chars.all(|c| c.is_ascii_alphanumeric() || c == '_') || text.len() > 256 {
-            return Err("a variable's name is letters, digits and `_`, at most 256 bytes".to_owned());
+            return Err("a variable's name is letters, digits and `_`, begins with no digit, and has at most 256 bytes".to_owned());
         }
         if text.starts_with("RINGFENCE_") {
             return Err("variables named RINGFENCE_* are set by the sandbox itself".to_owned());

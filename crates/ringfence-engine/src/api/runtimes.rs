@@ -87,6 +87,9 @@ impl Engine {
         let mut runtimes = self.container_runtimes().await;
         for runtime in runtimes.iter_mut().filter(|runtime| runtime.available) {
             let Some((language, code)) = proof(runtime) else {
+                runtime.available = self.services.sandboxes.containers.settings.pull;
+                let none = || "none of its images is here. Pull them, or set `containers.pull: true`.";
+                runtime.reason = (!runtime.available).then(|| none().to_owned());
                 continue;
             };
             let mut request = ExecuteRequest::new(language, code);

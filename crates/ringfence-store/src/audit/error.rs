@@ -27,7 +27,7 @@ pub enum AuditError {
     /// Locked for longer than [`LOCKED_MS_MAX`](super::schema::LOCKED_MS_MAX).
     #[error("{0}: another process has held it locked for too long; find it with `fuser`")]
     Locked(PathBuf),
-    #[error("the directory {0} no longer exists; start the server again, which creates it")]
+    #[error("the directory {0} does not exist")]
     Gone(PathBuf),
     #[error("{path}: {what}; a server moves it aside when it starts or finds the damage")]
     Damaged { path: PathBuf, what: String },

@@ -83,7 +83,7 @@ struct ExportArguments {
     /// Only records of this namespace
     #[arg(long, value_name = "NAME")]
     namespace: Option<Namespace>,
-    /// Only records since this time, or since so long ago, such as 2h
+    /// Only records since this time, or since so long ago, such as 2h; a number alone is seconds
     #[arg(long, value_name = "TIME", value_parser = time::read)]
     since: Option<i64>,
     /// New file to write to [default: standard output]
@@ -155,11 +155,15 @@ fn archive(context: &Context) -> Result<Rendered, RequestError> {
 }
 
 fn file(record: &RecordSettings) -> Result<&Path, RequestError> {
+    let is_there = |path: &Path| {
+        let found = path.try_exists();
+        found.map_err(|error| unread(&format_args!("{}: {error}", path.display())))
+    };
     match &record.audit.place {
-        Storage::File(path) if path.exists() => Ok(path),
+        Storage::File(path) if is_there(path)? => Ok(path),
         Storage::File(path) => Err(RequestError::not_found(
             format!("there is no audit record at {}.", path.display()),
-            "A server makes it when it starts; `ringfence config show` says where.",
+            "The first run or server makes it; RINGFENCE_STATE_DIR names another state directory.",
         )),
         Storage::Memory => Err(RequestError::not_found(
             "the audit record is kept in a server's memory (`audit.store: memory`), where nothing can be checked from outside.",
@@ -333,7 +337,12 @@ fn export(context: &Context, arguments: &ExportArguments) -> CommandResult {
         }
         // The reader wants no more.
         Err(ExportError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        Err(ExportError::Write(error)) => Err(fault("write the export", &error)),
+        Err(ExportError::Write(error)) => {
+            // A part of the record could be taken for all of it, and would refuse a second try.
+            let removed = arguments.output.as_ref().map_or(Ok(()), std::fs::remove_file);
+            removed.map_err(|error| fault("remove the incomplete export", &error))?;
+            Err(fault("write the export", &error))
+        }
         Err(ExportError::Read(error)) => Err(unread(&error)),
     }
 }

@@ -61,7 +61,7 @@ fn destination(address: &str) -> Result<(Destination, String), RequestError> {
             HttpListen::Tcp(_) => Err(invalid(format!("`{address}` is not a socket"))),
         };
     }
-    let HttpUrl(url) = HttpUrl::read(address).map_err(invalid)?;
+    let HttpUrl(url) = HttpUrl::read(address).map_err(|why| invalid(why.replace(", nor `off`", "")))?;
     let url = url.ok_or_else(|| invalid("`off` is not an address".to_owned()))?;
     let uri: Uri = url
         .0

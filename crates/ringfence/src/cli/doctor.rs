@@ -1,7 +1,7 @@
 //! `ringfence doctor`: tests every layer of isolation on this host and makes a sandbox from all of them, as `run` does.
 //! Anything that would fail there fails here, with the one change that would help.
 
-use super::{CommandResult, Context, ended, live, printed};
+use super::{CommandResult, Context, ended, hints::rewrite, live, printed};
 use crate::{
     executable::SELF,
     render::diagnostics::Style,
@@ -57,8 +57,8 @@ impl Print {
     }
 }
 
-/// Exit code of a host that does not meet the floor, the minimum tier of the configuration.
-const BELOW_FLOOR: u8 = 1;
+/// Exit code of a host where programs do not run as the configuration asks.
+const NOT_MET: u8 = 1;
 const WARM_TIMEOUT: Duration = Duration::from_secs(60);
 
 type TierResult = (Tier, Result<Vec<Runtime>, RequestError>);
@@ -73,6 +73,10 @@ pub(super) fn doctor(context: &Context, arguments: &DoctorArguments) -> CommandR
         config => config,
     };
     let floor = config.as_ref().map_or(Tier::Full, |config| config.floor);
+    let default = config
+        .as_ref()
+        .map(|config| config.engine.policy.backends.default);
+    let default = default.unwrap_or(Backend::Native);
     // First, because it forks, which a process with several threads must not do.
     let layers = examine(Path::new(SELF));
     let host = match &config {
@@ -95,10 +99,12 @@ pub(super) fn doctor(context: &Context, arguments: &DoctorArguments) -> CommandR
     let tier = tiers.iter().find(|(_, made)| made.is_ok()).map(|(tier, _)| *tier);
     let (runtimes, error) = (of_floor.and_then(Result::ok), of_floor.and_then(Result::err));
     let met = runtimes.is_some();
+    let unusable = unusable(default, &containers);
     let printed = if arguments.json {
         let document = json!({
             "layers": layers, "tier": tier, "floor": floor, "floor_met": met,
-            "error": error, "warm": runtimes, "containers": containers, "host_walls_missing": host,
+            "error": error.or(unusable.as_ref()), "warm": runtimes, "containers": containers,
+            "backend": default, "host_walls_missing": host,
         });
         terminal.print_json(&document)
     } else {
@@ -106,11 +112,15 @@ pub(super) fn doctor(context: &Context, arguments: &DoctorArguments) -> CommandR
         let layers = render(&layers, mark);
         let verdict = render_verdict(tier, floor, error, mark);
         let warm = render_warm(runtimes, mark);
-        let containers = render_containers(&containers, mark);
+        let mut containers = render_containers(&containers, mark);
+        if let Some(error) = &unusable {
+            let not_met = mark(Style::Error, "NOT met");
+            containers += &format!("default backend: {default}, {not_met}\n  {}\n", error.hint);
+        }
         let host = render_host(host.as_deref());
         terminal.print(&format!("{layers}\n{verdict}\n{warm}{containers}{host}"))
     };
-    ended(printed, if met { 0 } else { BELOW_FLOOR })
+    ended(printed, if met && unusable.is_none() { 0 } else { NOT_MET })
 }
 
 fn ask_engine<T>(
@@ -143,7 +153,15 @@ fn render_host(missing: Option<&[String]>) -> String {
 /// Tries the strongest tier, then the weaker one if it is the floor or if the strongest failed. Each try makes one
 /// sandbox, runs each interpreter in one, and warms up the sandboxes that `serve` would keep ready.
 fn try_tiers(settings: &EngineSettings, floor: Tier) -> Vec<TierResult> {
-    let result_of = |tier| (tier, ask_engine(settings, tier, try_engine));
+    let is_native = settings.policy.backends.allowed.contains(&Backend::Native);
+    let result_of = |tier| {
+        let tried = ask_engine(settings, tier, async |engine: &Engine| match is_native {
+            true => try_engine(engine).await,
+            // Programs run in containers alone; checks and other workers need this sandbox.
+            false => engine.prove().await.map(|()| Vec::new()),
+        });
+        (tier, tried)
+    };
     let full = result_of(Tier::Full);
     let enough = full.1.is_ok() && floor == Tier::Full;
     let weaker = (!enough).then(|| result_of(Tier::Landlock));
@@ -161,10 +179,21 @@ fn try_containers(settings: &EngineSettings) -> Result<Vec<ContainerRuntime>, Re
     })
 }
 
+/// Error if the backend of programs that name none is a container's and cannot run them.
+fn unusable(default: Backend, containers: &[ContainerRuntime]) -> Option<RequestError> {
+    let runtime = containers.iter().find(|runtime| runtime.backend == default)?;
+    let reason = runtime.reason.as_ref()?;
+    Some(RequestError::runtime_unavailable(
+        format!("programs use {default}, which cannot run them: {reason}"),
+        "Do what is said there, or set `backend: native`.",
+    ))
+}
+
 fn render_containers(runtimes: &[ContainerRuntime], mark: impl Fn(Style, &str) -> String) -> String {
     let line = |runtime: &ContainerRuntime| {
         let (sign, state, detail) = match &runtime.reason {
-            Some(reason) => (Style::Error, "FAILED", reason.clone()),
+            Some(reason) if !runtime.allowed => (Style::Plain, "off", rewrite(reason)),
+            Some(reason) => (Style::Error, "FAILED", rewrite(reason)),
             None => {
                 let mut detail = format!("engine {}", runtime.engine.as_deref().unwrap_or("no engine"));
                 if !runtime.images_missing.is_empty() {

@@ -3,7 +3,7 @@
 
 use ringfence_types::{ExecutionResult, RequestError, Validation};
 
-const COMMANDS: [(&str, &str); 34] = [
+const COMMANDS: [(&str, &str); 37] = [
     (
         "`list_host_access` has the forms; ask a person with `request_host_access`, naming exactly this command.",
         "`ringfence host access` has the forms; on a terminal `ringfence host exec` asks you.",
@@ -45,7 +45,13 @@ const COMMANDS: [(&str, &str); 34] = [
     ("`allowed_domains`", "`--allow`"),
     ("`request_egress`", "`--allow`"),
     ("`validate_code`", "`ringfence validate`"),
+    // At the command line the caller is the operator.
+    ("The operator turns it on with", "Set"),
+    ("The operator adds one", "Add it"),
+    ("have the operator ", ""),
 ];
+
+const OPERATOR: &str = "Have the operator ";
 
 pub(super) fn limits_error_in_flags(mut error: RequestError) -> RequestError {
     if let Some(message) = out_of_bounds(&error.message, &NAMESPACE_FLAGS) {
@@ -89,7 +95,11 @@ pub(super) fn in_commands(mut error: RequestError) -> RequestError {
     // The message repeats the findings.
     let translate = if found.is_some() { rewrite_finding } else { rewrite };
     error.message = translate(&error.message);
-    error.hint = translate(&error.hint);
+    let is_full = error.message.contains("No space left on device");
+    error.hint = match is_full && error.hint.starts_with("Run ") {
+        true => "Make room on that disk, or write to another.".to_owned(),
+        false => translate(&error.hint),
+    };
     error.validation = found.map(|found| Box::new(validation_in_commands(*found)));
     error
 }
@@ -198,7 +208,6 @@ pub(super) fn rewrite(text: &str) -> String {
         let after = after
             .strip_prefix(", then add it to `allowed_domains`")
             .unwrap_or(after);
-        // At the command line the caller is the operator.
         rewritten = match after.split_once("; or have the operator add ") {
             Some((_, given)) => format!("{before}Add {given}"),
             None => format!(
@@ -210,6 +219,10 @@ pub(super) fn rewrite(text: &str) -> String {
         if rewritten.contains(tool) {
             rewritten = rewritten.replace(tool, command);
         }
+    }
+    while let Some((before, rest)) = rewritten.split_once(OPERATOR) {
+        let (verb, rest) = rest.split_at(rest.len().min(1));
+        rewritten = format!("{before}{}{rest}", verb.to_ascii_uppercase());
     }
     rewritten
 }
@@ -285,6 +298,10 @@ mod tests {
         check(
             "next: cancel_execution {\"execution_id\": \"12\"}, or call again later",
             "Wait for it, or stop it with `ringfence cancel 12`.",
+        );
+        check(
+            "Have the operator set `floor: container`, or have the operator raise `caps`.",
+            "Set `floor: container`, or raise `caps`.",
         );
         check(
             "the program was stopped after its 1 s (`timeout_seconds`)",

@@ -4,7 +4,7 @@
 use super::{
     CommandResult, Context, FAILED,
     commit::{Keyboard, says_yes},
-    fault, live, request, set,
+    live, printed, request, set,
 };
 use crate::{
     log::Log,
@@ -16,7 +16,7 @@ use clap::{Args, Subcommand};
 use ringfence_engine::{Answer, Caller, Engine, HostCommand, HostEnding, HostRun, HostWriting, ScopeChoice};
 use ringfence_types::{ErrorCode, Namespace, RequestError, WorkspacePath};
 use std::{
-    io::{self, IsTerminal, Write},
+    io::{self, IsTerminal},
     path::PathBuf,
     process::ExitCode,
     time::Duration,
@@ -149,6 +149,9 @@ async fn perform(context: &Context, engine: &Engine, action: HostAction, input: 
         HostAction::Read(OneFile { path, flags }) => {
             let access = engine.namespace(&caller, &flags.namespace);
             let file = access.host_file_read(&path).await?;
+            if !flags.json {
+                return printed(context.terminal.print_bytes(&file.bytes));
+            }
             (flags, render::host_file(&file))
         }
         HostAction::Write { file, preview } => {
@@ -207,7 +210,7 @@ async fn execute(context: &Context, engine: &Engine, line: CommandLine, timeout:
     if json {
         context.show(json, &render::host_run(&run, TEXT_MAX))?;
     } else {
-        print(context, &run)?;
+        print(context.terminal, &run)?;
     }
     Ok(ExitCode::from(match run.ending {
         HostEnding::Code(code) => u8::try_from(code).unwrap_or(FAILED),
@@ -217,13 +220,21 @@ async fn execute(context: &Context, engine: &Engine, line: CommandLine, timeout:
     }))
 }
 
-fn print(context: &Context, run: &HostRun) -> Result<(), RequestError> {
-    let text = |bytes: &[u8]| neutral::text(&String::from_utf8_lossy(bytes));
-    context
-        .terminal
-        .print(&text(&run.stdout))
-        .and_then(|()| io::stderr().write_all(text(&run.stderr).as_bytes()))
-        .map_err(|error| fault("print", &error))
+fn print(terminal: Terminal, run: &HostRun) -> CommandResult {
+    let printed = printed(
+        terminal
+            .print_bytes(&run.stdout)
+            .and_then(|()| terminal.note_bytes(&run.stderr)),
+    );
+    for (name, kept, all) in [
+        ("stdout", run.stdout.len(), run.stdout_bytes),
+        ("stderr", run.stderr.len(), run.stderr_bytes),
+    ] {
+        if all > kept as u64 {
+            terminal.dim(&format!("{name} was cut: {kept} of {all} bytes"));
+        }
+    }
+    printed
 }
 
 /// Requests approval of a command, as an agent does, and answers the request here. True if it is approved.

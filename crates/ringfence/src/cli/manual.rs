@@ -4,12 +4,7 @@ use super::{CommandResult, Context, definition};
 use clap::{Args, Command, builder::Str};
 use clap_complete::Shell;
 use ringfence_types::RequestError;
-use std::{
-    fs,
-    io::{self, Write as _},
-    path::PathBuf,
-    process::ExitCode,
-};
+use std::{fs, path::PathBuf, process::ExitCode};
 
 #[derive(Debug, Args)]
 pub(super) struct ManArguments {
@@ -106,9 +101,8 @@ pub(super) fn man(context: &Context, arguments: &ManArguments) -> CommandResult 
         let printed = made.and_then(|()| context.terminal.print(&String::from_utf8_lossy(&page)));
         return super::printed(printed);
     };
-    let written = fs::create_dir_all(directory)
-        .and_then(|()| clap_mangen::generate_to(definition(), directory))
-        .and_then(|()| io::stdout().flush());
+    let written =
+        fs::create_dir_all(directory).and_then(|()| clap_mangen::generate_to(definition(), directory));
     written.map_err(|error| {
         RequestError::invalid(
             format!("the pages cannot be written to {}: {error}.", directory.display()),

@@ -305,7 +305,7 @@ impl Context {
         };
         let config = settings::check(&self.environment, flags)?;
         if let Some(warning) = &config.warning {
-            self.terminal.note(warning);
+            self.terminal.note(&crate::sentence::without_numbers(warning));
         }
         Ok(config)
     }

@@ -18,14 +18,20 @@ pub(super) fn signer(record: &RecordSettings) -> Result<Signer, RequestError> {
     found.ok_or_else(|| {
         RequestError::not_found(
             format!("there is no signing key at {}.", path.display()),
-            "A server makes it when it starts; name its state directory: RINGFENCE_STATE_DIR.",
+            "The first run or server makes it; RINGFENCE_STATE_DIR names another state directory.",
         )
     })
 }
 
 pub(super) fn artifacts(record: &RecordSettings) -> Result<Option<ArtifactStore>, RequestError> {
     let directory = record.artifacts();
-    if !directory.exists() {
+    let is_there = directory.try_exists().map_err(|error| {
+        RequestError::store_fault(
+            format!("{}: {error}.", directory.display()),
+            "Run the command as the user who runs the server.",
+        )
+    })?;
+    if !is_there {
         return Ok(None);
     }
     let opened = ArtifactStore::open(directory, signer(record)?, record.retention);

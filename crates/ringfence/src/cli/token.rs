@@ -15,7 +15,7 @@ use ringfence_store::{
 };
 use ringfence_types::{ErrorCode, Namespace, RequestError};
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::{io, process::ExitCode, time::Duration};
 
 /// In the place of all namespaces, and of all toolsets.
 const ALL: &str = "*";
@@ -53,7 +53,7 @@ pub(super) struct CreateToken {
     /// Toolsets that it is offered, of those that the server offers [default: all of those]
     #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = toolset)]
     toolsets: Vec<String>,
-    /// Lifetime, such as 12h or 90d [default: until it is revoked]
+    /// Lifetime, such as 12h or 90d; a number alone is seconds [default: until it is revoked]
     #[arg(long, value_name = "LENGTH", value_parser = vault::ttl)]
     expires: Option<Duration>,
     /// Requests that it may send per minute; 0: unlimited
@@ -83,49 +83,82 @@ pub(super) fn token(context: &Context, action: TokenAction) -> CommandResult {
             let is_json = create.shown.json;
             let entry = entry(create)?;
             let mut facts = facts(&entry);
+            let (name, expires) = (entry.name.clone(), entry.expires_unix_ms);
+            let (settings, details) = (config.engine.clone(), facts.clone());
             let create = || tokens.create(entry).map_err(refused);
-            let token = on_record(
-                context,
-                config.engine,
-                Action::TokenCreated,
-                facts.clone(),
-                create,
-            )?;
+            let token = on_record(context, settings, Action::TokenCreated, details, create)?;
             facts["token"] = json!(*token);
-            let text = format!("{}\n", *token);
-            if !is_json {
-                context
-                    .terminal
-                    .note("it is not shown again; send it as `Authorization: Bearer TOKEN`");
+            let text = match is_json {
+                true => context.terminal.json(&facts),
+                false => Ok(format!("{}\n", *token)),
+            };
+            if let Err(error) = text.and_then(|text| context.terminal.print_once(&text)) {
+                return Err(unseen(
+                    &name,
+                    &error,
+                    revoke(context, &tokens, config.engine, &name),
+                ));
             }
-            context.show(is_json, &Rendered { text, facts })
+            if !is_json {
+                let expires = expires.map(|until| format!("expires at {}", time::write_milliseconds(until)));
+                let expires = expires.as_deref().unwrap_or("does not expire");
+                context.terminal.note(&format!(
+                    "it is not shown again; send it as `Authorization: Bearer TOKEN`; it {expires}"
+                ));
+            }
+            Ok(ExitCode::SUCCESS)
         }
         TokenAction::List(shown) => {
             let entries = tokens.read().map_err(refused)?.unwrap_or_default();
             context.show(shown.json, &listed(&entries))
         }
         TokenAction::Revoke { name, shown } => {
-            let none = || {
-                let message = format!("`{name}` has no token.");
-                RequestError::not_found(message, "`ringfence token list` shows who has one.")
-            };
-            let details = json!({"name": name});
-            // Revoked before it is recorded: a record that cannot be written must not keep the token valid.
-            let revoked = tokens.revoke(&name).map_err(refused);
-            let revoked = revoked.and_then(|existed| existed.then_some(()).ok_or_else(none));
-            let is_revoked = revoked.is_ok();
-            let on_record = on_record(context, config.engine, Action::TokenRevoked, details, || revoked);
-            if let Err(error) = on_record {
-                if !is_revoked {
-                    return Err(error);
-                }
-                let why = format!("revoked, and not on record: {}", error.message);
-                context.terminal.dim(&why);
-            }
+            revoke(context, &tokens, config.engine, &name)?;
             let facts = json!({"name": name, "revoked": true});
             context.show(shown.json, &Rendered::new("revoked\n", facts))
         }
     }
+}
+
+fn revoke(
+    context: &Context,
+    tokens: &Tokens,
+    settings: EngineSettings,
+    name: &Namespace,
+) -> Result<(), RequestError> {
+    let none = || {
+        let message = format!("`{name}` has no token.");
+        RequestError::not_found(message, "`ringfence token list` shows who has one.")
+    };
+    let details = json!({"name": name});
+    // Revoked before it is recorded: a record that cannot be written must not keep the token valid.
+    let revoked = tokens.revoke(name).map_err(refused);
+    let revoked = revoked.and_then(|existed| existed.then_some(()).ok_or_else(none));
+    let (is_revoked, failed) = (revoked.is_ok(), revoked.clone());
+    match on_record(context, settings, Action::TokenRevoked, details, || revoked) {
+        Err(error) if is_revoked => {
+            let why = format!("revoked, and not on record: {}", error.message);
+            context.terminal.dim(&why);
+            Ok(())
+        }
+        // Not the record's error: it would hide why the token is still valid.
+        done => failed.and(done),
+    }
+}
+
+/// Error for a token that could not be written, and was therefore revoked.
+fn unseen(name: &Namespace, error: &io::Error, revoked: Result<(), RequestError>) -> RequestError {
+    let (state, hint) = match revoked {
+        Ok(()) => (
+            "It was revoked".to_owned(),
+            "Create it again, and write it where there is room.".to_owned(),
+        ),
+        Err(why) => (
+            format!("It is still valid: {}", why.message.trim_end_matches('.')),
+            format!("Run `ringfence token revoke {name}`."),
+        ),
+    };
+    RequestError::fault(format!("the token could not be written: {error}. {state}."), hint)
 }
 
 /// Performs an action and records it, with an engine of our own, like changes of the vault.
@@ -256,7 +289,12 @@ fn refused(error: TokenError) -> RequestError {
             ErrorCode::InvalidArgument,
             "Revoke those that are not used.".to_owned(),
         ),
-        TokenError::File(_) | TokenError::Damaged(_) | TokenError::Random(_) => (
+        TokenError::File(_) => (
+            ErrorCode::InvalidConfiguration,
+            "Run the command as the user who runs the server, on its state directory (RINGFENCE_STATE_DIR)."
+                .to_owned(),
+        ),
+        TokenError::Damaged(_) | TokenError::Random(_) => (
             ErrorCode::InvalidConfiguration,
             "Restore the file, or remove it and make the tokens again.".to_owned(),
         ),

@@ -44,7 +44,7 @@ pub(super) struct Add {
     value: Option<String>,
     #[command(flatten)]
     target: Target,
-    /// Lifetime, such as 15m, 2h or 7d
+    /// Lifetime, such as 15m, 2h or 7d; a number alone is seconds
     #[arg(long, value_name = "LENGTH", value_parser = ttl)]
     ttl: Option<Duration>,
     /// Read the value from this file
@@ -65,14 +65,14 @@ pub(super) fn ttl(text: &str) -> Result<Duration, String> {
     let length = time::length(text).and_then(|length| Duration::try_from(length).ok());
     length
         .filter(|length| !length.is_zero())
-        .ok_or_else(|| "write a length of time as 90s, 15m, 2h or 7d".to_owned())
+        .ok_or_else(|| "write a length of time above 0 as 90s, 15m, 2h or 7d".to_owned())
 }
 
 pub(super) fn vault(context: &Context, action: VaultAction) -> CommandResult {
     perform(context, action).map_err(|mut error| {
         // `not_found` means that no server runs: a missing secret is not an error.
         if error.code == ErrorCode::NotFound {
-            error.hint += " Secrets that need no server are those of `vault.store: file`.";
+            error.hint += " With `vault.store: file` no server is needed.";
         }
         error
     })
@@ -114,7 +114,7 @@ fn perform_add(context: &Context, settings: &EngineSettings, add: Add) -> Comman
     }
     refuse_environment(&settings.record)?;
     let namespace = target.namespace.clone();
-    change(context, settings, &target, || {
+    let code = change(context, settings, &target, || {
         ringfence_jail::hide_memory().map_err(|error| fault("hide the memory of this process", &error))?;
         let value = secret::value(context.terminal, file.as_deref(), &key)?;
         if value.len() < SHORTEST_SECRET {
@@ -129,7 +129,13 @@ fn perform_add(context: &Context, settings: &EngineSettings, add: Add) -> Comman
             value: control::Value(value),
             ttl_seconds: ttl.map(|ttl| ttl.as_secs()),
         })
-    })
+    })?;
+    if let Some(ttl) = ttl.filter(|_| !target.opts.json) {
+        let until = time::now_milliseconds().saturating_add(ttl.as_secs().saturating_mul(1000));
+        let until = time::write_seconds(until / 1000);
+        context.terminal.dim(&format!("it expires at {until}"));
+    }
+    Ok(code)
 }
 
 fn refuse_environment(record: &RecordSettings) -> Result<(), RequestError> {

@@ -248,7 +248,7 @@ async fn find(state_dir: &Path, only: Option<u32>) -> Result<Vec<Server>, Reques
                 "the control sockets in {} cannot be used: {error}.",
                 state_dir.display()
             ),
-            "Run the command as the user who runs the server.",
+            "Run the command as the user who runs the server, on its state directory (RINGFENCE_STATE_DIR).",
         )
     };
     let mut servers = Vec::new();
@@ -274,12 +274,15 @@ async fn find(state_dir: &Path, only: Option<u32>) -> Result<Vec<Server>, Reques
 }
 
 fn no_server(state_dir: &Path, only: Option<u32>) -> RequestError {
-    let which = only.map_or_else(String::new, |pid| format!(" with the process number {pid}"));
+    let directory = state_dir.display();
+    if let Some(pid) = only {
+        return RequestError::not_found(
+            format!("no server with the process number {pid} runs on the state directory {directory}."),
+            "`ringfence stats --json` shows the process number (`pid`) of each server.",
+        );
+    }
     RequestError::not_found(
-        format!(
-            "no server{which} runs on the state directory {}.",
-            state_dir.display()
-        ),
+        format!("no server runs on the state directory {directory}."),
         "An agent's client starts one, and so does `ringfence serve --transport http &`; RINGFENCE_STATE_DIR names \
          another directory.",
     )

@@ -289,7 +289,7 @@ pub(crate) struct AuditQuery {
     /// Only entries of this action, such as vault.changed, or of a group, such as `execution.`
     #[arg(long, value_name = "ACTION")]
     action: Option<String>,
-    /// Only entries since this time (RFC 3339), or since so long ago, such as 2h
+    /// Only entries since this time (RFC 3339), or since so long ago, such as 2h; a number alone is seconds
     #[arg(long = "since", value_name = "TIME", value_parser = time::read)]
     since_us: Option<i64>,
     /// Only entries before this one, by its SEQ: the next page

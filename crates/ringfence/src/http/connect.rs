@@ -109,7 +109,7 @@ impl Bridge {
         let reached = async { self.destination.send(request?).await };
         reached.await.map(drop).map_err(|reason| {
             RequestError::not_found(
-                format!("no server can be reached: {reason}."),
+                format!("no server can be reached at {}: {reason}.", self.destination),
                 "Start one with `ringfence serve --transport http`, or name the address where it listens.",
             )
         })

@@ -329,13 +329,20 @@ fn read_file(
             return Some((Some(path), file.layer));
         }
         (Err(error), None) if absent(&error) => return Some((None, Layer::default())),
-        (Err(error), Some(by)) => refusal(
-            format!(
-                "cannot read the configuration {} ({by}): {error}.",
-                path.display()
-            ),
-            "Name a file that exists, or start from `ringfence config example`.",
-        ),
+        (Err(error), Some(by)) => {
+            let code = match by {
+                "--config" => ErrorCode::InvalidArgument,
+                _ => ErrorCode::InvalidConfiguration,
+            };
+            RequestError::new(
+                code,
+                format!(
+                    "cannot read the configuration {} ({by}): {error}.",
+                    path.display()
+                ),
+                "Name a file that exists, or start from `ringfence config example`.",
+            )
+        }
         // The file may hold limits; continuing without them would degrade silently.
         (Err(error), None) => refusal(
             format!("cannot read the configuration {}: {error}.", path.display()),

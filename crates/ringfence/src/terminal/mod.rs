@@ -4,10 +4,12 @@ pub(crate) mod neutral;
 
 use crate::{
     render::diagnostics::{Style, StyledText},
+    sentence::without_numbers,
     settings::Environment,
     utf8::Decoder,
 };
 use ringfence_types::RequestError;
+use rustix::io::Errno;
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
@@ -93,22 +95,39 @@ impl Terminal {
         self.print(&format!("\n[{} of {} bytes shown]\n", shown.len(), value.len()))
     }
 
-    /// Prints a file's bytes on stdout: unchanged for a program, neutralised for a person.
+    /// Prints bytes on stdout: unchanged for a program, neutralised for a person.
     pub(crate) fn print_bytes(self, bytes: &[u8]) -> io::Result<()> {
-        if self.out == Reader::Person {
-            return self.print(&neutral::text(&String::from_utf8_lossy(bytes)));
-        }
-        let mut out = io::stdout().lock();
-        quiet(out.write_all(bytes).and_then(|()| out.flush()))
+        write_bytes(io::stdout().lock(), self.out, bytes)
+    }
+
+    /// The same on stderr.
+    pub(crate) fn note_bytes(self, bytes: &[u8]) -> io::Result<()> {
+        write_bytes(io::stderr().lock(), self.err, bytes)
     }
 
     pub(crate) fn print_json(self, document: &impl Serialize) -> io::Result<()> {
+        self.print(&self.json(document)?)
+    }
+
+    pub(crate) fn json(self, document: &impl Serialize) -> io::Result<String> {
         let text = if self.out == Reader::Person {
             neutral::json(&serde_json::to_string_pretty(document)?)
         } else {
             serde_json::to_string(document)?
         };
-        self.print(&(text + "\n"))
+        Ok(text + "\n")
+    }
+
+    /// Prints what cannot be shown again. An error, also of a closed pipe or a full disk, means that it may be lost.
+    pub(crate) fn print_once(self, text: &str) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        out.write_all(text.as_bytes())?;
+        out.flush()?;
+        match rustix::fs::fsync(&out) {
+            // A pipe or a terminal has no disk.
+            Ok(()) | Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     pub(crate) fn error(self, error: &RequestError) {
@@ -118,6 +137,7 @@ impl Terminal {
     pub(crate) fn error_with_hint(self, message: &str, hint: &str) {
         let (error, next) = (self.err("error", Style::Error), self.err("hint", Style::Info));
         // Indented, so that no untrusted line looks like one of ours.
+        let message = without_numbers(message);
         let message: Vec<String> = message.lines().map(neutral::line).collect();
         self.note_text(&format!(
             "{error}: {}\n{next}: {}\n",
@@ -246,6 +266,14 @@ impl<W: Write> Write for JsonLines<W> {
     }
 }
 
+fn write_bytes(mut to: impl Write, reader: Reader, bytes: &[u8]) -> io::Result<()> {
+    let written = match reader {
+        Reader::Program => to.write_all(bytes),
+        Reader::Person => to.write_all(neutral::text(&String::from_utf8_lossy(bytes)).as_bytes()),
+    };
+    quiet(written.and_then(|()| to.flush()))
+}
+
 fn wrapped(text: &str, columns: usize) -> String {
     let options = textwrap::Options::new(columns)
         .subsequent_indent("      ")
@@ -343,6 +371,17 @@ mod tests {
         };
         assert_eq!(shown(Reader::Program), line);
         assert_eq!(shown(Reader::Person), "{\"caller\":\"a\\u009b31m\\u202e\"}\n");
+    }
+
+    #[test]
+    fn bytes_are_unchanged_for_a_program_and_neutralised_for_a_person() {
+        let shown = |reader| {
+            let mut shown = Vec::new();
+            write_bytes(&mut shown, reader, b"\x1b[2J\xff\0").unwrap();
+            shown
+        };
+        assert_eq!(shown(Reader::Program), b"\x1b[2J\xff\0");
+        assert_eq!(shown(Reader::Person), "␛[2J\u{fffd}␀".as_bytes());
     }
 
     #[test]

@@ -219,6 +219,22 @@ fn host_files_are_read_written_copied_and_a_write_is_undone() {
     );
 }
 
+#[test]
+fn bytes_of_host_files_and_commands_reach_a_pipe_unchanged() {
+    let directory = directory("host-bytes");
+    let server = serve_host(&directory);
+    let path = directory.0.join("work/blob");
+    let blob = b"\x1b[2Ja\r\n\xff\0 without a newline";
+    fs::write(&path, blob).unwrap();
+    let (path, config) = (path.display().to_string(), state_dir().join("config.yaml"));
+    let config = config.display().to_string();
+    for arguments in [&["read", &path][..], &["exec", "cat", &path]] {
+        let line = [&["host", arguments[0], "--config", &config], &arguments[1..]].concat();
+        assert_eq!(run_successfully(ringfence(&line)).stdout, blob, "{line:?}");
+    }
+    drop(server);
+}
+
 /// The control: the same file in a namespace without the secret.
 /// claim: [HOST-8]
 #[test]

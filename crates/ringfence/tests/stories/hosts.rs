@@ -185,3 +185,35 @@ fn doctor_reports_layers_without_a_state_directory() {
         assert_contains(text, ["there is no directory for state", "RINGFENCE_STATE_DIR"]);
     }
 }
+
+/// The control: the same engine where native sandboxes are the default.
+#[test]
+fn doctor_fails_if_the_default_backend_cannot_run_programs() {
+    let doctor = |backend: &str| {
+        let config = config(&format!(
+            "floor: container\nbackend: {backend}\nwarm: {{ready: 0}}\ncontainers: {{enabled: true, socket: /nonexistent/docker.sock}}\n"
+        ));
+        run_cli(&["doctor", "--json", "--config", &config])
+    };
+    let output = doctor("native");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let output = doctor("docker");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let report = json_of(&output);
+    report.assert_fields(json!({"backend": "docker", "floor_met": true}));
+    report["error"].assert_text("message", ["/nonexistent/docker.sock"]);
+    report["error"].assert_text("hint", ["`backend: native`"]);
+    // Where native sandboxes are off, interpreters of the host are not tried.
+    let mut command = ringfence(&["doctor"]);
+    command.envs([("RINGFENCE_BACKEND", "docker"), ("RINGFENCE_FLOOR", "container")]);
+    let text = stdout_of(
+        &command
+            .env("RINGFENCE_CONTAINERS_SOCKET", "/nonexistent/s")
+            .output()
+            .unwrap(),
+    );
+    assert_contains(
+        &text,
+        ["runs use: container, met", "default backend: docker, NOT met"],
+    );
+}

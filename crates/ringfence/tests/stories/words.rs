@@ -1,7 +1,7 @@
 //! Command lines of the systems that Ringfence replaces, and errors of the command line.
 
 use crate::client::*;
-use std::{io::Read, process::Stdio};
+use std::{fs::File, io::Read, process::Stdio};
 
 #[test]
 fn command_lines_of_replaced_systems_are_accepted() {
@@ -105,6 +105,19 @@ fn usage_errors_exit_with_2_and_failures_with_125() {
         ),
         (&["session", "kill", "nobody"], 2, "a UUID of 36 characters"),
         (&["verify", &script], 2, "`ringfence artifacts` lists executions"),
+        (
+            &["ps", "--config", "/nonexistent/c.yaml"],
+            2,
+            "(--config): No such file",
+        ),
+        (&["ps", "--server", "1"], 125, "`ringfence stats --json` shows"),
+        (
+            &["connect", "unix:/nonexistent/s"],
+            125,
+            "at unix:/nonexistent/s: ",
+        ),
+        (&["vault", "add", "1KEY"], 2, "begins with no digit"),
+        (&["host", "exec", "ls"], 125, "Set `host.enabled: true`"),
     ] {
         assert_cli_error(arguments, status, part);
     }
@@ -114,6 +127,98 @@ fn usage_errors_exit_with_2_and_failures_with_125() {
     let output = cli_exits_with(&["vault", "add", "KEY", "hunter2value"], 2);
     assert_contains(stderr_of(&output), ["ringfence vault add KEY"]);
     assert_lacks(both_streams_of(&output), ["hunter2value"]);
+}
+
+/// What cannot be read is not reported as absent; the control is a directory that is there and empty.
+#[test]
+fn unusable_state_directory_is_an_error_of_each_command() {
+    let scratch = TempDir::new("no-state");
+    let file = scratch.file("file", "");
+    let run = |arguments: &[&str], state: &str| {
+        let mut command = ringfence(arguments);
+        command.env("RINGFENCE_STATE_DIR", state).output().unwrap()
+    };
+    for arguments in [
+        &["audit", "list"][..],
+        &["artifacts"],
+        &["ps"],
+        &["token", "list"],
+        &["snapshot"],
+    ] {
+        let output = run(arguments, &file);
+        assert_eq!(output.status.code(), Some(125), "{arguments:?}: {output:?}");
+        let text = stderr_of(&output);
+        assert_lacks(&text, ["os error", "there is no", "no server runs"]);
+        assert!(text.lines().count() == 2 && text.contains(&file), "{text}");
+    }
+    std::fs::create_dir(scratch.0.join("state")).unwrap();
+    set_mode(scratch.0.join("state"), 0o700);
+    assert!(run(&["artifacts"], &scratch.path("state")).status.success());
+}
+
+/// The control: the same export to a disk with room.
+#[test]
+fn export_to_a_full_disk_leaves_no_part_of_it() {
+    let scratch = TempDir::new("full");
+    let small = scratch.path("small");
+    std::fs::create_dir(&small).unwrap();
+    for name in ["one", "two", "three"] {
+        cli_stdout(&["token", "create", name]);
+    }
+    let export = |size: &str| {
+        let script = format!(
+            "mount -t tmpfs -o size={size} none {small} || exit 9; \"$0\" \"$@\"; code=$?; ls {small}; exit $code"
+        );
+        let inner = ringfence(&["audit", "export", "--output", &scratch.path("small/out")]);
+        wrap_command(&["unshare", "-rm", "sh", "-c", &script], &inner)
+            .output()
+            .unwrap()
+    };
+    let output = export("1m");
+    assert_eq!(
+        (output.status.code(), &*stdout_of(&output)),
+        (Some(0), "out\n"),
+        "{output:?}"
+    );
+    let output = export("4k");
+    assert_eq!(
+        (output.status.code(), &*stdout_of(&output)),
+        (Some(125), ""),
+        "{output:?}"
+    );
+    assert_contains(stderr_of(&output), ["Make room on that disk"]);
+}
+
+/// The control: a token that was written.
+#[test]
+fn token_that_cannot_be_written_is_revoked() {
+    let names = || texts_of(&cli_json(&["token", "list"])["tokens"], "name").join(" ");
+    let shown = run_successfully(ringfence(&["token", "create", "seen", "--expires", "5000"]));
+    assert!(stdout_of(&shown).starts_with("rft_"), "{shown:?}");
+    // A number without a unit is seconds; the answer says what was understood.
+    assert_contains(stderr_of(&shown), ["it expires at 2"]);
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let (reader, closed) = std::io::pipe().unwrap();
+    drop(reader);
+    for (stdout, json) in [(Stdio::from(full), false), (Stdio::from(closed), true)] {
+        let mut command = ringfence(&["token", "create", "unseen"]);
+        let output = command
+            .args(json.then_some("--json"))
+            .stdout(stdout)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(125), "{output:?}");
+        assert!(
+            json || stderr_of(&output).contains("It was revoked."),
+            "{output:?}"
+        );
+        assert_eq!(names(), "seen");
+    }
+    let records = cli_json(&["audit", "--action", "token."]);
+    let actions = texts_of(&records["records"], "action");
+    let [created, revoked] = ["token.created", "token.revoked"]
+        .map(|name| actions.iter().filter(|action| **action == name).count());
+    assert!(created >= 3 && revoked >= 2, "{records}");
 }
 
 #[test]
