@@ -1,6 +1,7 @@
 //! Serves the engine's counters at `GET /metrics`, as OpenMetrics text. The text names no namespace and no program, so
 //! it needs no authentication; the operator chooses the address.
 
+use crate::settings::refusal;
 use http_body_util::Full;
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode,
@@ -11,7 +12,7 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use ringfence_engine::Engine;
-use ringfence_types::{ErrorCode, RequestError};
+use ringfence_types::RequestError;
 use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -33,8 +34,7 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 /// Binds the address; an error stops the server before it starts.
 pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, RequestError> {
     let socket = TcpListener::bind(address).await.map_err(|error| {
-        RequestError::new(
-            ErrorCode::InvalidConfiguration,
+        refusal(
             format!("metrics cannot be served at {address}: {error}."),
             "Choose an address of this host and a free port (`metrics.listen`, --metrics-listen), or `off`.",
         )
@@ -96,6 +96,7 @@ fn answer(method: &Method, path: &str, metrics: impl FnOnce() -> String) -> Resp
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ringfence_types::ErrorCode;
 
     #[test]
     fn only_get_and_head_of_metrics_are_answered() {

@@ -9,7 +9,7 @@ use hyper::{
     header::{HOST, HeaderValue, USER_AGENT},
 };
 use hyper_util::rt::TokioIo;
-use std::{fmt, path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpStream, UnixStream},
@@ -29,18 +29,6 @@ pub(crate) struct Destination {
 enum Address {
     Socket(PathBuf),
     Host { name: String, port: u16, is_tls: bool },
-}
-
-impl fmt::Display for Destination {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.address {
-            Address::Socket(path) => write!(f, "unix:{}", path.display()),
-            Address::Host { name, port, is_tls } => {
-                let scheme = if *is_tls { "https" } else { "http" };
-                write!(f, "{scheme}://{name}:{port}")
-            }
-        }
-    }
 }
 
 /// A response and its connection, which ends when this is dropped.
@@ -147,7 +135,7 @@ impl Destination {
     }
 }
 
-pub(crate) fn error_text(error: impl fmt::Display) -> String {
+pub(crate) fn error_text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 

@@ -1,9 +1,12 @@
 //! SIGHUP: reads the configuration again, with the flags and the environment of the start, and applies the settings
 //! that can change while a server runs. The log names the others. A configuration that cannot be read changes nothing.
 
-use crate::{log::Log, settings::Config};
+use crate::{
+    log::Log,
+    settings::{Config, refusal},
+};
 use ringfence_engine::{Caller, Engine, PolicySettings};
-use ringfence_types::{ErrorCode, RequestError};
+use ringfence_types::RequestError;
 use std::{io, path::Path, sync::Arc, time::Duration};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -119,8 +122,4 @@ fn can_be_read_again(file: &Path) -> Result<(), RequestError> {
         // Any other error is reported when it is read.
         _ => Ok(()),
     }
-}
-
-fn refusal(message: String, hint: &str) -> RequestError {
-    RequestError::new(ErrorCode::InvalidConfiguration, message, hint)
 }

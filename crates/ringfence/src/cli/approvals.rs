@@ -64,7 +64,8 @@ struct Approve {
     /// Scope of the approval: one run, the session of the request, or the namespace for a time
     #[arg(long, value_name = "SCOPE", default_value = "once", default_value_if("lasts", clap::builder::ArgPredicate::IsPresent, "namespace"), value_parser = one_of::<Scope>(Scope::WORDS))]
     scope: Scope,
-    /// Duration for the namespace, such as 90s, 15m or 1h; a number alone is seconds [default: as long as the server's settings allow]
+    /// Duration for the namespace, such as 90s, 15m or 1h; a number alone is seconds [default: as long as the server's
+    /// settings allow]
     #[arg(long = "for", value_name = "TIME", value_parser = ttl)]
     lasts: Option<Duration>,
     #[command(flatten)]

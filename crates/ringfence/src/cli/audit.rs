@@ -155,12 +155,8 @@ fn archive(context: &Context) -> Result<Rendered, RequestError> {
 }
 
 fn file(record: &RecordSettings) -> Result<&Path, RequestError> {
-    let is_there = |path: &Path| {
-        let found = path.try_exists();
-        found.map_err(|error| unread(&format_args!("{}: {error}", path.display())))
-    };
     match &record.audit.place {
-        Storage::File(path) if is_there(path)? => Ok(path),
+        Storage::File(path) if stored::is_there(path)? => Ok(path),
         Storage::File(path) => Err(RequestError::not_found(
             format!("there is no audit record at {}.", path.display()),
             "The first run or server makes it; RINGFENCE_STATE_DIR names another state directory.",

@@ -42,7 +42,7 @@ pub(super) fn connect(context: &Context, arguments: ConnectArguments) -> Command
     let token = arguments.token_file.map(token).transpose()?;
     let runtime = live::runtime()?;
     let token = token.as_ref().map(|token| token.as_str());
-    let served = runtime.block_on(connect::connect(destination, path, token));
+    let served = runtime.block_on(connect::connect(&address, destination, path, token));
     // The thread that reads standard input cannot be stopped.
     runtime.shutdown_background();
     served.map(|()| ExitCode::SUCCESS)
@@ -63,10 +63,8 @@ fn destination(address: &str) -> Result<(Destination, String), RequestError> {
     }
     let HttpUrl(url) = HttpUrl::read(address).map_err(|why| invalid(why.replace(", nor `off`", "")))?;
     let url = url.ok_or_else(|| invalid("`off` is not an address".to_owned()))?;
-    let uri: Uri = url
-        .0
-        .parse()
-        .map_err(|_| invalid(format!("`{address}` is not a URL")))?;
+    let uri: Result<Uri, _> = url.0.parse();
+    let uri = uri.map_err(|_| invalid(format!("`{address}` is not a URL")))?;
     let path = match uri.path() {
         "" | "/" => MCP,
         path => path,

@@ -5,6 +5,7 @@ use super::{CommandResult, Context, ended, hints::rewrite, live, printed};
 use crate::{
     executable::SELF,
     render::diagnostics::Style,
+    sentence::sentence,
     settings::{Layer, LogLevel},
 };
 use clap::Args;
@@ -213,15 +214,10 @@ async fn try_engine(engine: &Engine) -> Result<Vec<Runtime>, RequestError> {
     let runtimes = engine.runtimes().await;
     let found = runtimes.iter().any(|runtime| runtime.path.is_some());
     if found && !runtimes.iter().any(|runtime| runtime.available) {
-        let reason = runtimes
-            .into_iter()
-            .find_map(|runtime| runtime.reason)
-            .unwrap_or_default();
+        let reason = runtimes.into_iter().find_map(|runtime| runtime.reason);
+        let reason = reason.unwrap_or_default();
         return Err(RequestError::fault(
-            format!(
-                "no interpreter starts in a sandbox: {}.",
-                reason.trim_end_matches('.')
-            ),
+            sentence(&format!("no interpreter starts in a sandbox: {reason}")),
             "Set `runtimes` in the configuration to interpreters that work here.",
         ));
     }

@@ -3,7 +3,7 @@
 
 use ringfence_types::{ExecutionResult, RequestError, Validation};
 
-const COMMANDS: [(&str, &str); 37] = [
+const COMMANDS: [(&str, &str); 41] = [
     (
         "`list_host_access` has the forms; ask a person with `request_host_access`, naming exactly this command.",
         "`ringfence host access` has the forms; on a terminal `ringfence host exec` asks you.",
@@ -49,9 +49,11 @@ const COMMANDS: [(&str, &str); 37] = [
     ("The operator turns it on with", "Set"),
     ("The operator adds one", "Add it"),
     ("have the operator ", ""),
+    ("Have the operator add", "Add"),
+    ("Have the operator name", "Name"),
+    ("Have the operator raise", "Raise"),
+    ("Have the operator set", "Set"),
 ];
-
-const OPERATOR: &str = "Have the operator ";
 
 pub(super) fn limits_error_in_flags(mut error: RequestError) -> RequestError {
     if let Some(message) = out_of_bounds(&error.message, &NAMESPACE_FLAGS) {
@@ -219,10 +221,6 @@ pub(super) fn rewrite(text: &str) -> String {
         if rewritten.contains(tool) {
             rewritten = rewritten.replace(tool, command);
         }
-    }
-    while let Some((before, rest)) = rewritten.split_once(OPERATOR) {
-        let (verb, rest) = rest.split_at(rest.len().min(1));
-        rewritten = format!("{before}{}{rest}", verb.to_ascii_uppercase());
     }
     rewritten
 }

@@ -57,10 +57,8 @@ fn groups(command: &Command) -> String {
 }
 
 fn with_examples(command: Command, path: &str) -> Command {
-    let names: Vec<String> = command
-        .get_subcommands()
-        .map(|one| one.get_name().to_owned())
-        .collect();
+    let names = command.get_subcommands().map(|one| one.get_name().to_owned());
+    let names: Vec<String> = names.collect();
     let lines: Vec<&str> = if names.is_empty() {
         examples(path).collect()
     } else {

@@ -107,10 +107,8 @@ fn explain_end(terminal: Terminal, result: &ExecutionResult) {
 /// The denials, without limits if one was reported as the end, and without the output limit: all output was shown.
 fn other_denials(result: &ExecutionResult) -> impl Iterator<Item = &Denial> {
     let is_reported = !matches!(result.exit.kind, ExitKind::Code | ExitKind::Signal);
-    result
-        .denials
-        .iter()
-        .filter(move |denial| denial.rule != "limit.output" && !(is_reported && denial.is_limit()))
+    let denials = result.denials.iter();
+    denials.filter(move |denial| denial.rule != "limit.output" && !(is_reported && denial.is_limit()))
 }
 
 pub(super) fn some_of<'a>(mut names: impl ExactSizeIterator<Item = &'a str>) -> String {

@@ -310,10 +310,8 @@ fn conclude(
         }
     }
     // The script succeeded, but its files could not be copied out.
-    let is_uncopied = result
-        .denials
-        .iter()
-        .any(|denial| denial.rule == "artifacts.copy");
+    let mut denials = result.denials.iter();
+    let is_uncopied = denials.any(|denial| denial.rule == "artifacts.copy");
     Ok(ExitCode::from(match u8::try_from(result.exit_code) {
         Ok(0) if is_uncopied => FAILED,
         Ok(code) => code,

@@ -77,10 +77,8 @@ pub(super) fn serve(context: &Context, arguments: ServeArguments) -> CommandResu
     if let Some(warning) = &config.warning {
         tracing::warn!("{warning}");
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(WORKER_THREADS)
-        .enable_all()
-        .build();
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(WORKER_THREADS).enable_all().build();
     let runtime = runtime.map_err(|error| fault("start", &error))?;
     let served = runtime.block_on(live(config, reading, log, transport));
     runtime.shutdown_background();

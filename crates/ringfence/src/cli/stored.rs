@@ -6,6 +6,7 @@ use ringfence_store::{
     artifacts::{ArtifactError, ArtifactStore, Manifest, verify_manifest},
 };
 use ringfence_types::{Namespace, RequestError};
+use std::path::Path;
 
 pub(super) fn signer(record: &RecordSettings) -> Result<Signer, RequestError> {
     let path = record.signing_key();
@@ -23,15 +24,16 @@ pub(super) fn signer(record: &RecordSettings) -> Result<Signer, RequestError> {
     })
 }
 
+/// False if nothing is there; what cannot be looked at is an error.
+pub(super) fn is_there(path: &Path) -> Result<bool, RequestError> {
+    let failed = |error| format!("{} cannot be read: {error}.", path.display());
+    let found = path.try_exists().map_err(failed);
+    found.map_err(|what| RequestError::store_fault(what, "Run the command as the user who runs the server."))
+}
+
 pub(super) fn artifacts(record: &RecordSettings) -> Result<Option<ArtifactStore>, RequestError> {
     let directory = record.artifacts();
-    let is_there = directory.try_exists().map_err(|error| {
-        RequestError::store_fault(
-            format!("{}: {error}.", directory.display()),
-            "Run the command as the user who runs the server.",
-        )
-    })?;
-    if !is_there {
+    if !is_there(&directory)? {
         return Ok(None);
     }
     let opened = ArtifactStore::open(directory, signer(record)?, record.retention);

@@ -148,17 +148,17 @@ fn revoke(
 
 /// Error for a token that could not be written, and was therefore revoked.
 fn unseen(name: &Namespace, error: &io::Error, revoked: Result<(), RequestError>) -> RequestError {
-    let (state, hint) = match revoked {
-        Ok(()) => (
-            "It was revoked".to_owned(),
-            "Create it again, and write it where there is room.".to_owned(),
+    let lost = format!("the token could not be written: {error}.");
+    match revoked {
+        Ok(()) => RequestError::fault(
+            format!("{lost} It was revoked."),
+            "Create it again, and write it where there is room.",
         ),
-        Err(why) => (
-            format!("It is still valid: {}", why.message.trim_end_matches('.')),
+        Err(why) => RequestError::fault(
+            format!("{lost} It is still valid: {}", why.message),
             format!("Run `ringfence token revoke {name}`."),
         ),
-    };
-    RequestError::fault(format!("the token could not be written: {error}. {state}."), hint)
+    }
 }
 
 /// Performs an action and records it, with an engine of our own, like changes of the vault.
@@ -291,8 +291,7 @@ fn refused(error: TokenError) -> RequestError {
         ),
         TokenError::File(_) => (
             ErrorCode::InvalidConfiguration,
-            "Run the command as the user who runs the server, on its state directory (RINGFENCE_STATE_DIR)."
-                .to_owned(),
+            "Run the command as the user who runs the server, on its RINGFENCE_STATE_DIR.".to_owned(),
         ),
         TokenError::Damaged(_) | TokenError::Random(_) => (
             ErrorCode::InvalidConfiguration,

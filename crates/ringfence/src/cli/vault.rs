@@ -131,9 +131,10 @@ fn perform_add(context: &Context, settings: &EngineSettings, add: Add) -> Comman
         })
     })?;
     if let Some(ttl) = ttl.filter(|_| !target.opts.json) {
-        let until = time::now_milliseconds().saturating_add(ttl.as_secs().saturating_mul(1000));
-        let until = time::write_seconds(until / 1000);
-        context.terminal.dim(&format!("it expires at {until}"));
+        let until = (time::now_milliseconds() / 1000).saturating_add(ttl.as_secs());
+        context
+            .terminal
+            .dim(&format!("it expires at {}", time::write_seconds(until)));
     }
     Ok(code)
 }

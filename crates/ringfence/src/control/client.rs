@@ -156,10 +156,8 @@ impl ServerCall {
     async fn next(&mut self) -> Result<Response, RequestError> {
         let failed = |what: &dyn std::fmt::Display| no_answer(self.pid, what);
         let room = (ANSWER_BYTES_MAX - self.line.len().min(ANSWER_BYTES_MAX)) as u64;
-        let read = (&mut self.from)
-            .take(room)
-            .read_until(b'\n', &mut self.line)
-            .await;
+        let mut from = (&mut self.from).take(room);
+        let read = from.read_until(b'\n', &mut self.line).await;
         read.map_err(|error| failed(&error))?;
         let line = std::mem::take(&mut self.line);
         if line.is_empty() {

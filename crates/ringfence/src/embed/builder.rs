@@ -4,7 +4,7 @@
 use super::{Sandbox, callback::Callback};
 use crate::{
     executable, process_setup,
-    settings::{self, Environment, Flags, Layer, LogLevel, Origin, Setting},
+    settings::{self, Environment, Flags, Layer, LogLevel, Origin, Setting, refusal},
 };
 use ringfence_engine::{Answer, ApprovalRequest, Caller, Engine};
 use ringfence_types::{Backend, ErrorCode, LimitsRequest, Profile, RequestError, Tier};
@@ -93,8 +93,7 @@ impl SandboxBuilder {
     /// Keeps the first refusal, which `build` reports.
     fn refuse(&mut self, name: &str, reason: &str) {
         self.refused.get_or_insert_with(|| {
-            RequestError::new(
-                ErrorCode::InvalidConfiguration,
+            refusal(
                 format!("builder, `{name}`: {reason}."),
                 "docs/reference.md has every setting and what it may be.",
             )

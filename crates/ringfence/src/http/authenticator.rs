@@ -5,13 +5,13 @@ use super::{
     oauth::OAuth,
     principal::{API_TOKEN, Denied, Identity, OAUTH, Principal, SOCKET, UNAUTHENTICATED},
 };
-use crate::{lock::lock, time};
+use crate::{lock::lock, settings::refusal, time};
 use hyper::{HeaderMap, header::AUTHORIZATION};
 use ringfence_store::{
     tokens::{self, FileVersion, PrincipalRole, TokenEntry, TokenError, Tokens},
     vault::SecretValue,
 };
-use ringfence_types::{ErrorCode, RequestError};
+use ringfence_types::RequestError;
 use std::{
     path::Path,
     sync::{
@@ -56,15 +56,13 @@ impl Authenticator {
         is_required: AtomicBool,
     ) -> Result<Self, RequestError> {
         let unreadable = |error: TokenError| {
-            RequestError::new(
-                ErrorCode::InvalidConfiguration,
+            refusal(
                 format!("the tokens cannot be read: {error}."),
                 "Restore the file, or remove it and make the tokens again.",
             )
         };
         if let Some(reason) = api_token.and_then(|token| token_fault(token.expose())) {
-            return Err(RequestError::new(
-                ErrorCode::InvalidConfiguration,
+            return Err(refusal(
                 format!("SANDBOX_API_TOKEN {reason}."),
                 "Make a long random one, as `openssl rand -hex 32` does.",
             ));

@@ -60,8 +60,10 @@ struct State {
     running: HashMap<String, AbortHandle>,
 }
 
-/// Forwards messages until the client closes a stream. `path`: the protocol's path at the destination.
+/// Forwards messages until the client closes a stream. `address`: the destination as the user wrote it; `path`: the
+/// protocol's path there.
 pub(crate) async fn connect(
+    address: &str,
     destination: Destination,
     path: String,
     token: Option<&str>,
@@ -69,7 +71,7 @@ pub(crate) async fn connect(
     let token = token.map(|token| HeaderValue::from_str(&format!("Bearer {token}")));
     let mut token = token
         .transpose()
-        .map_err(|_| RequestError::invalid("the token is not one word.", "Write unix:PATH or a URL."))?;
+        .map_err(|_| RequestError::invalid("the token is not one word.", "Put it alone into the file."))?;
     if let Some(token) = &mut token {
         token.set_sensitive(true);
     }
@@ -83,7 +85,7 @@ pub(crate) async fn connect(
         lines,
         permits: Arc::new(Semaphore::new(REQUESTS_MAX)),
     });
-    bridge.check_reachable().await?;
+    bridge.check_reachable(address).await?;
     tokio::select! {
         read = bridge.clone().read() => read?,
         () = write(written) => {}
@@ -104,12 +106,12 @@ async fn write(mut lines: mpsc::Receiver<Value>) {
 
 impl Bridge {
     /// Fails before the client waits for a server that cannot be reached.
-    async fn check_reachable(&self) -> Result<(), RequestError> {
+    async fn check_reachable(&self, address: &str) -> Result<(), RequestError> {
         let request = Request::get("/healthz").body(Full::default()).map_err(error_text);
         let reached = async { self.destination.send(request?).await };
         reached.await.map(drop).map_err(|reason| {
             RequestError::not_found(
-                format!("no server can be reached at {}: {reason}.", self.destination),
+                format!("no server can be reached at {address}: {reason}."),
                 "Start one with `ringfence serve --transport http`, or name the address where it listens.",
             )
         })
@@ -121,10 +123,8 @@ impl Bridge {
         let mut tasks = JoinSet::new();
         loop {
             let mut line = Vec::new();
-            let count = (&mut stdin)
-                .take(MESSAGE_BYTES_MAX as u64)
-                .read_until(b'\n', &mut line)
-                .await;
+            let mut message = (&mut stdin).take(MESSAGE_BYTES_MAX as u64);
+            let count = message.read_until(b'\n', &mut line).await;
             match count {
                 Ok(0) | Err(_) => return Ok(()),
                 Ok(_) if line.len() >= MESSAGE_BYTES_MAX => {

@@ -39,10 +39,8 @@ impl Endpoints {
         make: impl FnOnce(&Arc<Principal>) -> Result<McpEndpoint, RequestError>,
     ) -> Result<(Arc<McpEndpoint>, Option<OwnedSemaphorePermit>), RequestError> {
         let mut known = lock(&self.known);
-        let rights = principal
-            .name
-            .starts_with(OAUTH)
-            .then(|| format!("{principal:?}"));
+        let is_oauth = principal.name.starts_with(OAUTH);
+        let rights = is_oauth.then(|| format!("{principal:?}"));
         let key = (principal.name.clone(), principal.role, rights);
         let before = known.get(&key);
         if let Some(endpoint) = before

@@ -2,8 +2,8 @@
 //! and the kernel reports the uid of each peer (`SO_PEERCRED`).
 
 use super::authenticator::Peer;
-use crate::settings::HttpListen;
-use ringfence_types::{ErrorCode, RequestError};
+use crate::settings::{HttpListen, refusal};
+use ringfence_types::RequestError;
 use rustix::net::{AddressFamily, sockopt};
 use std::{
     fs, io,
@@ -58,8 +58,7 @@ impl HttpListener {
             Self::of(ringfence_jail::inherited_descriptor(descriptor)?)
         });
         taken.collect::<io::Result<_>>().map_err(|error| {
-            RequestError::new(
-                ErrorCode::InvalidConfiguration,
+            refusal(
                 format!("cannot listen on a socket of the service manager: {error}."),
                 "Give stream sockets that listen (`ListenStream=`).",
             )
@@ -91,8 +90,7 @@ impl HttpListener {
             HttpListen::Unix(path) => bind_unix(path),
         };
         bound.map_err(|error| {
-            RequestError::new(
-                ErrorCode::InvalidConfiguration,
+            refusal(
                 format!("cannot listen at {listen}: {error}."),
                 "Choose an address of this host and a free port, or unix:PATH in a directory of your own (`http.listen`, --listen).",
             )

@@ -25,7 +25,7 @@ use crate::{
         startup::{Starting, Startup, stop_signal},
         toolsets_of,
     },
-    settings::{self, HttpAuthentication, HttpListen, HttpSettings, token_line},
+    settings::{self, HttpAuthentication, HttpListen, HttpSettings, refusal, token_line},
 };
 use authenticator::{Authenticator, token_fault};
 use body::{Guard, HttpResponse, invalid, refused, response, text};
@@ -198,8 +198,7 @@ fn begin(
 
 fn api_token(settings: &HttpSettings) -> Result<Option<Arc<SecretValue>>, RequestError> {
     let refused = |reason: String| {
-        RequestError::new(
-            ErrorCode::InvalidConfiguration,
+        refusal(
             format!("`http.token_file`: {reason}."),
             "Name a file of yours or root's that others cannot write, with a token in its first line, and leave \
              SANDBOX_API_TOKEN out.",
@@ -236,8 +235,7 @@ fn check_exposure(
         }
         return Ok(());
     }
-    Err(RequestError::new(
-        ErrorCode::InvalidConfiguration,
+    Err(refusal(
         format!(
             "listening at {} without authentication is refused: every host that reaches it could run programs.",
             listener.address()

@@ -6,10 +6,10 @@ use super::{
     principal::{Denied, Identity, OAUTH, PartialScope, Principal},
     signature,
 };
-use crate::settings::{CLAIM_PLACEHOLDER, ClaimRule, OAuthSettings, SettingValue as _, Toolset};
+use crate::settings::{CLAIM_PLACEHOLDER, ClaimRule, OAuthSettings, SettingValue as _, Toolset, refusal};
 use jsonwebtoken::{Algorithm, Validation, decode, decode_header, errors::ErrorKind};
 use ringfence_store::tokens::PrincipalRole;
-use ringfence_types::{ErrorCode, Namespace, RequestError};
+use ringfence_types::{Namespace, RequestError};
 use serde_json::{Map, Value, json};
 use std::{sync::Arc, time::Duration};
 
@@ -36,8 +36,7 @@ impl OAuth {
     pub(super) fn new(settings: OAuthSettings) -> Result<Self, RequestError> {
         signature::install();
         let refused = |reason: String| {
-            RequestError::new(
-                ErrorCode::InvalidConfiguration,
+            refusal(
                 format!("OAuth: {reason}."),
                 "See `http.public_url` and `http.oauth_jwks_url`.",
             )
@@ -163,12 +162,8 @@ impl OAuth {
                 && scope.bytes().all(is_part)
                 && **scope != "offline_access"
         };
-        let held = held
-            .iter()
-            .filter(is_scope)
-            .take(SCOPES_SHOWN_MAX)
-            .map(String::as_str);
-        let wanted: Vec<&str> = held.chain([wanted]).collect();
+        let held = held.iter().filter(is_scope).take(SCOPES_SHOWN_MAX);
+        let wanted: Vec<&str> = held.map(String::as_str).chain([wanted]).collect();
         format!(
             r#"Bearer error="insufficient_scope", scope="{}", resource_metadata="{}{METADATA}/mcp""#,
             wanted.join(" "),

@@ -1,7 +1,7 @@
 //! TLS with a certificate and a key from files, which SIGHUP reloads; if that fails, the previous ones stay in use.
 
-use crate::settings::TlsFiles;
-use ringfence_types::{ErrorCode, RequestError};
+use crate::settings::{TlsFiles, refusal};
+use ringfence_types::RequestError;
 use std::{
     os::unix::fs::MetadataExt as _,
     sync::{Arc, PoisonError, RwLock},
@@ -28,8 +28,7 @@ pub(super) struct Tls {
 impl Tls {
     pub(super) fn open(files: TlsFiles) -> Result<Self, RequestError> {
         let config = load(&files).map_err(|reason| {
-            RequestError::new(
-                ErrorCode::InvalidConfiguration,
+            refusal(
                 format!("TLS cannot be set up: {reason}."),
                 "Name a certificate chain and its key in PEM (`http.tls_cert`, `http.tls_key`).",
             )

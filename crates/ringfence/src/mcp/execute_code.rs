@@ -64,10 +64,8 @@ fn request(
     request.limits = limits_of(limits, given.timeout_seconds, given.memory_limit, offer)?;
     request.validate = given.validation.map_or(Validate::Warn, |word| word.0);
     request.profile = given.profile.map(|word| word.0);
-    request.allowed_imports = given
-        .allowed_imports
-        .map(|modules| modules.0)
-        .filter(|modules| !modules.is_empty());
+    let modules = given.allowed_imports.map(|modules| modules.0);
+    request.allowed_imports = modules.filter(|modules| !modules.is_empty());
     request.check()?;
     Ok(request)
 }
@@ -352,10 +350,8 @@ impl Call<'_> {
             }
             ExecutionState::Ended(result) => result,
         };
-        result
-            .denials
-            .iter_mut()
-            .for_each(|denial| reword(&mut denial.hint));
+        let denials = result.denials.iter_mut();
+        denials.for_each(|denial| reword(&mut denial.hint));
         Ok(self.whole(&result, [0; 2]).await?)
     }
 

@@ -33,11 +33,9 @@ impl Call<'_> {
 }
 
 fn answer(installed: &Installed) -> Answer {
-    let names: Vec<String> = installed
-        .packages
-        .iter()
-        .map(|package| format!("{} {}", package.name, package.version))
-        .collect();
+    let packages = installed.packages.iter();
+    let names = packages.map(|package| format!("{} {}", package.name, package.version));
+    let names: Vec<String> = names.collect();
     let how = if installed.output.is_empty() {
         "there already"
     } else {

@@ -22,11 +22,6 @@ pub(super) fn subscription(level: LoggingLevel) -> Hears {
     }
 }
 
-/// Returns the rank of a level: the library declares the levels in this order.
-fn severity(level: LoggingLevel) -> u8 {
-    level as u8
-}
-
 fn level_of(kind: &EventKind) -> LoggingLevel {
     match kind {
         EventKind::ExecutionOutput { .. } => LoggingLevel::Debug,
@@ -82,7 +77,8 @@ pub(super) async fn forward(
     least: LoggingLevel,
     filter: EventFilter,
 ) {
-    let takes = |level| severity(level) >= severity(least);
+    // The library declares the levels in this order.
+    let takes = |level: LoggingLevel| level as u8 >= least as u8;
     while let Some(event) = events.next().await {
         // Output that is lost here is still in the result.
         let lost = [
@@ -130,8 +126,8 @@ mod tests {
 
     #[test]
     fn levels_are_ordered_and_output_is_sent_at_debug_only() {
-        assert!(severity(LoggingLevel::Notice) < severity(LoggingLevel::Warning));
-        assert!(severity(LoggingLevel::Warning) < severity(LoggingLevel::Alert));
+        assert!((LoggingLevel::Notice as u8) < LoggingLevel::Warning as u8);
+        assert!((LoggingLevel::Warning as u8) < LoggingLevel::Alert as u8);
         assert_eq!(subscription(LoggingLevel::Debug), Hears::Everything);
         assert_eq!(subscription(LoggingLevel::Info), Hears::AllButOutput);
     }

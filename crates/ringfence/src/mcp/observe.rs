@@ -42,10 +42,8 @@ impl Call<'_> {
         self.note(&namespace).await?;
         let mut stats = self.engine().stats();
         if !self.offer().shows_others() {
-            stats
-                .queue
-                .lines
-                .retain(|line| line.namespace == namespace.as_str());
+            let lines = &mut stats.queue.lines;
+            lines.retain(|line| line.namespace == namespace.as_str());
         }
         Ok(Answer::from(render::stats(&stats)))
     }
@@ -156,10 +154,8 @@ impl Call<'_> {
             ));
         }
         let word = |reason: String| invalid(format!("{reason}."), "See the tool's input schema.");
-        let since = given
-            .since
-            .map(|text| time::read(&text).map_err(word))
-            .transpose()?;
+        let since = given.since.map(|text| time::read(&text).map_err(word));
+        let since = since.transpose()?;
         let action = given.action.map(|text| render::action(&text).map_err(word));
         let query = Query {
             namespace: Some(namespace.to_string()),

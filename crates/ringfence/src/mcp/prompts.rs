@@ -358,11 +358,8 @@ fn is_table(data: &str, error: &str) -> bool {
     let mentions_rows = ["row", "column", "field", "csv"]
         .iter()
         .any(|word| error.contains(word));
-    let lines: Vec<&str> = data
-        .lines()
-        .filter(|line| !line.trim().is_empty())
-        .take(5)
-        .collect();
+    let lines = data.lines().filter(|line| !line.trim().is_empty());
+    let lines: Vec<&str> = lines.take(5).collect();
     let code = "import |from |def |class |print(|const |let |function |#|//";
     let is_code = |line: &&str| code.split('|').any(|word| line.starts_with(word));
     let fields = |delimiter: char| {

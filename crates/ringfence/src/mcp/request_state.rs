@@ -66,10 +66,8 @@ impl RequestStates {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let lasts = Duration::from_millis(request.expires_unix_ms).saturating_sub(now) + GRACE;
         let options = SealOptions::new().associated_data(bound).ttl(lasts);
-        let text = self
-            .codec
-            .seal_json_with(&sealed, &options)
-            .map_err(|error| fault(&error))?;
+        let text = self.codec.seal_json_with(&sealed, &options);
+        let text = text.map_err(|error| fault(&error))?;
         let mut open = lock(&self.open);
         let now = Instant::now();
         open.retain(|_, one| now < one.until);

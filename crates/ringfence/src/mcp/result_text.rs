@@ -73,11 +73,8 @@ fn head(result: &ExecutionResult) -> String {
         Some(end) => {
             text += &format!("\nthe session has ended: {end}");
             // The hint of a denial may name it already.
-            if !result
-                .denials
-                .iter()
-                .any(|denial| denial.hint.contains("create_session"))
-            {
+            let mut denials = result.denials.iter();
+            if !denials.any(|denial| denial.hint.contains("create_session")) {
                 text += "\nnext: create_session makes another";
             }
         }

@@ -216,10 +216,10 @@ fn queue_line(queue: &QueueState) -> String {
 pub(crate) fn counts(counts: &Counts) -> Rendered {
     let mut text = format!("up for {:.0} s\n", counts.uptime_seconds);
     for (language, outcomes) in &counts.executions {
-        let outcomes: Vec<String> = outcomes
+        let outcomes = outcomes
             .iter()
-            .map(|(outcome, count)| format!("{count} {outcome}"))
-            .collect();
+            .map(|(outcome, count)| format!("{count} {outcome}"));
+        let outcomes: Vec<String> = outcomes.collect();
         text += &format!("{language}: {}\n", outcomes.join(", "));
     }
     for (language, duration) in &counts.duration_ms {
@@ -291,10 +291,8 @@ pub(crate) fn limits_facts(defaults: &Limits, caps: &Limits) -> Value {
 
 pub(crate) fn limits_text(defaults: &Limits, caps: &Limits) -> String {
     let (defaults, caps) = (in_words(defaults), in_words(caps));
-    LIMIT_NAMES
-        .iter()
-        .map(|name| format!("{name}: {} (at most {})\n", defaults[name], caps[name]))
-        .collect()
+    let line = |name: &&str| format!("{name}: {} (at most {})\n", defaults[name], caps[name]);
+    LIMIT_NAMES.iter().map(line).collect()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "days in milliseconds")]

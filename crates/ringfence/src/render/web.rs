@@ -14,10 +14,8 @@ pub(crate) fn search(query: &str, found: &Searched) -> Result<Rendered, RequestE
     })?;
     let mut list = String::new();
     for (number, hit) in found.hits.iter().enumerate() {
-        let date = hit
-            .published
-            .as_ref()
-            .map_or_else(String::new, |date| format!(" ({date})"));
+        let date = hit.published.as_ref();
+        let date = date.map_or_else(String::new, |date| format!(" ({date})"));
         list += &format!(
             "{}. {}{date}\n   {}\n   {}\n",
             number + 1,

@@ -122,10 +122,8 @@ impl Environment {
     }
 
     pub(crate) fn secrets(&self) -> Result<Vec<(String, Arc<SecretValue>)>, RequestError> {
-        let secrets = self
-            .secrets
-            .iter()
-            .filter(|(name, _)| name != PASSPHRASE_VARIABLE && name != API_TOKEN_VARIABLE);
+        let secrets = self.secrets.iter();
+        let secrets = secrets.filter(|(name, _)| name != PASSPHRASE_VARIABLE && name != API_TOKEN_VARIABLE);
         secrets
             .map(|(name, value)| Ok((name.clone(), read_secret(name, value)?)))
             .collect()
@@ -173,11 +171,8 @@ impl Environment {
     /// Directories to search for interpreters: absolute ones only, as a relative one depends on the working directory.
     pub(crate) fn search_path(&self) -> Vec<PathBuf> {
         const USUAL: &str = "/usr/local/bin:/usr/bin:/bin";
-        let text = self
-            .variables
-            .get("PATH")
-            .cloned()
-            .unwrap_or_else(|| USUAL.into());
+        let text = self.variables.get("PATH").cloned();
+        let text = text.unwrap_or_else(|| USUAL.into());
         std::env::split_paths(&text)
             .filter(|directory| directory.is_absolute())
             .collect()
@@ -230,10 +225,8 @@ impl Environment {
 
     /// Reads a path; a relative one is ignored, as the XDG specification demands.
     fn absolute(&self, name: &str) -> Option<&Path> {
-        self.variables
-            .get(name)
-            .map(Path::new)
-            .filter(|path| path.is_absolute())
+        let path = self.variables.get(name).map(Path::new);
+        path.filter(|path| path.is_absolute())
     }
 
     pub(super) fn layer(&self, faults: &Faults) -> Layer {
@@ -294,11 +287,8 @@ impl Environment {
             return Ok(None);
         }
         let Some(key) = KEYS.iter().find(|key| key.variable() == name) else {
-            let names: Vec<String> = KEYS
-                .iter()
-                .map(Key::variable)
-                .chain([CONFIG_VARIABLE.to_owned()])
-                .collect();
+            let names = KEYS.iter().map(Key::variable);
+            let names: Vec<String> = names.chain([CONFIG_VARIABLE.to_owned()]).collect();
             let near = suggestion(name, names.iter().map(String::as_str));
             return Err(refusal(
                 format!("the environment variable {name} is not a setting.{near}"),

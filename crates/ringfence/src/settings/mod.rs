@@ -330,18 +330,15 @@ fn read_file(
         }
         (Err(error), None) if absent(&error) => return Some((None, Layer::default())),
         (Err(error), Some(by)) => {
-            let code = match by {
-                "--config" => ErrorCode::InvalidArgument,
-                _ => ErrorCode::InvalidConfiguration,
-            };
-            RequestError::new(
-                code,
-                format!(
-                    "cannot read the configuration {} ({by}): {error}.",
-                    path.display()
-                ),
-                "Name a file that exists, or start from `ringfence config example`.",
-            )
+            let what = format!(
+                "cannot read the configuration {} ({by}): {error}.",
+                path.display()
+            );
+            let hint = "Name a file that exists, or start from `ringfence config example`.";
+            match by {
+                "--config" => RequestError::invalid(what, hint),
+                _ => refusal(what, hint),
+            }
         }
         // The file may hold limits; continuing without them would degrade silently.
         (Err(error), None) => refusal(
@@ -375,7 +372,7 @@ fn of_file(path: &Path, fault: &Fault) -> RequestError {
     )
 }
 
-fn refusal(message: String, hint: &str) -> RequestError {
+pub(crate) fn refusal(message: String, hint: &str) -> RequestError {
     RequestError::new(ErrorCode::InvalidConfiguration, message, hint)
 }
 

@@ -36,10 +36,8 @@ impl Config {
     /// Returns the changes that a server running on `present` can apply, and the changed settings that it cannot apply.
     pub(crate) fn changes_from(&self, present: &Self) -> (Reload, Vec<&'static str>) {
         let (now, then) = (self.effective.rows(), present.effective.rows());
-        let differ = now
-            .iter()
-            .zip(&then)
-            .filter(|(now, then)| now.value != then.value);
+        let rows = now.iter().zip(&then);
+        let differ = rows.filter(|(now, then)| now.value != then.value);
         let is_changeable =
             |path: &&str| CHANGEABLE.iter().any(|part| path.starts_with(part)) || *path == "log";
         let (changed, fixed): (Vec<&str>, Vec<&str>) =

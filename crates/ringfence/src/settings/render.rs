@@ -5,10 +5,9 @@ use serde_json::{Map, Value, json};
 
 pub(crate) fn table(config: &Config) -> (String, Value) {
     let rows = config.effective.rows();
-    let rendered: Vec<(&str, String, String)> = rows
-        .iter()
-        .map(|row| (row.path, plain(&row.value), row.origin.to_string()))
-        .collect();
+    let rendered = rows.iter();
+    let rendered = rendered.map(|row| (row.path, plain(&row.value), row.origin.to_string()));
+    let rendered: Vec<(&str, String, String)> = rendered.collect();
     let names = rendered.iter().map(|row| row.0.len()).max().unwrap_or(0);
     let values = rendered.iter().map(|row| row.1.chars().count());
     let values = values.max().unwrap_or(0);

@@ -133,10 +133,8 @@ fn expanded<'a>(
 
 /// Returns the configuration files of Ringfence and of package installers, which may hold credentials.
 pub(super) fn private(environment: &Environment, file: Option<&Path>) -> Vec<PathBuf> {
-    let files = file
-        .map(Path::to_owned)
-        .into_iter()
-        .chain(environment.default_config_file());
+    let files = file.map(Path::to_owned).into_iter();
+    let files = files.chain(environment.default_config_file());
     let files = files.chain(environment.package_files());
     files
         .map(|path| std::path::absolute(&path).unwrap_or(path))

@@ -56,40 +56,30 @@ impl Document {
             return Err("it has no lines".to_owned());
         }
         let is_time = |time: &f64| time.is_finite() && *time > 0.0;
-        match self
-            .lines
-            .iter()
-            .find(|line| line.samples_ms.is_empty() || !line.samples_ms.iter().all(is_time))
-        {
+        let is_wrong = |line: &&Line| line.samples_ms.is_empty() || !line.samples_ms.iter().all(is_time);
+        match self.lines.iter().find(is_wrong) {
             Some(line) => Err(format!("`{}` has no measurements, or wrong ones", line.name)),
             None => Ok(()),
         }
     }
 
     pub(super) fn ratio(&self, line: &Line) -> Option<f64> {
-        let reference = self
-            .lines
-            .iter()
-            .find(|other| Some(&other.name) == line.reference.as_ref())?;
+        let mut others = self.lines.iter();
+        let reference = others.find(|other| Some(&other.name) == line.reference.as_ref())?;
         Some(line.percentile(50) / reference.percentile(50))
     }
 
     pub(super) fn as_text(&self) -> String {
-        let width = self
-            .lines
-            .iter()
-            .map(|line| line.name.chars().count())
-            .max()
-            .unwrap_or(0);
+        let widths = self.lines.iter().map(|line| line.name.chars().count());
+        let width = widths.max().unwrap_or(0);
         let mut text = format!(
             "{}\n{:width$}  {:>6} {:>8} {:>8} {:>8}  {:>6}\n",
             self.machine, "", "runs", "p50 ms", "p90 ms", "p99 ms", "x bare"
         );
         for line in &self.lines {
             let [p50, p90, p99] = [50, 90, 99].map(|percent| line.percentile(percent));
-            let ratio = self
-                .ratio(line)
-                .map_or_else(String::new, |ratio| format!("{ratio:.2}"));
+            let ratio = self.ratio(line);
+            let ratio = ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}"));
             text += &format!(
                 "{:width$}  {:>6} {p50:>8.2} {p90:>8.2} {p99:>8.2}  {ratio:>6}\n",
                 line.name,

@@ -32,11 +32,9 @@ pub(super) fn everything(
     runs: usize,
     say: impl Fn(&str),
 ) -> Result<Document, RequestError> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .map_err(|error| fault("start", &error))?;
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(|error| fault("start", &error))?;
     runtime.block_on(async {
         let cold = EngineSettings {
             warm: WarmSettings {
@@ -280,14 +278,11 @@ async fn throughput(engine: &Engine, concurrency: usize, calls: usize) -> Result
 
 fn machine() -> String {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpu
-        .lines()
-        .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
-        .map_or("unknown processor", |(_, name)| name);
+    let mut lines = cpu.lines();
+    let model = lines.find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let model = model.map_or("unknown processor", |(_, name)| name);
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    format!(
-        "{model}, {cores} cores, Linux {}",
-        kernel.split('-').next().unwrap_or("").trim()
-    )
+    let kernel = kernel.split('-').next().unwrap_or("").trim();
+    format!("{model}, {cores} cores, Linux {kernel}")
 }

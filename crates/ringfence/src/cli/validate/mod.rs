@@ -347,11 +347,8 @@ fn python_files(directory: &Path) -> Vec<String> {
         true => Path::new("."),
         false => directory,
     };
-    let entries = std::fs::read_dir(directory)
-        .into_iter()
-        .flatten()
-        .take(BESIDE_MAX);
-    let names = entries.filter_map(|entry| {
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    let names = entries.take(BESIDE_MAX).filter_map(|entry| {
         let entry = entry.ok()?;
         let name = entry.file_name().into_string().ok()?;
         match entry.path().is_dir() {

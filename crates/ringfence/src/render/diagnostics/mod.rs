@@ -96,10 +96,8 @@ pub(crate) fn of_code(name: &str, code: &str, found: &Validation, bounds: Bounds
     if chosen.len() > bounds.findings {
         chosen.sort_by_key(|issue| Reverse(issue.severity));
     }
-    let frames = chosen
-        .into_iter()
-        .take(bounds.findings)
-        .map(|issue| frame(name, &lines, issue));
+    let chosen = chosen.into_iter().take(bounds.findings);
+    let frames = chosen.map(|issue| frame(name, &lines, issue));
     bounded(
         frames,
         u64::from(found.issues_total).saturating_sub(below_least),
@@ -240,11 +238,8 @@ pub(crate) fn summary(name: &str, found: &Validation) -> StyledText {
         Verdict::Reject => (Style::Error, "rejected"),
     };
     let of = |severity| {
-        found
-            .issues
-            .iter()
-            .filter(|issue| issue.severity == severity)
-            .count()
+        let issues = found.issues.iter();
+        issues.filter(|issue| issue.severity == severity).count()
     };
     let added = format!(" added: {}", short(&found.fixes_applied.join("; ")));
     let mut counts = vec![

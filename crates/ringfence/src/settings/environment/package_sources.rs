@@ -216,16 +216,12 @@ pub(super) fn files(environment: &Environment, variables: &Variables) -> Vec<Pat
 
 fn npm_files(environment: &Environment, variables: &Variables) -> Vec<PathBuf> {
     let named = ["npm_config_userconfig", "NPM_CONFIG_USERCONFIG"];
-    let named = named
-        .into_iter()
-        .find_map(|name| variables.get(name))
-        .map(PathBuf::from);
-    let own = named.or_else(|| environment.home().map(|home| home.join(".npmrc")));
-    ["/etc/npmrc", "/usr/etc/npmrc", "/usr/local/etc/npmrc"]
+    let named = named.into_iter().find_map(|name| variables.get(name));
+    let own = named
         .map(PathBuf::from)
-        .into_iter()
-        .chain(own)
-        .collect()
+        .or_else(|| environment.home().map(|home| home.join(".npmrc")));
+    let usual = ["/etc/npmrc", "/usr/etc/npmrc", "/usr/local/etc/npmrc"].map(PathBuf::from);
+    usual.into_iter().chain(own).collect()
 }
 
 fn npm_lines(text: &[u8], variables: &Variables, lines: &mut Lines) {
