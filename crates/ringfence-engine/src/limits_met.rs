@@ -172,7 +172,7 @@ fn disk(bounds: &Bounds, evidence: &Evidence<'_>) -> Option<Denial> {
 fn locks(evidence: &Evidence<'_>) -> Option<Denial> {
     let is_stopped = evidence.exit.limit.as_deref() == Some("locks");
     let what = "the program was stopped: it held more than 4,096 record locks (fcntl(2))";
-    let hint = "next: lock longer ranges, or fewer files at once";
+    let hint = "Lock longer ranges, or fewer files at once.";
     is_stopped.then(|| denial("limit.locks", "locks", what, hint))
 }
 
@@ -340,7 +340,7 @@ mod tests {
         let next = "next: execute_code {resource_limits: {max_disk_mb: 1024, max_ram_mb: 2048}}";
         check(&named, &ended, full, "limit.disk", next);
         let locked = exit(ExitKind::Limit, Some("locks"));
-        let next = "next: lock longer ranges, or fewer files at once";
+        let next = "Lock longer ranges, or fewer files at once.";
         check(&bounds(), &locked, "", "limit.locks", next);
         let forks = "bash: fork: retry: Resource temporarily unavailable\n";
         let next = "next: execute_code {resource_limits: {max_processes: 128}}";
