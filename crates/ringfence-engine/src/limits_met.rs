@@ -171,7 +171,7 @@ fn disk(bounds: &Bounds, evidence: &Evidence<'_>) -> Option<Denial> {
 
 fn locks(evidence: &Evidence<'_>) -> Option<Denial> {
     let is_stopped = evidence.exit.limit.as_deref() == Some("locks");
-    let what = "the program was stopped: it held more than 4,096 record locks (fcntl(2))";
+    let what = "the program was stopped: it held more than 4,096 record locks, each counted for every descriptor of its file";
     let hint = "Lock longer ranges, or fewer files at once.";
     is_stopped.then(|| denial("limit.locks", "locks", what, hint))
 }

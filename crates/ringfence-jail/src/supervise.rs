@@ -562,7 +562,10 @@ impl<'a> Sandbox<'a> {
     fn check_usage(&mut self, claim: &Claim, until: Instant, next_check: &mut Instant) -> Option<Cause> {
         let proc = self.descriptors.get(&Handle::Proc)?;
         let (limits, tier) = (&claim.limits, self.plan.tier);
-        if self.locks.are_too_many(proc, || tree::processes(proc, tier)) {
+        if self
+            .locks
+            .are_too_many(proc, until, || tree::processes(proc, tier))
+        {
             return Some(Cause::Locks);
         }
         if !self.must_sample() {

@@ -492,6 +492,7 @@ pub(super) fn uncounted_space() -> Vec<Refusal> {
     let kept = "a rule keeps a deleted file, where no measurement finds it";
     vec![
         Refusal::new(call!(SYS_fallocate), tests, "unless it frees space", reserved),
+        Refusal::new(call!(SYS_landlock_create_ruleset), Vec::new(), "", kept),
         Refusal::new(call!(SYS_landlock_add_rule), Vec::new(), "", kept),
     ]
 }
@@ -575,6 +576,9 @@ fn datagram_pairs() -> Refusal {
     }
 }
 
+/// Commands of fcntl(2) for locks that belong to an open file. A program asks by the first if there are any.
+pub(super) const LOCKS_OF_FILES: [i32; 3] = [libc::F_OFD_GETLK, libc::F_OFD_SETLK, libc::F_OFD_SETLKW];
+
 const HUGE: &str = "the host's reserve of huge pages, which no limit of ours counts";
 
 /// Refused as by a kernel that does not know the flag or command: Chromium asks for all flags at once, and relies on
@@ -583,9 +587,14 @@ pub(super) fn unknown_flags(profile: Profile) -> Vec<Refusal> {
     let why = "locks without number that belong to no process, which would show them";
     let of_file = |command| {
         let tests = vec![Test::Is(1, word(command))];
-        Refusal::new(call!(SYS_fcntl), tests, "F_OFD_SETLK, F_OFD_SETLKW", why)
+        Refusal::new(
+            call!(SYS_fcntl),
+            tests,
+            "F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW",
+            why,
+        )
     };
-    let mut all = Vec::from([libc::F_OFD_SETLK, libc::F_OFD_SETLKW].map(of_file));
+    let mut all = Vec::from(LOCKS_OF_FILES.map(of_file));
     if profile.memory_cgroup() {
         let tests = vec![bits(1, MFD_HUGETLB)];
         all.push(Refusal::new(call!(SYS_memfd_create), tests, "MFD_HUGETLB", HUGE));

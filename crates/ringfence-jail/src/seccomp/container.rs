@@ -3,10 +3,10 @@
 
 use super::{
     Profile, allowed,
-    arguments::{IOCTLS, NAMESPACE_FLAGS, NON_REALTIME_POLICIES, PRCTLS},
+    arguments::{IOCTLS, LOCKS_OF_FILES, NAMESPACE_FLAGS, NON_REALTIME_POLICIES, PRCTLS},
     table,
 };
-use ringfence_sys::seccomp::{ENOSYS, EPERM};
+use ringfence_sys::seccomp::{EINVAL, ENOSYS, EPERM};
 use serde_json::{Value, json};
 use std::{ops::Range, sync::LazyLock};
 
@@ -55,6 +55,12 @@ fn profile() -> Value {
     }
     let commands = FCNTLS.into_iter().flat_map(blocks);
     rules.extend(commands.map(|block| allow("fcntl", &[within(1, block)])));
+    for command in LOCKS_OF_FILES {
+        let is_it = equal(1, i64::from(command));
+        rules.push(
+            json!({"names": ["fcntl"], "action": "SCMP_ACT_ERRNO", "errnoRet": EINVAL, "args": [is_it]}),
+        );
+    }
     for family in [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6] {
         rules.push(allow("socket", &[equal(0, i64::from(family))]));
     }
@@ -117,9 +123,9 @@ const SOCKET_OPTIONS: [Range<u64>; 3] = [0..26, 27..50, 53..128];
 /// All but UDP_ENCAP (100).
 const UDP_OPTIONS: [Range<u64>; 2] = [0..100, 101..128];
 
-/// Commands of fcntl(2): all but locks of open files (37, 38), leases and delegations (1024, 1040), notices (1026), and
+/// Commands of fcntl(2): all but locks of open files (36 to 38), leases and delegations (1024, 1040), notices (1026), and
 /// hints that are kept with a file (1036, 1038).
-const FCNTLS: [Range<u64>; 5] = [0..37, 1025..1026, 1027..1036, 1037..1038, 1039..1040];
+const FCNTLS: [Range<u64>; 5] = [0..36, 1025..1026, 1027..1036, 1037..1038, 1039..1040];
 
 /// An aligned block of values, whose size is a power of two: a mask can express it. An engine compares 64 bits, of
 /// which the kernel reads 32, so that "greater than" would let through values with upper bits set.
@@ -193,7 +199,7 @@ mod tests {
         };
         check(&SOCKET_OPTIONS, &[26, 50, 51, 52]);
         check(&UDP_OPTIONS, &[100]);
-        let commands: Vec<u64> = (37..1025).chain([1026, 1036, 1038]).collect();
+        let commands: Vec<u64> = (36..1025).chain([1026, 1036, 1038]).collect();
         check(&FCNTLS, &commands);
     }
 }

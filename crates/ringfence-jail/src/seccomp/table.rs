@@ -27,7 +27,7 @@ pub(super) const COMPUTING: &[Call] = group!("reading, writing, memory, clocks, 
 #[rustfmt::skip]
 pub(super) const INIT: &[Call] = group!("the claim and its files, the workspace's rule, the supervisor, ended processes":
     SYS_sendmsg SYS_recvmsg SYS_ppoll SYS_pread64 SYS_pwrite64 SYS_close SYS_openat SYS_openat2 SYS_mkdirat SYS_fstat
-    SYS_newfstatat SYS_statx SYS_landlock_add_rule SYS_signalfd4 SYS_wait4 SYS_kill SYS_restart_syscall).calls;
+    SYS_newfstatat SYS_statx SYS_landlock_add_rule SYS_signalfd4 SYS_wait4 SYS_getpid SYS_kill SYS_restart_syscall).calls;
 
 /// Allowed in every profile; those marked "by argument" only with the arguments of [`super::arguments`].
 #[rustfmt::skip]

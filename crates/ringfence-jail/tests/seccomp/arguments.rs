@@ -162,7 +162,7 @@ fn locks_and_hints() -> Vec<Case> {
     vec![
         case!(SYS_fcntl(3, libc::F_SETLK) ALLOW),
         case!(SYS_fcntl(3, libc::F_SETLKW) ALLOW),
-        case!(SYS_fcntl(3, libc::F_OFD_GETLK) ALLOW),
+        case!(SYS_fcntl(3, libc::F_OFD_GETLK) EINVAL),
         case!(SYS_fcntl(3, libc::F_OFD_SETLK) EINVAL),
         case!(SYS_fcntl(3, libc::F_OFD_SETLKW) EINVAL),
         case!(SYS_fcntl(3, libc::F_DUPFD_CLOEXEC) ALLOW),

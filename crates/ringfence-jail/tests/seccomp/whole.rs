@@ -265,18 +265,20 @@ fn filter_of_pid_1_allows_no_more_than_the_full_filter() {
 /// claim: [RES-9]
 #[test]
 fn landlock_rules_keep_no_files_where_a_disk_limit_is_measured() {
-    let answer = |shared, disk_limit| {
+    let answer = |shared, disk_limit, number| {
         let filter = host_directory_filter(shared, disk_limit).unwrap();
-        let call = machine::plain(libc::SYS_landlock_add_rule);
-        machine::evaluate_filters(&machine::lines([&filter]), &call, |_| {})
+        machine::evaluate_filters(&machine::lines([&filter]), &machine::plain(number), |_| {})
     };
     let refused = machine::Answer::Errno(libc::EOPNOTSUPP);
-    assert_eq!(answer(Some(WorkspaceMode::Rw), DiskLimit::Measured), refused);
-    assert_eq!(answer(None, DiskLimit::Measured), refused);
-    assert_eq!(
-        answer(Some(WorkspaceMode::Ro), DiskLimit::Absent),
-        machine::Answer::Allow
-    );
+    for call in [libc::SYS_landlock_create_ruleset, libc::SYS_landlock_add_rule] {
+        assert_eq!(
+            answer(Some(WorkspaceMode::Rw), DiskLimit::Measured, call),
+            refused
+        );
+        assert_eq!(answer(None, DiskLimit::Measured, call), refused);
+        let unmeasured = answer(Some(WorkspaceMode::Ro), DiskLimit::Absent, call);
+        assert_eq!(unmeasured, machine::Answer::Allow);
+    }
 }
 
 #[test]

@@ -56,6 +56,16 @@ fn fork_handlers_of_a_preloaded_library_run_for_each_sandbox() {
     }
 }
 
+#[test]
+fn program_in_a_fork_gets_sigterm_at_its_time_limit() {
+    let mut server = Server::start();
+    let code = "import signal, sys, time\n\
+        signal.signal(signal.SIGTERM, lambda *_: (print('asked', flush=True), sys.exit()))\ntime.sleep(60)";
+    let ended = run(&mut server, code, json!({"timeout_seconds": 1}));
+    assert_eq!(ended["exit"]["kind"], "timeout", "{ended}");
+    assert_eq!(ended["stdout"], "asked\n", "{ended}");
+}
+
 /// Without handlers a fork is the plain syscall: the interpreter's own work for a fork takes a tenth of a call.
 /// `threading` creates a lock as part of that work.
 #[test]
