@@ -179,6 +179,14 @@ impl Closed {
     }
 }
 
+/// Lists the segments with records from before the first one in the database.
+fn segments_before(connection: &Connection, database: &Path) -> Result<Vec<Segment>, ChainError> {
+    let sql = "SELECT min(seq) FROM record";
+    let first: Option<i64> = connection.query_row(sql, [], |row| row.get(0))?;
+    let first = first.map_or(u64::MAX, |first| first.max(0).cast_unsigned());
+    Ok(segments::list(database, first)?)
+}
+
 /// Segments that were not removed: their last record, or `None` if they are damaged. They are not read again.
 pub(super) type Kept = HashMap<PathBuf, Option<Head>>;
 
@@ -209,11 +217,8 @@ pub(super) fn removals(
     public_key: &[u8; 32],
     kept: &mut Kept,
 ) -> Result<Vec<(Segment, Option<Encoded>)>, ChainError> {
-    let sql = "SELECT min(seq) FROM record";
-    let first: Option<i64> = connection.query_row(sql, [], |row| row.get(0))?;
-    let first = first.map_or(u64::MAX, |first| first.max(0).cast_unsigned());
     let mut found = Vec::new();
-    for segment in segments::list(database, first)? {
+    for segment in segments_before(connection, database)? {
         let metadata = std::fs::symlink_metadata(&segment.path)?;
         found.push((segment, metadata.len(), metadata.modified()?));
     }
