@@ -1,6 +1,7 @@
 //! Translation of refusals, which are written for callers of tools: at the command line they name commands and flags
 //! instead. This is the only place that knows both.
 
+use crate::sentence::without_numbers;
 use ringfence_types::{ExecutionResult, RequestError, Validation};
 
 const COMMANDS: [(&str, &str); 41] = [
@@ -96,7 +97,7 @@ pub(super) fn in_commands(mut error: RequestError) -> RequestError {
     let found = error.validation.take();
     // The message repeats the findings.
     let translate = if found.is_some() { rewrite_finding } else { rewrite };
-    error.message = translate(&error.message);
+    error.message = without_numbers(&translate(&error.message));
     let is_full = error.message.contains("No space left on device");
     error.hint = match is_full && error.hint.starts_with("Run ") {
         true => "Make room on that disk, or write to another.".to_owned(),

@@ -124,6 +124,11 @@ fn usage_errors_exit_with_2_and_failures_with_125() {
     // With `--json` an error is a JSON document.
     let output = cli_exits_with(&["doctor", "--json", "--compose"], 2);
     assert_contains(stdout_of(&output), ["'--json' cannot be used with '--compose'"]);
+    let text = stdout_of(&cli_exits_with(&["run", "/nonexistent/x.py", "--json"], 2));
+    assert!(
+        text.contains("No such file or directory.") && !text.contains("os error"),
+        "{text}"
+    );
     let output = cli_exits_with(&["vault", "add", "KEY", "hunter2value"], 2);
     assert_contains(stderr_of(&output), ["ringfence vault add KEY"]);
     assert_lacks(both_streams_of(&output), ["hunter2value"]);
