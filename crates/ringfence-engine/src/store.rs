@@ -13,7 +13,7 @@ use ringfence_store::{
     layers::Layers,
     make_own_directory,
     snapshots::SnapshotStore,
-    vault::{Vault, VaultSettings},
+    vault::{Vault, VaultError, VaultSettings},
 };
 use ringfence_types::RequestError;
 use std::{fmt::Display, path::PathBuf, sync::Arc};
@@ -41,9 +41,13 @@ pub(crate) fn open(engine: &EngineSettings, server_id: &str) -> Result<Stores> {
     })?;
     let signer = Signer::load_or_create(&settings.signing_key()).map_err(fault)?;
     let record = open_record(settings, &signer, server_id)?;
-    let vault = Vault::open(settings.vault.clone()).map_err(|error| RequestError {
-        hint: "Correct `vault.path` and `vault.key_file`, or let this user write there.".to_owned(),
-        ..fault(error)
+    let vault = Vault::open(settings.vault.clone()).map_err(|error| {
+        let hint = match &error {
+            VaultError::File(_) => "Correct `vault.path` and `vault.key_file`, or let this user write there.",
+            VaultError::Variable { .. } | VaultError::VariablesDisagree { .. } => "Correct or unset it.",
+            _ => "`vault.key_file` or RINGFENCE_VAULT_PASSPHRASE must be that of the vault at `vault.path`.",
+        };
+        RequestError::store_fault(format!("{error}."), hint)
     })?;
     // Other processes may put secrets into a vault file while this server runs.
     if !vault.is_empty() || matches!(settings.vault, VaultSettings::File { .. }) {

@@ -88,7 +88,7 @@ impl Engine {
         for runtime in runtimes.iter_mut().filter(|runtime| runtime.available) {
             let Some((language, code)) = proof(runtime) else {
                 runtime.available = self.services.sandboxes.containers.settings.pull;
-                let none = || "none of its images is here. Pull them, or set `containers.pull: true`.";
+                let none = || "none of its images was found. Pull them, or set `containers.pull: true`.";
                 runtime.reason = (!runtime.available).then(|| none().to_owned());
                 continue;
             };

@@ -159,7 +159,7 @@ fn file(record: &RecordSettings) -> Result<&Path, RequestError> {
         Storage::File(path) if stored::is_there(path)? => Ok(path),
         Storage::File(path) => Err(RequestError::not_found(
             format!("there is no audit record at {}.", path.display()),
-            "The first run or server makes it; RINGFENCE_STATE_DIR names another state directory.",
+            "The first run or server makes it; `ringfence config show` says where (`audit.path`, `state_dir`).",
         )),
         Storage::Memory => Err(RequestError::not_found(
             "the audit record is kept in a server's memory (`audit.store: memory`), where nothing can be checked from outside.",
@@ -333,13 +333,17 @@ fn export(context: &Context, arguments: &ExportArguments) -> CommandResult {
         }
         // The reader wants no more.
         Err(ExportError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        Err(ExportError::Write(error)) => {
+        Err(error) => {
             // A part of the record could be taken for all of it, and would refuse a second try.
             let removed = arguments.output.as_ref().map_or(Ok(()), std::fs::remove_file);
-            removed.map_err(|error| fault("remove the incomplete export", &error))?;
-            Err(fault("write the export", &error))
+            if let Err(error) = removed {
+                context.terminal.dim(&format!("the incomplete export is left: {error}"));
+            }
+            Err(match error {
+                ExportError::Write(error) => fault("write the export", &error),
+                ExportError::Read(error) => unread(&error),
+            })
         }
-        Err(ExportError::Read(error)) => Err(unread(&error)),
     }
 }
 

@@ -1,8 +1,9 @@
 //! `ringfence config`: effective values and their sources, a check of the configuration, its schema and an example.
 
-use super::{CommandResult, Context, token::OutputFormat};
+use super::{CommandResult, Context, hints, token::OutputFormat};
 use crate::settings::{self, Layer, LogLevel};
 use clap::{Args, Subcommand};
+use ringfence_types::RequestError;
 use serde_json::json;
 
 #[derive(Debug, Args)]
@@ -40,6 +41,7 @@ pub(super) fn config(context: &Context, arguments: &ConfigArguments) -> CommandR
                 Ok(config) => (config.file, config.engine.runtimes.faults()),
                 Err(errors) => (None, errors),
             };
+            let errors: Vec<RequestError> = errors.into_iter().map(hints::in_commands).collect();
             let valid = errors.is_empty();
             code = if valid { 0 } else { INVALID };
             let file = file.filter(|_| valid);

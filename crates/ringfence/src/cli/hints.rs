@@ -4,7 +4,7 @@
 use crate::sentence::without_numbers;
 use ringfence_types::{ExecutionResult, RequestError, Validation};
 
-const COMMANDS: [(&str, &str); 41] = [
+const COMMANDS: [(&str, &str); 42] = [
     (
         "`list_host_access` has the forms; ask a person with `request_host_access`, naming exactly this command.",
         "`ringfence host access` has the forms; on a terminal `ringfence host exec` asks you.",
@@ -49,6 +49,7 @@ const COMMANDS: [(&str, &str); 41] = [
     // At the command line the caller is the operator.
     ("The operator turns it on with", "Set"),
     ("The operator adds one", "Add it"),
+    ("the operator adds one", "add it"),
     ("have the operator ", ""),
     ("Have the operator add", "Add"),
     ("Have the operator name", "Name"),

@@ -149,7 +149,8 @@ async fn perform(context: &Context, engine: &Engine, action: HostAction, input: 
         HostAction::Read(OneFile { path, flags }) => {
             let access = engine.namespace(&caller, &flags.namespace);
             let file = access.host_file_read(&path).await?;
-            if !flags.json {
+            let is_text = std::str::from_utf8(&file.bytes).is_ok();
+            if !flags.json && (is_text || !io::stdout().is_terminal()) {
                 return printed(context.terminal.print_bytes(&file.bytes));
             }
             (flags, render::host_file(&file))

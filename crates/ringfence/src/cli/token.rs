@@ -142,7 +142,13 @@ fn revoke(
             Ok(())
         }
         // Not the record's error: it would hide why the token is still valid.
-        done => failed.and(done),
+        done => failed.and(done).map_err(|error| match error.code {
+            ErrorCode::NotFound => error,
+            _ => RequestError {
+                message: format!("the token of `{name}` is still valid: {}", error.message),
+                ..error
+            },
+        }),
     }
 }
 
@@ -156,7 +162,7 @@ fn unseen(name: &Namespace, error: &io::Error, revoked: Result<(), RequestError>
         ),
         Err(why) => RequestError::fault(
             format!("{lost} It is still valid: {}", why.message),
-            format!("Run `ringfence token revoke {name}`."),
+            format!("Make room, then run `ringfence token revoke {name}`."),
         ),
     }
 }

@@ -182,7 +182,10 @@ fn change(
 /// Lists a file vault in the form of servers' answers, so that scripts need not know where secrets are.
 fn list_file(context: &Context, record: &RecordSettings, target: &Target) -> CommandResult {
     // Listing does not create a vault.
-    let is_there = matches!(&record.vault, VaultSettings::File { path, .. } if path.exists());
+    let is_there = match &record.vault {
+        VaultSettings::File { path, .. } => stored::is_there(path)?,
+        _ => false,
+    };
     let entries = if is_there {
         let listed = Vault::open(record.vault.clone()).and_then(|vault| vault.list(&target.namespace));
         listed.map_err(|error| {

@@ -149,6 +149,7 @@ fn unusable_state_directory_is_an_error_of_each_command() {
         &["ps"],
         &["token", "list"],
         &["snapshot"],
+        &["vault", "list"],
     ] {
         let output = run(arguments, &file);
         assert_eq!(output.status.code(), Some(125), "{arguments:?}: {output:?}");
