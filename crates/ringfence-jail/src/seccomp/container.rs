@@ -123,8 +123,8 @@ const SOCKET_OPTIONS: [Range<u64>; 3] = [0..26, 27..50, 53..128];
 /// All but UDP_ENCAP (100).
 const UDP_OPTIONS: [Range<u64>; 2] = [0..100, 101..128];
 
-/// Commands of fcntl(2): all but locks of open files (36 to 38), leases and delegations (1024, 1040), notices (1026), and
-/// hints that are kept with a file (1036, 1038).
+/// Commands of fcntl(2): all but locks of open files (36 to 38), leases and delegations (1024, 1040), notices (1026),
+/// and hints that are kept with a file (1036, 1038).
 const FCNTLS: [Range<u64>; 5] = [0..36, 1025..1026, 1027..1036, 1037..1038, 1039..1040];
 
 /// An aligned block of values, whose size is a power of two: a mask can express it. An engine compares 64 bits, of

@@ -4,7 +4,7 @@
 use super::{
     CommandResult, Context, fault,
     live::{self, Options},
-    secret,
+    secret, stored,
 };
 use crate::{
     control::{self, Request},

@@ -1,8 +1,12 @@
 //! The lifetime of a connection. It is closed if its client sends nothing, stops within a head or leaves it unused; at
 //! the limit, connections that are not authenticated or have no open request are evicted, oldest first.
 
-use super::{HttpServer, authenticator::Peer, body::Guard};
-use crate::lock::lock;
+use super::{
+    HttpServer,
+    authenticator::Peer,
+    body::{Guard, PART_BYTES_MAX},
+};
+use crate::{lock::lock, mcp::service::UntilSent};
 use hyper::{Request, body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -171,8 +175,10 @@ where
         let guard = Guard {
             _open: Box::new(OpenRequest::begin(&connection)),
             permit: None,
-            memory: None,
             answer: Some(server.answers.token()),
+            until_sent: UntilSent::default(),
+            version: request.version(),
+            connection: connection.evicted.clone(),
             expires_unix_ms: None,
         };
         // Boxed, because hyper reserves the size of one such future in every connection.
@@ -213,6 +219,7 @@ fn builder(idle: Duration) -> Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .max_header_list_size(u32::try_from(HEAD_BYTES_MAX).unwrap_or(u32::MAX))
         .max_concurrent_streams(STREAMS_MAX)
+        .max_send_buf_size(PART_BYTES_MAX)
         .keep_alive_interval(PING)
         .keep_alive_timeout(PING);
     builder

@@ -2,12 +2,18 @@
 //! principals are unknown here, like sessions that never existed.
 
 use super::{
-    body::{Guard, HttpResponse, busy, invalid, not_found, refused, text},
+    body::{Guard, HttpResponse, busy, invalid, not_found, refused, response, text},
     principal::Principal,
     sessions::ProtocolSessions,
     sse::{MESSAGES, SSE, SseRefused, SseSessions, SseTransport},
 };
-use crate::{mcp::service::MayNotApprove, settings::HttpSettings};
+use crate::{
+    mcp::{
+        malformed::unreadable,
+        service::{MayNotApprove, UntilSent},
+    },
+    settings::HttpSettings,
+};
 use governor::{DefaultDirectRateLimiter, Quota, clock::Clock as _};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::{
@@ -18,7 +24,8 @@ use hyper::{
 };
 use ringfence_store::tokens::PrincipalRole;
 use rmcp::{
-    ServerHandler, ServiceExt as _,
+    ErrorData, ServerHandler, ServiceExt as _,
+    model::{ClientJsonRpcMessage, ServerJsonRpcMessage},
     transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService},
 };
 use std::{pin::Pin, sync::Arc, time::Duration};
@@ -27,13 +34,17 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// From the head of a request to the end of its body, including the wait for other bodies of the principal.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
-/// Bodies of one principal that are read at once, which bounds their memory.
+/// Bodies of one principal that are read at once, which bounds their memory; small ones are not counted, so that slow
+/// clients do not delay them.
 const BODIES_MAX: usize = 4;
+const SMALL_BODY_BYTES_MAX: u64 = 64 << 10;
 /// Concurrent requests of one principal, open streams included.
 const REQUESTS_MAX: usize = 512;
 const VALUES_MAX: usize = 100_000;
 /// Memory of the bodies of one principal until their responses have been sent, in bodies of the largest size.
 const BODIES_HELD_MAX: usize = 4;
+/// The largest body whose error has the id of its request.
+const MALFORMED_BYTES_MAX: usize = 1 << 20;
 const KIB: usize = 1 << 10;
 const SESSION_ID: &str = "mcp-session-id";
 /// Header with the method of a request of revision 2026-07-28, which its body must repeat.
@@ -141,9 +152,9 @@ impl McpEndpoint {
         mut guard: Guard,
         check_body: &BodyCheck<'_>,
     ) -> HttpResponse {
-        if guard.permit.is_none() {
+        let Some(permit) = guard.permit.take() else {
             return busy("this principal has too many concurrent requests");
-        }
+        };
         let (mut parts, body) = request.into_parts();
         // An accepted call may run to its end although its credentials expire; a stream has no end of its own.
         let is_stream =
@@ -157,7 +168,7 @@ impl McpEndpoint {
         if self.principal.role == PrincipalRole::Caller {
             parts.extensions.insert(MayNotApprove);
         }
-        let mut bytes = Bytes::new();
+        let (mut bytes, mut memory) = (Bytes::new(), None);
         // The protocol refuses other types of content by the head alone.
         let is_read = match parts.uri.path() {
             SSE => false,
@@ -166,7 +177,7 @@ impl McpEndpoint {
         };
         if parts.method == Method::POST && is_read {
             match self.read(body, check_body).await {
-                Ok((body, memory)) => (bytes, guard.memory) = (body, Some(memory)),
+                Ok((body, of_body)) => (bytes, memory) = (body, Some(of_body)),
                 Err(answer) => return answer,
             }
         } else if parts.method != Method::POST {
@@ -174,6 +185,9 @@ impl McpEndpoint {
         } else if let Some(answer) = self.check_rate() {
             return answer;
         }
+        // A call of a protocol session goes on when its connection breaks off.
+        guard.until_sent = UntilSent::holding((permit, memory));
+        parts.extensions.insert(guard.until_sent.clone());
         let answer = match parts.uri.path() {
             SSE => self.begin_sse(&parts.method),
             MESSAGES => self.accept_message(parts, &bytes, &mut guard),
@@ -191,8 +205,16 @@ impl McpEndpoint {
         if is_end && !self.sessions.knows(parts.headers.get(SESSION_ID)) {
             return not_found("there is no such protocol session");
         }
+        // Not kept in memory during the call if it is large.
+        let kept = (body.len() <= MALFORMED_BYTES_MAX && is_json(&parts.headers)).then(|| body.clone());
         let request = Request::from_parts(parts, Full::new(body));
         let mut answer = (self.protocol)(request).await;
+        if answer.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE
+            && let Some(body) = kept
+        {
+            // The library's word for JSON that is not a message.
+            return malformed(&body);
+        }
         if is_end && answer.status() == StatusCode::ACCEPTED {
             // The session has ended; official clients warn if the status is 202.
             *answer.status_mut() = StatusCode::NO_CONTENT;
@@ -219,7 +241,7 @@ impl McpEndpoint {
             return text(StatusCode::METHOD_NOT_ALLOWED, "Use POST.\n");
         }
         // The HTTP response only confirms receipt, so the permits are held until the message is answered.
-        let held = (guard.permit.take(), guard.memory.take(), guard.answer.take());
+        let held = (guard.answer.take(), guard.until_sent.clone());
         match self.sse.accept(parts, body, Arc::new(held)) {
             Ok(()) => text(StatusCode::ACCEPTED, "Accepted\n"),
             Err(SseRefused::Unknown) => not_found("there is no such session"),
@@ -267,8 +289,15 @@ impl McpEndpoint {
         if body.size_hint().lower() > self.body_bytes_max as u64 {
             return Err(too_large());
         }
+        let is_small = body
+            .size_hint()
+            .exact()
+            .is_some_and(|bytes| bytes <= SMALL_BODY_BYTES_MAX);
         let reading = async {
-            let _slot = self.bodies.acquire().await;
+            let _slot = match is_small {
+                true => None,
+                false => self.bodies.acquire().await.ok(),
+            };
             Limited::new(body, self.body_bytes_max).collect().await
         };
         match tokio::time::timeout(BODY_TIMEOUT, reading).await {
@@ -286,6 +315,15 @@ impl McpEndpoint {
 
 fn too_large(message: &str) -> HttpResponse {
     refused(StatusCode::PAYLOAD_TOO_LARGE, "invalid_argument", message)
+}
+
+/// The error under the id of the request, if that can be read.
+fn malformed(body: &[u8]) -> HttpResponse {
+    let read = serde_json::from_slice::<ClientJsonRpcMessage>(body);
+    let error = read.err().and_then(|error| unreadable(body, &error));
+    let (error, id) = error.unwrap_or_else(|| (ErrorData::invalid_request("not a message", None), None));
+    let text = serde_json::to_string(&ServerJsonRpcMessage::error(error, id)).unwrap_or_default();
+    response(StatusCode::BAD_REQUEST, "application/json", text.into())
 }
 
 fn config(settings: &HttpSettings, gone: &CancellationToken) -> StreamableHttpServerConfig {

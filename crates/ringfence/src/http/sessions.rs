@@ -5,7 +5,7 @@
 use crate::{
     lock::lock,
     mcp::{
-        request_ids::{RequestIds, client_id, id_is_open, restore},
+        request_ids::{RequestIds, client_id, restore},
         service::SessionEnd,
     },
 };
@@ -238,11 +238,10 @@ impl SessionManager for ProtocolSessions {
         let guard = self.begin(id, |used| &used.answers);
         if let Some(used) = lock(&self.known).get_mut(id) {
             message.insert_extension(SessionEnd(used.ended.token().clone()));
-            if !used.ids.replace(&mut message) {
+            if let Err(error) = used.ids.replace(&mut message) {
                 return Ok(Guarded {
                     stream: None,
-                    // Under its id, this would be taken for the answer to the first.
-                    refusal: Some(ServerJsonRpcMessage::error(id_is_open(), None)),
+                    refusal: Some(ServerJsonRpcMessage::error(error, None)),
                     _guard: guard,
                 });
             }
@@ -275,7 +274,8 @@ impl SessionManager for ProtocolSessions {
     ) -> Result<(), Self::Error> {
         let _guard = self.begin(id, |used| &used.answers);
         if let Some(used) = lock(&self.known).get_mut(id) {
-            used.ids.replace(&mut message);
+            // Only requests are refused.
+            drop(used.ids.replace(&mut message));
         }
         self.local.accept_message(id, message).await
     }

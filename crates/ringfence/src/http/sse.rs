@@ -6,7 +6,7 @@ use super::body::HttpResponse;
 use crate::{
     lock::lock,
     mcp::{
-        request_ids::{RequestIds, answered, cancelled, id_is_open, restore},
+        request_ids::{RequestIds, answered, cancelled, restore},
         service::SessionEnd,
     },
 };
@@ -282,15 +282,15 @@ impl Transport<RoleServer> for SseTransport {
                 // A cancelled request gets no response; its call holds the permit until it has ended.
                 lock(&self.requests).remove(id);
             }
-            if self.ids.replace(&mut message) {
+            let Err(error) = self.ids.replace(&mut message) else {
                 return Some(message);
-            }
-            // A cancelled subscription with this id has not ended.
+            };
+            // Such as a subscription with this id that was cancelled and has not ended.
             if let ClientJsonRpcMessage::Request(request) = &message {
                 lock(&self.requests).remove(&request.id);
             }
             drop(
-                self.send(TxJsonRpcMessage::<RoleServer>::error(id_is_open(), None))
+                self.send(TxJsonRpcMessage::<RoleServer>::error(error, None))
                     .await,
             );
         }

@@ -18,7 +18,7 @@ use crate::{
     time::{self, DETACH_SECONDS_MAX},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use ringfence_engine::{Canceller, Engine, Execution, ExecutionState, Picture, Submission};
+use ringfence_engine::{Canceller, Execution, ExecutionState, Picture, Submission};
 use ringfence_types::{
     AllowedDomains, Artifact, Backend, ExecuteRequest, ExecutionResult, FILES_BYTES_MAX, FILES_MAX,
     InputFile, Language, LimitsRequest, Namespace, Profile, RequestError, SessionId, Truncated, Validate,
@@ -368,7 +368,7 @@ impl Call<'_> {
                 _ = self.hung_up() => {}
             }
         };
-        answer.pictures = pictures(self.engine(), result, enough).await;
+        answer.pictures = pictures(self, result, enough).await;
         Ok(answer)
     }
 
@@ -459,13 +459,17 @@ const PICTURES_PATIENCE: Duration = Duration::from_secs(3);
 /// Returns the first few pictures, beginning with those that the program displays. A file that cannot be redrawn is an
 /// artifact only; equal pictures, as of a figure that was saved and left open, are returned once.
 async fn pictures(
-    engine: &Engine,
+    call: &Call<'_>,
     result: &ExecutionResult,
     enough: impl Future<Output = ()>,
 ) -> Vec<Picture> {
+    let (engine, artifacts) = (call.engine(), picture_artifacts(result));
     let mut pictures = Vec::new();
     let redraw = async {
-        for artifact in picture_artifacts(result).into_iter().take(PICTURES_MAX) {
+        if artifacts.is_empty() || call.large_answer().await.is_err() {
+            return;
+        }
+        for artifact in artifacts.into_iter().take(PICTURES_MAX) {
             if let Some(content) = engine.content_of(result, artifact).await
                 && let Some(picture) = engine.picture(content).await
                 && picture.bytes.len() <= PICTURE_BYTES_MAX

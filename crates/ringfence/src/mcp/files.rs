@@ -87,6 +87,7 @@ impl Call<'_> {
     }
 
     pub(super) async fn get_file(&self, given: GetFile, namespace: Namespace) -> Answered {
+        self.large_answer().await?;
         if given.archive == Some(true) {
             return self.get_directory(given, namespace).await;
         }

@@ -80,6 +80,7 @@ impl Call<'_> {
     }
 
     pub(super) async fn host_file_read(&self, given: HostFileRead, namespace: Namespace) -> Answered {
+        self.large_answer().await?;
         let path = Path::new(&given.path);
         let file = self.namespace(&namespace).host_file_read(path).await?;
         Ok(Answer::from(render::host_file(&file)))

@@ -4,25 +4,34 @@
 
 use super::{
     call_order::CallOrder,
-    request_ids::{RequestIds, id_is_open, restore},
+    malformed::unreadable,
+    request_ids::{RequestIds, answered, cancelled, restore},
+    service::UntilSent,
 };
 use rmcp::{
     ErrorData, RoleServer,
-    model::RequestId,
+    model::{JsonRpcMessage, RequestId},
     service::{RxJsonRpcMessage, TxJsonRpcMessage},
     transport::{Transport, async_rw::AsyncRwTransport},
 };
-use serde::{Deserialize, de::IgnoredAny};
-use serde_json::Value;
-use std::io;
+use std::{
+    collections::{HashMap, VecDeque},
+    io,
+    sync::Arc,
+};
 use tokio::{
     io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader, Empty, empty},
+    sync::{OwnedSemaphorePermit, Semaphore},
     task::JoinHandle,
 };
 use tokio_util::sync::CancellationToken;
 
 /// The longest message: 64 MiB of files are 86 MiB in base64.
 const MESSAGE_BYTES_MAX: usize = 96 << 20;
+/// Requests whose answers have not been written. A client that does not read would fill the memory with them.
+const OPEN_MAX: usize = 512;
+/// Requests that wait beyond those. Until there are as many, lines are read: a cancellation may be among them.
+const WAITING_MAX: usize = 16;
 
 pub(super) struct Lines<R, W: AsyncWrite> {
     reader: BufReader<R>,
@@ -35,27 +44,11 @@ pub(super) struct Lines<R, W: AsyncWrite> {
     sending_error: Option<JoinHandle<io::Result<()>>>,
     ids: RequestIds,
     order: CallOrder,
+    permits: Arc<Semaphore>,
+    /// By the library's id, until the answer has been written.
+    open: HashMap<RequestId, UntilSent>,
+    waiting: VecDeque<RxJsonRpcMessage<RoleServer>>,
     gone: CancellationToken,
-}
-
-#[derive(Deserialize)]
-struct Envelope {
-    id: Option<RequestId>,
-    method: Option<IgnoredAny>,
-}
-
-/// The parameters of a message that is JSON and not a request; those of any method are an object.
-#[derive(Deserialize)]
-struct Parameters {
-    jsonrpc: String,
-    params: Value,
-}
-
-impl Parameters {
-    fn are_wrong(&self) -> bool {
-        let meta = self.params.get("_meta");
-        self.jsonrpc == "2.0" && !(self.params.is_object() && meta.is_none_or(Value::is_object))
-    }
 }
 
 impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<R, W> {
@@ -68,8 +61,83 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<
             sending_error: None,
             ids: RequestIds::default(),
             order: CallOrder::default(),
+            permits: Arc::new(Semaphore::new(OPEN_MAX)),
+            open: HashMap::new(),
+            waiting: VecDeque::new(),
             gone,
         }
+    }
+
+    /// Returns the next message that may be handled now: no request while too many are open. Cancel-safe.
+    async fn admitted(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
+        loop {
+            self.error_sent().await;
+            let permits = self.permits.clone();
+            tokio::select! {
+                biased;
+                Ok(permit) = permits.acquire_owned(), if !self.waiting.is_empty() => {
+                    return self.waiting.pop_front().map(|request| self.open(request, permit));
+                }
+                is_more = self.next(), if self.waiting.len() < WAITING_MAX => if !is_more {
+                    self.gone.cancel();
+                    return None;
+                },
+            }
+            let Some(message) = self.read() else { continue };
+            if let Some(id) = cancelled(&message) {
+                // No answer follows, and a call that has begun holds its permit to its end.
+                self.open.remove(id);
+                self.waiting.retain(|request| request_id(request) != Some(id));
+            }
+            match request_id(&message) {
+                Some(_) => self.waiting.push_back(message),
+                None => return Some(message),
+            }
+        }
+    }
+
+    fn open(
+        &mut self,
+        mut request: RxJsonRpcMessage<RoleServer>,
+        permit: OwnedSemaphorePermit,
+    ) -> RxJsonRpcMessage<RoleServer> {
+        let until_sent = UntilSent::holding(permit);
+        if let Some(id) = request_id(&request) {
+            self.open.insert(id.clone(), until_sent.clone());
+        }
+        request.insert_extension(until_sent);
+        request
+    }
+
+    /// Parses the line that was read. None: it is empty, or its error is on its way.
+    fn read(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
+        if std::mem::take(&mut self.is_too_long) {
+            tracing::error!("a message longer than {MESSAGE_BYTES_MAX} bytes was not read");
+            let what = format!("a message has at most {} MiB", MESSAGE_BYTES_MAX >> 20);
+            self.send_error(ErrorData::invalid_request(what, None), None);
+            return None;
+        }
+        let line = std::mem::take(&mut self.line);
+        let text = line.trim_ascii();
+        let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
+        if text.is_empty() {
+            return None;
+        }
+        match serde_json::from_slice(text) {
+            Ok(mut message) => {
+                if let Err(error) = self.ids.replace(&mut message) {
+                    self.send_error(error, None);
+                    return None;
+                }
+                self.order.enqueue(&mut message);
+                return Some(message);
+            }
+            Err(error) => match unreadable(text, &error) {
+                Some((error, id)) => self.send_error(error, id),
+                None => tracing::debug!("a line that is not a message was skipped"),
+            },
+        }
+        None
     }
 
     /// Reads a line into `line`; returns false if there are no more. Cancel-safe.
@@ -112,29 +180,6 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<
     }
 }
 
-/// Reads a message, or returns an error and its request's id; errors in notifications and responses get no answer.
-fn read(line: &[u8]) -> Result<RxJsonRpcMessage<RoleServer>, Option<(ErrorData, Option<RequestId>)>> {
-    serde_json::from_slice(line).map_err(|error| {
-        // Skipped values need not be valid: half of a surrogate pair, or a number out of range.
-        let envelope = serde_json::from_slice::<Envelope>(line);
-        let id = match envelope.map(|envelope| (envelope.id, envelope.method)) {
-            Ok((Some(id), Some(_))) => Some(id),
-            Err(_) => None,
-            Ok((None, None)) if error.is_data() => None,
-            _ => return None,
-        };
-        let parameters = || serde_json::from_slice::<Parameters>(line);
-        let error = match error.is_data() {
-            true if id.is_some() && parameters().is_ok_and(|given| given.are_wrong()) => {
-                ErrorData::invalid_params("`params` is not an object, or its `_meta` is not one", None)
-            }
-            true => ErrorData::invalid_request(format!("not a request: {error}"), None),
-            false => ErrorData::parse_error(format!("not readable as JSON: {error}"), None),
-        };
-        Some((error, id))
-    })
-}
-
 impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Transport<RoleServer>
     for Lines<R, W>
 {
@@ -144,43 +189,18 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Transp
         &mut self,
         mut message: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        let until_sent = answered(&message).and_then(|id| self.open.remove(id));
         restore(&mut message);
         let (sending, gone) = (self.writer.send(message), self.gone.clone());
-        async move { sending.await.inspect_err(|_| gone.cancel()) }
+        async move {
+            let sent = sending.await;
+            drop(until_sent);
+            sent.inspect_err(|_| gone.cancel())
+        }
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
-        loop {
-            self.error_sent().await;
-            if !self.next().await {
-                self.gone.cancel();
-                return None;
-            }
-            if std::mem::take(&mut self.is_too_long) {
-                tracing::error!("a message longer than {MESSAGE_BYTES_MAX} bytes was not read");
-                let what = format!("a message has at most {} MiB", MESSAGE_BYTES_MAX >> 20);
-                self.send_error(ErrorData::invalid_request(what, None), None);
-                continue;
-            }
-            let line = std::mem::take(&mut self.line);
-            let text = line.trim_ascii();
-            let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
-            if text.is_empty() {
-                continue;
-            }
-            match read(text) {
-                Ok(mut message) => {
-                    if self.ids.replace(&mut message) {
-                        self.order.enqueue(&mut message);
-                        return Some(message);
-                    }
-                    // Under its id, this would be taken for the answer to the first.
-                    self.send_error(id_is_open(), None);
-                }
-                Err(Some((error, id))) => self.send_error(error, id),
-                Err(None) => tracing::debug!("a line that is not a message was skipped"),
-            }
-        }
+        self.admitted().await
     }
 
     fn close(&mut self) -> impl Future<Output = io::Result<()>> + Send {
@@ -188,11 +208,17 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Transp
     }
 }
 
+fn request_id(message: &RxJsonRpcMessage<RoleServer>) -> Option<&RequestId> {
+    match message {
+        JsonRpcMessage::Request(request) => Some(&request.id),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::mcp::request_ids::client_id;
-    use rmcp::model::JsonRpcMessage;
     use serde_json::{Value, json};
     use std::{
         pin::Pin,
@@ -210,7 +236,10 @@ mod tests {
         let Some(JsonRpcMessage::Request(request)) = message else {
             panic!("{message:?} is no request")
         };
-        let answer = TxJsonRpcMessage::<RoleServer>::error(id_is_open(), Some(request.id.clone()));
+        let answer = TxJsonRpcMessage::<RoleServer>::error(
+            ErrorData::invalid_request("x", None),
+            Some(request.id.clone()),
+        );
         json!(client_id(&answer))
     }
 
@@ -222,19 +251,24 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":[]}"#,
             r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"\ud800"}}"#,
             r#"{"jsonrpc":"2.0","id":4,"result":"\ud800"}"#,
+            r#"{"jsonrpc":"2.0","id":7,"method":7}"#,
+            r#"{"jsonrpc":"2.0","id":8,"params":{}}"#,
+            r#"{"jsonrpc":"2.0","id":null,"method":"ping","params":7}"#,
+            r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#,
             "nonsense {",
             r#"{"jsonrpc":"2.0","id":6,"method":"tools/call","params":{"name":"x","arguments":{"n":NaN}}}"#,
             "[]",
             "",
             "\u{feff}{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"ping\"}\r",
         ];
-        let input = lines.map(|line| format!("{line}\n")).concat();
+        let long = json!({"jsonrpc": "2.0", "id": "x".repeat(2 << 10), "method": "ping"});
+        let input = format!("{long}\n") + &lines.map(|line| format!("{line}\n")).concat();
         let (ours, mut theirs) = tokio::io::duplex(1 << 16);
         let mut transport = Lines::new(input.as_bytes(), ours, CancellationToken::new());
         assert_eq!(id_of(transport.receive().await.as_ref()), 5);
         assert!(transport.receive().await.is_none());
         let mut sent = Vec::new();
-        while sent.iter().filter(|byte| **byte == b'\n').count() < 6 {
+        while sent.iter().filter(|byte| **byte == b'\n').count() < 11 {
             assert!(theirs.read_buf(&mut sent).await.unwrap() > 0);
         }
         let sent = serde_json::Deserializer::from_slice(&sent).into_iter::<Value>();
@@ -247,6 +281,11 @@ mod tests {
             (json!("two"), json!(-32700)),
             (json!(1), json!(-32700)),
             (json!(3), json!(-32602)),
+            (json!(7), json!(-32600)),
+            (json!(8), json!(-32600)),
+            (Value::Null, json!(-32600)),
+            (Value::Null, json!(-32600)),
+            (Value::Null, json!(-32600)),
             (Value::Null, json!(-32600)),
             (Value::Null, json!(-32700)),
             (Value::Null, json!(-32700)),
@@ -292,8 +331,10 @@ mod tests {
         let mut transport = Lines::new(input.as_bytes(), ours, CancellationToken::new());
         let listen = transport.receive().await;
         assert_eq!(json!(listen)["id"], "1:2");
-        let mut end =
-            TxJsonRpcMessage::<RoleServer>::error(id_is_open(), Some(RequestId::String("1:2".into())));
+        let mut end = TxJsonRpcMessage::<RoleServer>::error(
+            ErrorData::invalid_request("x", None),
+            Some(RequestId::String("1:2".into())),
+        );
         restore(&mut end);
         assert_eq!(json!(end)["id"], "1:2");
         assert_eq!(json!(transport.receive().await)["params"]["requestId"], "1:2");
@@ -349,6 +390,65 @@ mod tests {
             let answer: Value = serde_json::from_slice(line).unwrap();
             answer["error"]["code"] == -32600
         }));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_beyond_the_limit_wait_and_their_cancellations_are_read() {
+        let ping = |id: usize| format!("{}\n", json!({"jsonrpc": "2.0", "id": id, "method": "ping"}));
+        let cancel = |id: usize| {
+            let params = json!({"requestId": id});
+            let notice = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
+            format!("{notice}\n")
+        };
+        let (all, last) = (OPEN_MAX + 1, OPEN_MAX + 2 * WAITING_MAX);
+        let input = (0..=OPEN_MAX).map(ping).collect::<String>()
+            + &cancel(0)
+            + &cancel(OPEN_MAX)
+            + &(all..last).map(ping).collect::<String>();
+        let (ours, mut theirs) = tokio::io::duplex(1 << 10);
+        let mut transport = Lines::new(input.as_bytes(), ours, CancellationToken::new());
+        let mut open = Vec::new();
+        for id in 0..OPEN_MAX {
+            let request = transport.receive().await;
+            assert_eq!(id_of(request.as_ref()), id);
+            open.push(request);
+        }
+        for _ in [0, OPEN_MAX] {
+            assert!(matches!(
+                transport.receive().await,
+                Some(JsonRpcMessage::Notification(_))
+            ));
+        }
+        let wait = Duration::from_secs(1);
+        assert!(
+            tokio::time::timeout(wait, transport.receive()).await.is_err(),
+            "the cancelled call has not ended"
+        );
+        assert_eq!(transport.waiting.len(), WAITING_MAX);
+        // The first call has ended; the cancelled request that waited is never handled.
+        drop(open.remove(0));
+        assert_eq!(id_of(transport.receive().await.as_ref()), all);
+        // A request counts until its answer has been written, which here takes a client that reads.
+        let Some(Some(JsonRpcMessage::Request(second))) = open.first() else {
+            panic!("a request")
+        };
+        let text = "x".repeat(4 << 10);
+        let answer = TxJsonRpcMessage::<RoleServer>::error(
+            ErrorData::invalid_request(text, None),
+            Some(second.id.clone()),
+        );
+        let sending = tokio::spawn(transport.send(answer));
+        drop(open.remove(0));
+        let waiting = tokio::time::timeout(wait, transport.receive());
+        assert!(waiting.await.is_err(), "its answer has not been written");
+        let reading = tokio::spawn(async move {
+            let mut read = vec![0; 4 << 10];
+            theirs.read_exact(&mut read).await.unwrap();
+            theirs
+        });
+        assert_eq!(id_of(transport.receive().await.as_ref()), all + 1);
+        sending.await.unwrap().unwrap();
+        reading.await.unwrap();
     }
 
     #[tokio::test]

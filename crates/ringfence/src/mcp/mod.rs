@@ -19,7 +19,7 @@ mod install_package;
 mod lines;
 mod listings;
 mod logging;
-mod malformed;
+pub(crate) mod malformed;
 mod observe;
 mod progress;
 mod prompts;
@@ -386,7 +386,10 @@ impl ServerHandler for Server {
         let read = async {
             let (engine, caller) = (self.engine().await?, self.caller(&context));
             match resources::parse(&request.uri, self.offer()) {
-                Ok(wanted) => resources::read(&engine, &caller, self.offer(), wanted).await,
+                Ok(wanted) => {
+                    self.large_answer(&context).await?;
+                    resources::read(&engine, &caller, self.offer(), wanted).await
+                }
                 Err(error) => Err(record_refusal(&engine, &caller, "resource", error).await),
             }
         };

@@ -16,6 +16,9 @@ use std::{
 /// Begins the library's ids, unknown to clients: the id of a subscription remains the client's.
 static PREFIX: LazyLock<String> = LazyLock::new(|| format!("{:016x}:", RandomState::new().hash_one(())));
 
+/// The library copies the id several times, into its tables and its log.
+const ID_BYTES_MAX: usize = 1 << 10;
+
 #[derive(Default)]
 pub(crate) struct RequestIds {
     last: u64,
@@ -29,8 +32,9 @@ struct Held(#[expect(dead_code, reason = "counted")] Arc<()>);
 
 impl RequestIds {
     /// Replaces the id of a request, and names it in its cancellation, which frees the client's id. That of a
-    /// subscription is kept, and free when it has ended. False: a request with this id is open.
-    pub(crate) fn replace(&mut self, message: &mut RxJsonRpcMessage<RoleServer>) -> bool {
+    /// subscription is kept, and free when it has ended. The error is sent without an id: under that of an open request
+    /// it would be taken for the answer.
+    pub(crate) fn replace(&mut self, message: &mut RxJsonRpcMessage<RoleServer>) -> Result<(), ErrorData> {
         self.open.retain(|_, (_, held)| held.strong_count() > 0);
         match message {
             JsonRpcMessage::Notification(notice) => {
@@ -45,8 +49,12 @@ impl RequestIds {
             }
             JsonRpcMessage::Request(request) => {
                 let (theirs, held) = (request.id.clone(), Arc::new(()));
+                if matches!(&theirs, RequestId::String(text) if text.len() > ID_BYTES_MAX) {
+                    let message = format!("the id of a request has at most {ID_BYTES_MAX} bytes");
+                    return Err(ErrorData::invalid_request(message, None));
+                }
                 if self.open.contains_key(&theirs) {
-                    return false;
+                    return Err(ErrorData::invalid_request("a request with this id is open", None));
                 }
                 self.last += 1;
                 // The notifications of a subscription contain its id.
@@ -60,12 +68,8 @@ impl RequestIds {
             }
             _ => {}
         }
-        true
+        Ok(())
     }
-}
-
-pub(crate) fn id_is_open() -> ErrorData {
-    ErrorData::invalid_request("a request with this id is open", None)
 }
 
 /// Returns the id of the request that a message of the client cancels.

@@ -6,13 +6,41 @@ use hyper::http::request::Parts;
 use ringfence_engine::{Caller, Engine};
 use ringfence_types::{ErrorCode, RequestError};
 use rmcp::{RoleServer, service::RequestContext};
-use std::sync::{Arc, Mutex};
-use tokio::task::AbortHandle;
+use std::{
+    any::Any,
+    sync::{Arc, Mutex, OnceLock},
+};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::AbortHandle,
+};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// An extension of requests whose principal may request approvals but not give them: its client is not asked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MayNotApprove;
+
+/// Answers of more than 1 MiB that one principal may have in memory. Others wait before they are made.
+const LARGE_ANSWERS_MAX: usize = 4;
+
+/// An extension of a request: permits that are released when its call has ended and its answer has been sent.
+#[derive(Clone, Default)]
+pub(crate) struct UntilSent(Arc<HeldPermits>);
+
+#[derive(Default)]
+struct HeldPermits {
+    large: OnceLock<OwnedSemaphorePermit>,
+    _of_request: Option<Box<dyn Any + Send + Sync>>,
+}
+
+impl UntilSent {
+    pub(crate) fn holding(of_request: impl Any + Send + Sync) -> Self {
+        Self(Arc::new(HeldPermits {
+            _of_request: Some(Box::new(of_request)),
+            ..HeldPermits::default()
+        }))
+    }
+}
 
 /// An extension of a request of a protocol session, cancelled when the session ends.
 #[derive(Clone, Debug)]
@@ -32,6 +60,7 @@ pub(crate) struct ServerFactory {
     principal: Option<Arc<str>>,
     /// Requests whose answers the client returns with a request state.
     pub(super) request_states: Arc<RequestStates>,
+    large_answers: Arc<Semaphore>,
     /// Once cancelled, new calls are refused.
     pub(crate) closing: CancellationToken,
     /// Cancels every call of this principal.
@@ -62,6 +91,7 @@ impl ServerFactory {
             engine,
             principal,
             request_states: Arc::new(request_states),
+            large_answers: Arc::new(Semaphore::new(LARGE_ANSWERS_MAX)),
             closing: CancellationToken::new(),
             gone: CancellationToken::new(),
         })
@@ -105,6 +135,32 @@ impl Server {
             () = self.gone.cancelled() => None,
         };
         started.unwrap_or_else(|| Err(stopping()))
+    }
+
+    /// Waits until there is room for an answer that may be large; it has the room until it has been sent.
+    pub(super) async fn large_answer(
+        &self,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<(), RequestError> {
+        let of_http = || context.extensions.get::<Parts>()?.extensions.get::<UntilSent>();
+        let Some(UntilSent(held)) = context.extensions.get().or_else(of_http) else {
+            return Ok(());
+        };
+        if held.large.get().is_some() {
+            return Ok(());
+        }
+        let room = self.shared.large_answers.clone().acquire_owned();
+        match context.ct.run_until_cancelled(room).await {
+            Some(Ok(room)) => {
+                held.large.get_or_init(|| room);
+                Ok(())
+            }
+            _ => Err(RequestError::new(
+                ErrorCode::Cancelled,
+                "the call was cancelled while earlier large answers were being sent.",
+                "Ask again when it is wanted.",
+            )),
+        }
     }
 
     /// Returns the caller for the audit record. A client's own name comes last, and cannot pass for a principal.

@@ -285,17 +285,27 @@ impl HttpClient {
     }
 
     pub fn post(&self, headers: &[(&str, &str)], message: &Value) -> HttpReply {
+        let headers = self.message_headers(headers);
+        self.request("POST", "/mcp", &headers, &message.to_string())
+    }
+
+    /// [`HttpClient::post`] without reading the reply.
+    pub fn send_post(&self, headers: &[(&str, &str)], message: &Value) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let body = message.to_string();
+        let head = self.head("POST", "/mcp", &self.message_headers(headers), &body);
+        stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+        stream
+    }
+
+    fn message_headers<'a>(&'a self, headers: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
         let usual = [
             ("Content-Type", "application/json"),
             ("Accept", "application/json, text/event-stream"),
         ];
         let session = self.session.iter().map(|id| ("Mcp-Session-Id", id.as_str()));
-        let headers: Vec<_> = usual
-            .into_iter()
-            .chain(session)
-            .chain(headers.iter().copied())
-            .collect();
-        self.request("POST", "/mcp", &headers, &message.to_string())
+        let all = usual.into_iter().chain(session);
+        all.chain(headers.iter().copied()).collect()
     }
 
     /// Sends `initialize`, as in revisions with a handshake, and returns the reply.

@@ -8,6 +8,7 @@ mod sse;
 mod tasks;
 mod tenants;
 mod tls;
+mod unread;
 
 use crate::client::*;
 use std::thread::{JoinHandle, spawn};

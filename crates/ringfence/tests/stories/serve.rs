@@ -3,6 +3,7 @@
 use crate::client::*;
 use std::{
     fs,
+    io::{BufRead as _, BufReader},
     os::unix::fs::PermissionsExt,
     time::{Duration, Instant},
 };
@@ -153,4 +154,31 @@ fn output_events_are_sent_at_level_debug_only() {
             "{level}: {notifications:?}"
         );
     }
+}
+
+/// claim: [HTTP-11]
+#[test]
+fn client_that_does_not_read_is_not_read_and_gets_all_answers_later() {
+    const REQUESTS: u64 = 6000;
+    let (mut server, stdout) = Server::with_raw_stdout(ringfence(&["serve"]));
+    let pid = server.child.id();
+    let (sent, progress) = std::sync::mpsc::channel();
+    let writing = std::thread::spawn(move || {
+        server.send("initialize", initialize_params("story", json!({})));
+        server.notify("notifications/initialized", json!({}));
+        for _ in 0..REQUESTS {
+            server.send("tools/list", json!({}));
+            sent.send(()).unwrap();
+        }
+        server
+    });
+    // Until everything has been taken, or nothing more is.
+    while progress.recv_timeout(Duration::from_secs(3)).is_ok() {}
+    let answers = BufReader::new(stdout).lines().map(Result::unwrap);
+    let mut answers = answers.take(usize::try_from(REQUESTS).unwrap() + 1);
+    assert!(answers.all(|line| line.contains(r#""result""#)));
+    let _server = writing.join().unwrap();
+    let peak = proc_status_kib(pid, "VmHWM");
+    println!("{REQUESTS} requests: {peak} KiB");
+    assert!(peak < 300 << 10, "{peak} KiB");
 }
