@@ -110,7 +110,7 @@ impl Needles {
         let secret = secret.trim_matches(['\r', '\n']);
         self.first = self.spans.len();
         self.add(1, |out| out.extend(secret.as_bytes()));
-        self.add_json(secret);
+        self.add_json(secret, forms);
         if forms == Forms::Plain {
             return;
         }
@@ -252,8 +252,9 @@ impl Needles {
         }
     }
 
-    fn add_json(&mut self, secret: &str) {
-        let cases = CASES.map(|digits| JSON_WRITERS.map(|writer| (digits, writer)));
+    fn add_json(&mut self, secret: &str, forms: Forms) {
+        let writers = &JSON_WRITERS[..if forms == Forms::Plain { 4 } else { 8 }];
+        let cases = CASES.map(|digits| writers.iter().map(move |writer| (digits, *writer)));
         for (digits, (points, slash, ascii)) in cases.into_iter().flatten() {
             self.add_chars(secret, |out, char| {
                 let is_point = points.contains(char) || (ascii && !char.is_ascii());

@@ -27,8 +27,8 @@
 //! - in Markdown: with a backslash before each of ``\ ` * _ [ ]``, and `<` with and without one; in URLs, as their
 //!   parsers write them.
 //!
-//! [`Forms::Plain`] covers the secret verbatim and in JSON strings. Derived forms of less than six bytes are not
-//! searched, because they would be found in unrelated text.
+//! [`Forms::Plain`] covers the secret verbatim and in JSON strings, without those of Go, Gson, Flask and .NET. Derived
+//! forms of less than six bytes are not searched, because they would be found in unrelated text.
 //!
 //! CR and LF are ignored in the secret and in the text, up to [`LINE_BREAKS_MAX`] in a row, so base64 wrapped at 76
 //! columns and a key of many lines are found in any wrapping. Line breaks inside a find are redacted with it. Line
@@ -57,7 +57,7 @@
 //!
 //! Time is linear in the text, for all texts and secrets; memory is that of the tables and, for each stream, at most
 //! [`LINE_BREAKS_MAX`] + 1 times the longest form, or [`LAYOUT_MAX`] + 1 times that of several lines. Tables take
-//! 128 KiB and nine bytes for each byte that forms do not share: 300 to 1,300 bytes for a byte of secret, and a fifth
+//! 128 KiB and nine bytes for each byte that forms do not share: 300 to 1,700 bytes for a byte of secret, and a fifth
 //! more during construction; a caller that accepts secrets from untrusted users must limit them. Tables are wiped when
 //! the last clone and the last stream are dropped. Secrets of several lines make the search five times as slow.
 #![forbid(unsafe_code)]
@@ -99,7 +99,7 @@ pub const LAYOUT_MAX: u32 = 64;
 pub enum Forms {
     /// All forms; for the output of untrusted programs.
     All,
-    /// Verbatim and in JSON strings; for our own logs.
+    /// Verbatim and in JSON strings of common writers; for our own logs.
     Plain,
 }
 
@@ -145,9 +145,8 @@ impl Redactor {
     /// Builds the tables. Secrets that [`Redactor::is_redactable`] rejects are skipped.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a str>, forms: Forms, personal: Personal) -> Self {
         let secrets = secrets.into_iter();
-        let secrets: Vec<&str> = secrets
-            .filter(|secret| Self::is_redactable(secret).is_ok())
-            .collect();
+        let secrets = secrets.filter(|secret| Self::is_redactable(secret).is_ok());
+        let secrets: Vec<&str> = secrets.collect();
         let [mut exact, mut reflowed] = [Ignored::LineBreaks, Ignored::Layout].map(Needles::new);
         for secret in &secrets {
             exact.add_secret(secret, forms);
