@@ -268,11 +268,13 @@ impl Directory {
         }
     }
 
-    /// Takes an exclusive lock, waiting up to `timeout`. The lock files are not removed. Only the holder of
-    /// `<name>.next` waits for the lock, so that the holder of the lock cannot take it again before a waiter.
+    /// Takes an exclusive lock, waiting up to `timeout`. The lock files are not removed. A waiter holds `<name>.next`, so
+    /// that the holder of the lock does not take it again before.
     pub(crate) fn lock_within(&self, name: &str, timeout: Duration) -> Result<FileLock, FileError> {
         let until = Instant::now() + timeout;
-        let _next = self.lock_until(&format!("{name}.next"), until)?;
+        // A courtesy: its holder may be stopped, or the directory closed to new files.
+        let turn_until = Instant::now() + timeout / 2;
+        let _next = self.lock_until(&format!("{name}.next"), turn_until).ok();
         self.lock_until(name, until)
     }
 
@@ -475,6 +477,21 @@ mod tests {
         });
         drop(taken);
         assert_eq!(order.iter().collect::<Vec<_>>(), ["waiter", "holder"]);
+    }
+
+    #[test]
+    fn lock_is_taken_without_a_turn_if_its_holder_is_stopped_or_it_cannot_be_made() {
+        let (_around, path, directory) = scratch();
+        let next = directory.lock_within("lock.next", Duration::ZERO).unwrap();
+        let lock = directory.lock_within("lock", Duration::from_millis(20)).unwrap();
+        let failed = directory
+            .lock_within("lock", Duration::from_millis(20))
+            .unwrap_err();
+        assert_eq!(failed.path, path.join("lock"));
+        drop((next, lock));
+        fs::remove_file(path.join("lock.next")).unwrap();
+        fs::create_dir(path.join("lock.next")).unwrap();
+        directory.lock_within("lock", Duration::ZERO).unwrap();
     }
 
     #[test]

@@ -176,7 +176,7 @@ fn continue_chain(path: &Path, writer: &Writer, opening: &Opening) -> Result<(Co
     let head = match (found, opening.known) {
         (None, known) => {
             let closed = segments::list(path, u64::MAX);
-            let is_new = known.is_none() && closed.is_ok_and(|closed| closed.is_empty());
+            let is_new = known.is_none() && closed.is_ok_and(|closed| !closed.iter().any(Segment::is_file));
             let details = chain::reason(if is_new { "new" } else { "replaced" }, known);
             let head = begin_after(path, &mut connection, writer, known, details)?;
             return Ok((connection, head));

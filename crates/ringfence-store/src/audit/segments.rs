@@ -42,7 +42,7 @@ impl Segment {
         let numbers = name.strip_prefix(stem)?.strip_prefix('-')?.strip_suffix(END)?;
         let (first, last) = numbers.split_once('-')?;
         let (first, last) = (first.parse().ok()?, last.parse().ok()?);
-        let is_range = 1 <= first && first <= last && last < u64::MAX;
+        let is_range = 1 <= first && first <= last && last < i64::MAX.cast_unsigned();
         is_range.then_some(Self { path, first, last })
     }
 
@@ -66,7 +66,7 @@ impl Segment {
     fn lines(&self) -> io::Result<impl BufRead + use<>> {
         let opened = whole_file::open_regular(CWD, &self.path, OFlags::RDONLY);
         let file = opened.map_err(|error| match error {
-            Errno::NXIO => io::Error::other("it is not a regular file"),
+            Errno::NXIO | Errno::LOOP => io::Error::other("it is not a regular file"),
             error => error.into(),
         })?;
         Ok(BufReader::new(zstd::stream::read::Decoder::new(file)?))
@@ -106,19 +106,25 @@ fn next_record(lines: &mut impl BufRead) -> io::Result<Option<Record>> {
 /// Lists the segments beside a database, oldest first, without those from `before` on, which a crash left. A directory,
 /// link or pipe counts only if it is in place of a segment: no file has some of its records.
 pub(super) fn list(database: &Path, before: u64) -> io::Result<Vec<Segment>> {
-    let mut segments = names(database, before)?;
-    let (files, others): (Vec<Segment>, _) = segments.iter().cloned().partition(Segment::is_file);
-    let is_stray = |other: &Segment| {
-        let shares = |file: &Segment| file.first <= other.last && other.first <= file.last;
-        others.contains(other) && files.iter().any(shares)
-    };
-    segments.retain(|segment| {
-        let is_stray = is_stray(segment);
+    let names = names(database, before)?.into_iter();
+    let (mut segments, others): (Vec<Segment>, Vec<Segment>) = names.partition(Segment::is_file);
+    // The first record of each file, and the last one of all up to it.
+    let ends = segments.iter().scan(0, |last, file| {
+        *last = file.last.max(*last);
+        Some((file.first, *last))
+    });
+    let ends: Vec<(u64, u64)> = ends.collect();
+    segments.extend(others.into_iter().filter(|other| {
+        let before = ends.partition_point(|(first, _)| *first <= other.last);
+        let is_stray = ends[..before]
+            .last()
+            .is_some_and(|(_, last)| other.first <= *last);
         if is_stray {
-            tracing::error!(file = ?segment.path, "it has the name of a closed segment, but is not a file");
+            tracing::debug!(file = ?other.path, "it has the name of a closed segment, but is not a file");
         }
         !is_stray
-    });
+    }));
+    segments.sort_by_key(|segment| (segment.first, segment.last));
     Ok(segments)
 }
 

@@ -88,7 +88,11 @@ pub fn verify(
     let mut walk = Walk::new(public_key, expected_head, head);
     let segments = segments::list(path, first)
         .map_err(|error| AuditError::of_io(path, "listing its segments", &error))?;
-    for segment in segments.iter().filter(|segment| segment.is_file()) {
+    for segment in &segments {
+        if !segment.is_file() {
+            tracing::error!(file = ?segment.path, "it is in place of a closed segment, but is not a file");
+            continue;
+        }
         walk.segment(segment);
         progress(walk.seq, last.max(0).cast_unsigned());
     }
