@@ -27,7 +27,6 @@ use ringfence_egress::{
     Sockets, Trust,
 };
 use ringfence_jail::EgressSockets;
-use ringfence_redact::{Forms, Personal, Redactor};
 use ringfence_store::vault::SecretValue;
 use ringfence_types::{AllowedDomains, Denial, EnvName, ErrorCode, Namespace, RequestError, SessionId, Tier};
 use serde_json::{Value, json};
@@ -239,7 +238,7 @@ impl Egress {
         secrets: &Arc<Secrets>,
     ) -> Result<SecretLease> {
         let policy = self.policy.current();
-        let mut bound = Vec::new();
+        let (mut bound, mut values) = (Vec::new(), Vec::new());
         for (name, value) in &lease.secrets {
             let places = policy.egress.places_of(&grant.request.namespace, name);
             if places.is_empty() {
@@ -255,16 +254,16 @@ impl Egress {
             let places_now = move || -> PlacesFuture { Box::pin(leased.clone().places_now()) };
             let secret = BoundSecret::new(name.as_str(), value.expose(), places, places_now);
             bound.push(secret.map_err(inspection_error)?);
+            values.push((name.clone(), value.clone()));
         }
         if bound.is_empty() && !grant.reaches.iter().any(needs_inspection) {
             return Ok(lease);
         }
         let trust = self.trust().await?;
-        let made = tokio::task::spawn_blocking(move || {
-            let values = bound.iter().map(BoundSecret::value);
-            let redactor = Redactor::new(values, Forms::All, Personal::Keep);
-            Inspection::new(trust, bound, redactor)
-        });
+        let redactor = secrets
+            .redactor_of_bound(&grant.request.namespace, &values)
+            .await?;
+        let made = tokio::task::spawn_blocking(move || Inspection::new(trust, bound, redactor));
         let made = made.await.map_err(inspection_error)?;
         let inspection = made.map_err(inspection_error)?;
         Ok(SecretLease {

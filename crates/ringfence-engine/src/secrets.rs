@@ -24,10 +24,10 @@ use std::{
 /// Most cached redactors. They are cached because making one takes longer than a run with a few secrets.
 const KEPT_MAX: usize = 16;
 /// Most states of all cached redactors; each takes nine bytes.
-const STATES_MAX: usize = 4 << 20;
+const STATES_MAX: usize = 6 << 20;
 /// Up to this many bytes of secrets a redactor is made in a millisecond.
 const QUICK_BYTES: usize = 512;
-/// From this many bytes of secrets on, redactors are made one at a time: each byte takes a kibibyte and more.
+/// From this many bytes of secrets on, redactors are made one at a time: each byte takes 300 bytes to 1.7 kB.
 const LARGE_BYTES: usize = 16 << 10;
 const FILE_VAULT: &str = "file";
 const MEMORY_VAULT: &str = "memory";
@@ -52,7 +52,7 @@ pub(crate) struct Secrets {
     /// Shared with the log writer.
     pub(crate) vault: Arc<Vault>,
     /// The most recently used redactors.
-    kept: Mutex<VecDeque<(Source, Redactor)>>,
+    kept: Mutex<VecDeque<(Source, Personal, Redactor)>>,
     /// Held while a large redactor is made.
     making: Arc<tokio::sync::Mutex<()>>,
     /// The redactor of requests without secrets.
@@ -85,7 +85,7 @@ impl Secrets {
         let mut kept = lock(&self.kept);
         if !kept.is_empty() {
             let now = self.vault.generation();
-            kept.retain(|(known, _)| known.generation == now);
+            kept.retain(|(known, ..)| known.generation == now);
         }
     }
 
@@ -191,17 +191,49 @@ impl Secrets {
         self.redactor(source, &secrets).await
     }
 
-    /// Returns the cached redactor for the same secrets, or a new one, which for long secrets takes most of a second.
+    /// Returns the redactor of leased secrets that are bound to hosts, for the answers of these.
+    pub(crate) async fn redactor_of_bound(
+        &self,
+        namespace: &Namespace,
+        secrets: &[(EnvName, Arc<SecretValue>)],
+    ) -> Result<Redactor> {
+        if secrets.is_empty() {
+            return Ok(Redactor::none());
+        }
+        let names: Vec<EnvName> = secrets.iter().map(|(name, _)| name.clone()).collect();
+        let (of, wanted) = (namespace.clone(), names.clone());
+        let (now, generation) = self
+            .with_vault(move |vault| of_generation(vault, || vault.lease(&of, &wanted)))
+            .await?;
+        let mut pairs = now.iter().flatten().zip(secrets);
+        let is_same = now.is_ok() && pairs.all(|(now, own)| now.1.expose() == own.1.expose());
+        let source = generation.filter(|_| is_same).map(|generation| Source {
+            namespace: namespace.clone(),
+            names,
+            generation,
+        });
+        self.redactor_with(source, secrets, Personal::Keep).await
+    }
+
     async fn redactor(
         &self,
         source: Option<Source>,
         secrets: &[(EnvName, Arc<SecretValue>)],
     ) -> Result<Redactor> {
-        let known = || source.as_ref().and_then(|source| self.known(source));
+        self.redactor_with(source, secrets, self.takes_personal).await
+    }
+
+    /// Returns the cached redactor for the same secrets, or a new one, which for long secrets takes most of a second.
+    async fn redactor_with(
+        &self,
+        source: Option<Source>,
+        secrets: &[(EnvName, Arc<SecretValue>)],
+        personal: Personal,
+    ) -> Result<Redactor> {
+        let known = || source.as_ref().and_then(|source| self.known(source, personal));
         if let Some(known) = known() {
             return Ok(known);
         }
-        let personal = self.takes_personal;
         let values: Vec<Arc<SecretValue>> = secrets.iter().map(|(_, value)| value.clone()).collect();
         let bytes: usize = values.iter().map(|value| value.len()).sum();
         let mut turn = None;
@@ -220,7 +252,7 @@ impl Secrets {
             store::blocking(move || (make(), turn)).await?
         };
         if let Some(source) = source {
-            self.keep(source, made.clone());
+            self.keep(source, personal, made.clone());
         }
         Ok(made)
     }
@@ -271,21 +303,31 @@ impl Secrets {
         store::blocking(move || ask(&vault)).await
     }
 
-    fn known(&self, source: &Source) -> Option<Redactor> {
+    fn known(&self, source: &Source, personal: Personal) -> Option<Redactor> {
         let mut kept = lock(&self.kept);
-        let at = kept.iter().position(|(known, _)| known == source)?;
-        let (source, redactor) = kept.remove(at)?;
-        kept.push_back((source, redactor.clone()));
+        let at = kept
+            .iter()
+            .position(|(known, of, _)| known == source && *of == personal)?;
+        let found = kept.remove(at)?;
+        let redactor = found.2.clone();
+        kept.push_back(found);
         Some(redactor)
     }
 
-    fn keep(&self, source: Source, redactor: Redactor) {
+    fn keep(&self, source: Source, personal: Personal, redactor: Redactor) {
         let mut kept = lock(&self.kept);
-        kept.retain(|(known, _)| known.generation == source.generation);
-        kept.push_back((source, redactor));
-        let states =
-            |kept: &VecDeque<(Source, Redactor)>| kept.iter().map(|(_, one)| one.states()).sum::<usize>();
-        while kept.len() > KEPT_MAX || (kept.len() > 1 && states(&kept) > STATES_MAX) {
+        // A request that waited for its turn may have older secrets.
+        if kept
+            .iter()
+            .any(|(known, ..)| known.generation > source.generation)
+        {
+            return;
+        }
+        kept.retain(|(known, ..)| known.generation == source.generation);
+        kept.push_back((source, personal, redactor));
+        while kept.len() > KEPT_MAX
+            || (kept.len() > 1 && kept.iter().map(|(.., one)| one.states()).sum::<usize>() > STATES_MAX)
+        {
             kept.pop_front();
         }
     }
@@ -350,9 +392,53 @@ mod tests {
         // A smaller one does not wait.
         secrets.redactor(None, &of_bytes(LARGE_BYTES - 1)).await.unwrap();
         let made = Redactor::new(["another one"], Forms::All, Personal::Keep);
-        secrets.keep(source, made.clone());
+        secrets.keep(source.clone(), Personal::Keep, made.clone());
         drop(turn);
         let got = waiting.await.unwrap();
         assert_eq!(got.states(), made.states());
+        // One that waited with older secrets takes nothing from the newer.
+        let older = Source {
+            generation: 0,
+            ..source.clone()
+        };
+        secrets.keep(older.clone(), Personal::Keep, made);
+        assert!(secrets.known(&source, Personal::Keep).is_some());
+        assert!(secrets.known(&older, Personal::Keep).is_none());
+    }
+
+    #[tokio::test]
+    async fn redactor_of_bound_secrets_is_cached_and_keeps_personal_data() {
+        let vault = Vault::open(VaultSettings::Memory).unwrap();
+        let (namespace, name) = (Namespace::default_name(), "KEY".parse::<EnvName>().unwrap());
+        let put = |vault: &Vault, value: &str| {
+            let value = SecretValue::new(value.to_owned()).unwrap();
+            vault.put(&namespace, &name, value, None).unwrap();
+        };
+        put(&vault, "first-canary");
+        let secrets = Secrets::new(vault, Personal::Remove, Bus::new());
+        let bound = secrets
+            .vault
+            .lease(&namespace, std::slice::from_ref(&name))
+            .unwrap();
+        let source = Source {
+            namespace: namespace.clone(),
+            names: vec![name.clone()],
+            generation: secrets.vault.generation(),
+        };
+        let redactor = || secrets.redactor_of_bound(&namespace, &bound);
+        let made = redactor().await.unwrap();
+        let text = made.text("first-canary of one@example.com");
+        assert_eq!(text, "***REDACTED*** of one@example.com");
+        assert!(secrets.known(&source, Personal::Keep).is_some());
+        assert!(secrets.known(&source, Personal::Remove).is_none());
+        let other = Redactor::new(["another one"], Forms::All, Personal::Keep);
+        secrets.keep(source.clone(), Personal::Keep, other);
+        lock(&secrets.kept).pop_front();
+        assert_eq!(redactor().await.unwrap().text("another one"), "***REDACTED***");
+        // A value that the vault no longer has is not cached.
+        put(&secrets.vault, "second-canary");
+        secrets.forget_old();
+        assert_eq!(redactor().await.unwrap().text("first-canary"), "***REDACTED***");
+        assert!(lock(&secrets.kept).is_empty());
     }
 }

@@ -236,7 +236,7 @@ impl BoundSecret {
         &self.placeholder
     }
 
-    pub fn value(&self) -> &str {
+    pub(crate) fn value(&self) -> &str {
         &self.value
     }
 
