@@ -5,7 +5,7 @@ use super::{
     Ask, Subject,
     notes::{decided_note, facts},
     shown,
-    state::{Pending, Question, Stage, State, WAITING_MAX, not_open},
+    state::{End, Pending, Question, Stage, State, WAITING_MAX, not_open},
     store::ApprovalStore,
     words::{Answer, ApprovalRequest, Decision, DeniedBy, Scope, ScopeChoice, Verdict},
 };
@@ -26,10 +26,7 @@ use std::{
     fmt,
     sync::{Arc, Mutex},
 };
-use tokio::{
-    sync::watch,
-    time::{Instant, sleep_until},
-};
+use tokio::{sync::watch, time::Instant};
 
 pub(crate) struct Approvals {
     pub(crate) settings: ApprovalSettings,
@@ -90,16 +87,20 @@ impl Approvals {
         ask.check()?;
         match self.enqueue(&ask) {
             Enqueued::New(waiting, question) => {
-                // It opens only after it is recorded. If this future is dropped meanwhile, it is withdrawn unless
-                // another caller waits.
+                // It opens only after it is recorded. If this future is dropped meanwhile, another caller that waits
+                // opens it, or it is withdrawn.
                 self.note_request(&ask, Outcome::Pending, self.request_details(&question))
                     .await?;
                 Ok(self.open(waiting, &question))
             }
             Enqueued::Joined(waiting, question) => {
-                let details = json!({"joined": question.request.id});
+                let id = &question.request.id;
+                let mut details = match self.is_left(id).await {
+                    true => self.request_details(&question),
+                    false => json!({}),
+                };
+                details["joined"] = json!(id);
                 self.note_request(&ask, Outcome::Pending, details).await?;
-                // The first caller may be lost before it has opened the request.
                 Ok(self.open(waiting, &question))
             }
             Enqueued::Decided(decision) => self.record_decided(&ask, decision).await,
@@ -109,6 +110,21 @@ impl Approvals {
                 Err(error)
             }
         }
+    }
+
+    /// Waits until a request is open or decided, or its first caller is lost before: then returns true.
+    async fn is_left(&self, id: &str) -> bool {
+        let is_new = |one: &&Pending| one.stage == Stage::New;
+        let waits = |_: &u64| {
+            let state = lock(&self.state);
+            state
+                .pending
+                .get(id)
+                .filter(is_new)
+                .is_some_and(|one| one.has_first)
+        };
+        drop(self.changes.subscribe().wait_for(|number| !waits(number)).await);
+        lock(&self.state).pending.get(id).filter(is_new).is_some()
     }
 
     /// Records a request that needs no person because it is already decided.
@@ -203,6 +219,7 @@ impl Approvals {
             question: question.clone(),
             stage: Stage::New,
             waiting: 1,
+            has_first: true,
             decision: watch::Sender::new(None),
         };
         let waiting = self.waiting(&pending);
@@ -219,6 +236,7 @@ impl Approvals {
             _waiter: Some(Waiter {
                 approvals: self.clone(),
                 id: pending.question.request.id.clone(),
+                is_first: pending.waiting == 1,
             }),
         }
     }
@@ -244,7 +262,7 @@ impl Approvals {
     }
 
     /// Opens a request for answers and starts its timeout, unless it is open already or withdrawn.
-    fn open(self: &Arc<Self>, waiting: Waiting, question: &Question) -> Waiting {
+    pub(super) fn open(self: &Arc<Self>, waiting: Waiting, question: &Question) -> Waiting {
         let (id, ask) = (question.request.id.clone(), &question.ask);
         let mut decision = {
             let mut state = lock(&self.state);
@@ -263,21 +281,15 @@ impl Approvals {
             pending.decision.subscribe()
         };
         self.announce();
-        let (approvals, ends) = (Arc::downgrade(self), Instant::now() + ask.timeout(&self.settings));
+        let (approvals, ends) = (Arc::downgrade(self), End::at(question.request.expires_unix_ms));
         tokio::spawn(async move {
             tokio::select! {
                 // Decided, or the server is gone.
                 _ = decision.wait_for(Option::is_some) => return,
-                () = sleep_until(ends) => {}
+                () = ends.reached() => {}
             }
-            let Some(approvals) = approvals.upgrade() else {
-                return;
-            };
-            let denied = Decision::denied(DeniedBy::Timeout);
-            let question = lock(&approvals.state).take_open(&id);
-            if let Some(question) = question {
-                // Denied even if that could not be recorded; the error is logged.
-                drop(approvals.conclude(&question, denied, &ENGINE_CALLER).await);
+            if let Some(approvals) = approvals.upgrade() {
+                approvals.expire(id).await;
             }
         });
         Waiting {
@@ -286,15 +298,32 @@ impl Approvals {
         }
     }
 
+    async fn expire(self: Arc<Self>, id: String) {
+        let question = lock(&self.state).take_open(&id);
+        if let Some(question) = question {
+            let denied = Decision::denied(DeniedBy::Timeout);
+            // Denied even if that could not be recorded; the error is logged.
+            drop(self.conclude(&question, denied, &ENGINE_CALLER).await);
+        }
+    }
+
     /// Takes an open request for its first answer. An answer that does not fit leaves it open.
-    fn take(&self, id: &str, digest: &str, answer: Answer, by: &Caller) -> Result<(Arc<Question>, Decision)> {
+    fn take(
+        self: &Arc<Self>,
+        id: &str,
+        digest: &str,
+        answer: Answer,
+        by: &Caller,
+    ) -> Result<(Arc<Question>, Decision)> {
         let mut state = lock(&self.state);
-        // The timer is late after the machine has slept.
-        let is_open =
-            |one: &&Pending| one.stage == Stage::Open && now_ms() < one.question.request.expires_unix_ms;
-        let Some(pending) = state.pending.get(id).filter(is_open) else {
+        let Some(pending) = state.pending.get(id).filter(|one| one.stage == Stage::Open) else {
             return Err(not_open(id, &state));
         };
+        // The timer is late after the machine has slept.
+        if now_ms() >= pending.question.request.expires_unix_ms {
+            tokio::spawn(self.clone().expire(id.to_owned()));
+            return Err(not_open(id, &state));
+        }
         if pending.question.digest != digest {
             return Err(RequestError::denied(
                 format!("the digest does not match the request {id}."),
@@ -376,18 +405,22 @@ impl Approvals {
     }
 
     /// Removes a waiter; after the last, an unanswered request is withdrawn.
-    pub(super) fn leave(&self, id: &str) {
+    fn leave(&self, waiter: &Waiter) {
+        let id = &waiter.id;
         let is_last = {
             let mut state = lock(&self.state);
             let Some(pending) = state.pending.get_mut(id) else {
                 return;
             };
             pending.waiting -= 1;
+            pending.has_first &= !waiter.is_first;
             // An answer that is being recorded counts.
             pending.waiting == 0 && pending.stage != Stage::Answered
         };
         if is_last {
-            self.withdraw(|pending| pending.question.request.id == id && pending.waiting == 0);
+            self.withdraw(|pending| pending.question.request.id == *id && pending.waiting == 0);
+        } else if waiter.is_first {
+            self.announce();
         }
     }
 
@@ -467,11 +500,13 @@ pub struct Waiting {
 struct Waiter {
     approvals: Arc<Approvals>,
     id: String,
+    /// It made the request.
+    is_first: bool,
 }
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        self.approvals.leave(&self.id);
+        self.approvals.leave(self);
     }
 }
 

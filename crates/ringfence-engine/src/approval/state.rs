@@ -4,14 +4,20 @@ use super::{
     Ask, Subject,
     words::{ApprovalRequest, Decision, DeniedBy, Verdict},
 };
-use crate::error::{busy, stopping};
+use crate::{
+    error::{busy, stopping},
+    events::now_ms,
+};
 use ringfence_types::{ErrorCode, Namespace, RequestError};
 use std::{
     collections::{HashMap, VecDeque},
     sync::Arc,
     time::Duration,
 };
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep},
+};
 
 /// Maximum pending requests of one namespace, and of all.
 const PENDING_MAX: usize = 8;
@@ -25,6 +31,30 @@ pub(super) const WAITING_MAX: usize = 64;
 /// Period in which a denied request is not asked again.
 const DENIAL_REMEMBERED: Duration = Duration::from_secs(60);
 const REMEMBERED_MAX: usize = 256;
+/// Longest time until an end is noticed that came while the machine slept.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// An end by two clocks: the first stands still while the machine sleeps, the other (Unix time) can be set back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct End(pub(super) Instant, pub(super) u64);
+
+impl End {
+    pub(super) fn at(unix_ms: u64) -> Self {
+        let left = Duration::from_millis(unix_ms.saturating_sub(now_ms()));
+        Self(Instant::now() + left, unix_ms)
+    }
+
+    pub(super) fn left(self) -> Duration {
+        let left = self.0.saturating_duration_since(Instant::now());
+        left.min(Duration::from_millis(self.1.saturating_sub(now_ms())))
+    }
+
+    pub(super) async fn reached(self) {
+        while !self.left().is_zero() {
+            sleep(self.left().min(LOOK)).await;
+        }
+    }
+}
 
 #[derive(Default)]
 pub(super) struct State {
@@ -65,6 +95,8 @@ pub(super) struct Pending {
     pub(super) question: Arc<Question>,
     pub(super) stage: Stage,
     pub(super) waiting: usize,
+    /// Its first caller, who opens it, still waits.
+    pub(super) has_first: bool,
     pub(super) decision: watch::Sender<Option<Decision>>,
 }
 

@@ -2,16 +2,14 @@
 
 use super::{
     Ask, CommandSubject, Subject,
+    state::End,
     words::{Decision, Scope, Verdict},
 };
 use crate::{events::now_ms, sync::lock};
 use ringfence_egress::Rule;
 use ringfence_types::{Namespace, SessionId};
-use std::{
-    sync::{Arc, Mutex, MutexGuard, Weak},
-    time::Duration,
-};
-use tokio::{sync::watch, time::Instant};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use tokio::sync::watch;
 
 /// Maximum approved hosts of one namespace, including its sessions'; and as many commands.
 pub(super) const APPROVED_MAX: usize = 64;
@@ -26,9 +24,8 @@ struct Approved {
     subject: Subject,
     namespace: Namespace,
     owner: Owner,
-    /// By two clocks: the first stands still while the machine sleeps, the other (Unix time) can be set back. None: it
-    /// ends with its owner.
-    until: Option<(Instant, u64)>,
+    /// None: it ends with its owner.
+    end: Option<End>,
     decision: Decision,
     /// While it exists, a run that has not started has taken the approval.
     taken: Weak<()>,
@@ -58,12 +55,8 @@ impl ApprovalStore {
 
     /// Removes expired approvals, and returns the others.
     fn valid(&self) -> MutexGuard<'_, Vec<Approved>> {
-        let (now, now_unix_ms) = (Instant::now(), now_ms());
         let mut all = lock(&self.all);
-        all.retain(|one| {
-            one.until
-                .is_none_or(|(end, end_unix_ms)| now < end && now_unix_ms < end_unix_ms)
-        });
+        all.retain(|one| one.end.is_none_or(|end| !end.left().is_zero()));
         all
     }
 
@@ -130,12 +123,11 @@ impl ApprovalStore {
         namespace: &Namespace,
         principal: &str,
     ) -> Vec<(CommandSubject, Scope, u64)> {
-        let now = Instant::now();
         let all = self.valid();
         let own = all.iter().filter(|one| one.namespace == *namespace);
         own.filter_map(|one| {
             let command = one.command().filter(|command| command.principal == principal)?;
-            let left = one.until?.0.duration_since(now).as_millis();
+            let left = one.end?.left().as_millis();
             let left = u64::try_from(left).unwrap_or(u64::MAX);
             Some((command.clone(), one.decision.scope()?, left))
         })
@@ -202,31 +194,25 @@ impl ApprovalStore {
         if !self.has_room(ask) {
             return false;
         }
-        let now = now_ms();
         let end_unix_ms = match owner {
-            Owner::Next(_) => Some(now.saturating_add(ONCE_MS)),
+            Owner::Next(_) => Some(now_ms().saturating_add(ONCE_MS)),
             Owner::Session(_) => None,
             Owner::Namespace => decision.expires_unix_ms,
         };
-        let until = end_unix_ms.map(|end| {
-            (
-                Instant::now() + Duration::from_millis(end.saturating_sub(now)),
-                end,
-            )
-        });
+        let end = end_unix_ms.map(End::at);
         lock(&self.all).push(Approved {
             subject: ask.subject.clone(),
             namespace: ask.namespace.clone(),
             owner,
-            until,
+            end,
             decision: decision.clone(),
             taken: Weak::new(),
         });
         self.notify();
-        if let Some((until, _)) = until {
+        if let Some(end) = end {
             let store = Arc::downgrade(self);
             tokio::spawn(async move {
-                tokio::time::sleep_until(until).await;
+                end.reached().await;
                 if let Some(store) = store.upgrade() {
                     drop(store.valid());
                     store.notify();

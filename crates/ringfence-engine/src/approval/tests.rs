@@ -1,6 +1,6 @@
 //! Requests, answers and the clock.
 
-use super::{queue::Enqueued, *};
+use super::{queue::Enqueued, state::End, *};
 use crate::{
     caller::Caller,
     error::Result,
@@ -223,16 +223,47 @@ async fn approval_ends_at_its_time_even_if_the_machine_slept() {
     assert!(scene.rules(None).is_empty());
 }
 
+#[tokio::test]
+async fn end_is_reached_by_either_clock() {
+    let (now, now_unix_ms) = (tokio::time::Instant::now(), crate::events::now_ms());
+    let hour = Duration::from_secs(3600);
+    for end in [
+        End(now + hour, now_unix_ms + 20),
+        End(now + Duration::from_millis(20), now_unix_ms + 3_600_000),
+    ] {
+        tokio::time::timeout(Duration::from_secs(20), end.reached())
+            .await
+            .unwrap();
+    }
+    assert!(End(now + hour, now_unix_ms + 60_000).left() <= Duration::from_secs(60));
+    assert!(End(now + hour, now_unix_ms + 7_200_000).left() <= hour);
+    // Unix time is read again before the timer ends: time may pass without it.
+    tokio::time::pause();
+    let started = tokio::time::Instant::now();
+    let mut waiting = std::pin::pin!(End(started + hour, now_unix_ms + 7_200_000).reached());
+    let mut wakes = 0;
+    std::future::poll_fn(|context| {
+        wakes += 1;
+        waiting.as_mut().poll(context)
+    })
+    .await;
+    assert!(wakes > 700, "{wakes}");
+}
+
 /// claim: [APR-3]
 #[tokio::test]
 async fn answer_after_the_shown_time_counts_for_nothing_even_if_the_machine_slept() {
-    let scene = scene_with(Duration::from_millis(300));
-    let waiting = scene.ask(ask_for("a.example.com")).await;
+    let scene = scene_with(Duration::from_secs(2));
+    let mut waiting = scene.ask(ask_for("a.example.com")).await;
     wait_without_timers(waiting.request().unwrap().expires_unix_ms);
     let late = scene.answer(&waiting, ONCE).await.unwrap_err();
     assert!(late.message.contains("its time was up"), "{late}");
     assert_eq!(late.code, ErrorCode::Conflict);
     assert!(scene.once(None).is_empty());
+    // The timer has as long again: it is denied before that.
+    tokio::time::resume();
+    let decided = tokio::time::timeout(Duration::from_secs(1), waiting.decided()).await;
+    assert_eq!(decided.unwrap().verdict, Verdict::Denied(DeniedBy::Timeout));
 }
 
 #[tokio::test]
@@ -464,13 +495,27 @@ async fn request_without_waiters_is_withdrawn_and_one_with_a_waiter_stays() {
     );
 }
 
+#[tokio::test]
+async fn request_is_opened_by_its_first_caller_if_that_is_there() {
+    let scene = scene();
+    let Enqueued::New(first, question) = scene.approvals.enqueue(&ask_for("a.example.com")) else {
+        panic!("it is the first request");
+    };
+    let mut second = std::pin::pin!(scene.ask(ask_for("a.example.com")));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(second.as_mut().poll(&mut context).is_pending());
+    let first = scene.approvals.open(first, &question);
+    let second = second.await;
+    assert!(first.is_first() && !second.is_first());
+}
+
 /// Shares a request with a caller that is lost before the request is on record. Returns the other waiter.
 async fn waiter_whose_opener_is_lost(scene: &Scene) -> Waiting {
     let Enqueued::New(opener, _) = scene.approvals.enqueue(&ask_for("a.example.com")) else {
         panic!("it is the first request");
     };
-    let waiting = scene.ask(ask_for("a.example.com")).await;
-    drop(opener);
+    let other = scene.ask(ask_for("a.example.com"));
+    let (waiting, ()) = tokio::join!(other, async { drop(opener) });
     waiting
 }
 
@@ -480,6 +525,9 @@ async fn request_stays_open_for_a_waiter_if_its_first_caller_is_lost() {
     let mut waiting = waiter_whose_opener_is_lost(&scene).await;
     assert!(waiting.is_first(), "its owner has a person asked");
     assert_eq!(scene.approvals.pending().len(), 1);
+    let (_, details) = &scene.records("approval.requested")[0];
+    assert_eq!(details["joined"], waiting.request().unwrap().id);
+    assert_eq!(details["reason"], "to read the documentation");
     let answered = scene.answer(&waiting, ONCE).await.unwrap();
     assert_eq!(waiting.decided().await, answered);
 
