@@ -268,8 +268,8 @@ impl Directory {
         }
     }
 
-    /// Takes an exclusive lock, waiting up to `timeout`. The lock files are not removed. A waiter holds `<name>.next`, so
-    /// that the holder of the lock does not take it again before.
+    /// Takes an exclusive lock, waiting up to `timeout`. The lock files are not removed. A waiter holds `<name>.next`:
+    /// the holder of the lock does not take it again before.
     pub(crate) fn lock_within(&self, name: &str, timeout: Duration) -> Result<FileLock, FileError> {
         let until = Instant::now() + timeout;
         // A courtesy: its holder may be stopped, or the directory closed to new files.

@@ -206,7 +206,9 @@ async fn unanswered_request_is_denied_at_its_timeout() {
 }
 
 /// Waits until this Unix time, in which the runtime's clock stands still, as while a machine sleeps.
-fn wait_without_timers(until_unix_ms: u64) {
+async fn wait_without_timers(until_unix_ms: u64) {
+    // Tasks begin their waits before.
+    tokio::task::yield_now().await;
     tokio::time::pause();
     while crate::events::now_ms() < until_unix_ms {
         std::thread::yield_now();
@@ -219,7 +221,7 @@ async fn approval_ends_at_its_time_even_if_the_machine_slept() {
     let waiting = scene.ask(ask_for("a.example.com")).await;
     let short = Answer::Approve(ScopeChoice::Namespace(Some(Duration::from_millis(300))));
     let decision = scene.answer(&waiting, short).await.unwrap();
-    wait_without_timers(decision.expires_unix_ms.unwrap());
+    wait_without_timers(decision.expires_unix_ms.unwrap()).await;
     assert!(scene.rules(None).is_empty());
 }
 
@@ -255,7 +257,7 @@ async fn end_is_reached_by_either_clock() {
 async fn answer_after_the_shown_time_counts_for_nothing_even_if_the_machine_slept() {
     let scene = scene_with(Duration::from_secs(2));
     let mut waiting = scene.ask(ask_for("a.example.com")).await;
-    wait_without_timers(waiting.request().unwrap().expires_unix_ms);
+    wait_without_timers(waiting.request().unwrap().expires_unix_ms).await;
     let late = scene.answer(&waiting, ONCE).await.unwrap_err();
     assert!(late.message.contains("its time was up"), "{late}");
     assert_eq!(late.code, ErrorCode::Conflict);
