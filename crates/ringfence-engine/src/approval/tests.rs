@@ -517,8 +517,9 @@ async fn waiter_whose_opener_is_lost(scene: &Scene) -> Waiting {
         panic!("it is the first request");
     };
     let other = scene.ask(ask_for("a.example.com"));
+    let other = tokio::time::timeout(Duration::from_secs(20), other);
     let (waiting, ()) = tokio::join!(other, async { drop(opener) });
-    waiting
+    waiting.unwrap()
 }
 
 #[tokio::test]
