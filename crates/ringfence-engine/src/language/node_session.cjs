@@ -12,7 +12,7 @@
   // Kept as they are now: a program may replace any of them.
   const { closeSync, createReadStream, openSync, unlinkSync, writeSync } = fs, { Writable } = require('stream'), put = Writable.prototype.write;
   const { parse, stringify } = JSON, { alloc, concat, from } = Buffer, { defineProperty, entries, fromEntries, getPrototypeOf, hasOwn, setPrototypeOf } = Object, { inspect: shown, isDeepStrictEqual } = util;
-  const { cwd, nextTick } = process, { join } = path, { tmpdir } = os, { deleteProperty, getOwnPropertyDescriptor, ownKeys } = Reflect;
+  const { cwd, nextTick } = process, { join } = path, { tmpdir } = os, { deleteProperty, getOwnPropertyDescriptor, ownKeys, apply } = Reflect;
   const later = setTimeout, exit = process.reallyExit.bind(process), [executable] = process.argv, as_text = String, COMMON = Object.prototype;
   // All records of a call are sent with its end, unless they are long.
   let parts = [], bytes = 0;
@@ -68,6 +68,12 @@
     }
     one();
   };
+  const reopen = (file) => {
+    try {
+      closeSync(0);
+    } catch {} // the program has closed it
+    openSync(file, 'r');
+  };
   const done = (ok) => {
     const { number, interrupted } = call;
     call.ended = true;
@@ -76,8 +82,7 @@
       call = null;
       if (stdin_given) {
         stdin_given = false;
-        closeSync(0);
-        openSync('/dev/null', 'r');
+        reopen('/dev/null');
       }
       try {
         write('C', from(`{"call":${number},"ok":${ok}}`));
@@ -128,6 +133,15 @@
     done(true);
   };
 
+  const attempt = (step, mine) => {
+    try {
+      step();
+    } catch (error) {
+      if (runs(mine)) fail(error);
+      else if (error !== interruption) throw error;
+    }
+  };
+
   const session = new Session();
   session.connect();
   // Members that the program has given to all objects change the inspector's messages, and so are hidden from it.
@@ -146,7 +160,8 @@
   const post = (...message) => {
     for (const [all, name] of additions()) {
       const how = setPrototypeOf(getOwnPropertyDescriptor(all, name), null);
-      if (deleteProperty(all, name)) hidden.push([all, name, how]);
+      hidden.push([all, name, how]);
+      deleteProperty(all, name);
     }
     try {
       Session.prototype.post.apply(session, message);
@@ -155,7 +170,7 @@
     }
   };
   let taken, step;
-  defineProperty(globalThis, '__ringfence__', { value: { __proto__: null, take: (value) => { taken = value; }, step: () => step(), restore } });
+  defineProperty(globalThis, '__ringfence__', { value: { __proto__: null, take: (value) => { taken = value; }, step: () => step() } });
   // Returns the object itself; the inspector returns only a description.
   const real = (remote) => {
     taken = undefined;
@@ -177,6 +192,7 @@
       if (error?.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED') throw interrupted();
       throw error;
     } finally {
+      restore(); // an interrupt skips that of `post`
       if (shared) share();
     }
   };
@@ -184,8 +200,9 @@
   // A generator, because V8 never drops its compiled code, which could not be compiled again.
   const { setFlagsFromString } = require('v8');
   setFlagsFromString('--allow-natives-syntax');
-  const settled = new vm.Script('(function* () { %PerformMicrotaskCheckpoint(); })').runInThisContext();
-  settled().next();
+  const settled = new vm.Script('(function* () { %PerformMicrotaskCheckpoint(); })').runInThisContext(), { next: resume } = settled();
+  const settle_promises = () => apply(resume, settled(), []);
+  settle_promises();
   setFlagsFromString('--no-allow-natives-syntax');
   // Takes interrupts that were repeated as the call ended, before the next call begins, and drops them. Node.js keeps
   // one that arrived just as `breakOnSigint` was left for the next use of that.
@@ -258,17 +275,17 @@
       const to = openSync(file, 'w', 0o600);
       while (input.length) input = input.subarray(writeSync(to, input));
       closeSync(to);
-      closeSync(0);
-      openSync(file, 'r');
+      reopen(file);
       unlinkSync(file);
       stdin_given = true;
     }
     fresh_stdin();
     const mine = call;
     const code = request.code.replace(/^#!.*/, '');
-    const start = additions().length ? '__ringfence__.restore();' : '';
-    const expression = `${start}${code}\n//# sourceURL=${mine.name}`;
-    interruptible(() => (post('Runtime.evaluate', { expression, replMode: true, awaitPromise: true, objectGroup: 'call' }, (error, answer) => {
+    const expression = `${code}\n//# sourceURL=${mine.name}`;
+    // Read last, when no member of an object matters any more and the program may have its own again.
+    const how = { expression, replMode: true, awaitPromise: true, get objectGroup() { restore(); return 'call'; } };
+    interruptible(() => post('Runtime.evaluate', how, (error, answer) => {
       if (!runs(mine)) return;
       try {
         // Interrupted code first fails with the interrupt.
@@ -280,8 +297,10 @@
       } finally {
         post('Runtime.releaseObjectGroup', { objectGroup: 'call' });
       }
-      // Code behind an `await` that waits for nothing continues here, where it can be interrupted, too.
-    }), settled().next()));
+    }));
+    // Behind the program's own callbacks of `nextTick`. Code behind an `await` that waits for nothing continues here, where
+    // it can be interrupted, too.
+    nextTick(() => { if (runs(mine)) attempt(() => interruptible(settle_promises), mine); });
   };
   // Values for and from other sessions, as JSON with tags for kinds that JSON lacks.
   const tagged = (kind, value) => ({ $type: kind, value });
@@ -386,20 +405,14 @@
     if (!input) return;
     const current = request;
     length = request = undefined;
-    call = { number: current.call, name: current.name ?? 'bridge', exchange: !hasOwn(current, 'code'), interrupted: false };
+    call = { __proto__: null, number: current.call, name: current.name ?? 'bridge', exchange: !hasOwn(current, 'code'), interrupted: false, ended: false };
     if (late) {
       try {
         writeSync(2, late);
       } catch {}
       late = '';
     }
-    try {
-      if (call.exchange) exchange(current);
-      else evaluate(current, input);
-    } catch (error) {
-      if (runs(call)) fail(error);
-      else if (error !== interruption) throw error;
-    }
+    attempt(() => call.exchange ? exchange(current) : evaluate(current, input), call);
   };
   const require_here = createRequire(path.join(process.cwd(), 'x'));
   Object.assign(globalThis, { require: require_here, module: { exports: {} } });

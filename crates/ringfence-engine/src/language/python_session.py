@@ -138,7 +138,7 @@ def enter(request):
         time.tzset()
     if request['stdin']:
         given, failure = request['input']
-        if given is not None:
+        if given:  # number 0, if the program has closed that, is in its place
             dup2(given, 0)
             close(given)
         if failure:
@@ -247,7 +247,7 @@ def stored(size):
     """Moves the input of a call into a file; returns that, and the error if it does not fit."""
     given = failure = None
     try:
-        given = memfd('stdin')
+        given = memfd('stdin', 0)
     except Exception as error:
         failure = error
     while size:
@@ -278,7 +278,7 @@ def next_request():
             except KeyboardInterrupt:
                 pass  # it interrupted a background task
             except SystemExit as status:
-                if not is_done(status):
+                if getpid() != process or not is_done(status):
                     raise
             except Exception:
                 waiting = False  # the program has broken the loop

@@ -18,7 +18,8 @@ pub(super) fn lines(call: &Call<'_>) -> Result<Vec<u8>, Unsendable> {
         return Err(Unsendable::Nul);
     }
     let mut text = String::new();
-    let input = input(call.stdin, &mut text);
+    let (begin, input) = input(call.stdin, &mut text);
+    text += &begin;
     if !call.env.is_empty() {
         text += "\\builtin export";
         for (name, value) in call.env {
@@ -36,15 +37,12 @@ pub(super) fn lines(call: &Call<'_>) -> Result<Vec<u8>, Unsendable> {
     // The call's arguments are `$1` and up. The code gets neither the descriptor of requests nor that of reports.
     text += &format!(
         "{{ \\builtin trap - INT; if [[ ${{_ringfence-}} ]]; then \
-         \\builtin source <(\\builtin printf %s '{RETRACE}' \"$(</dev/fd/249)\") {args}; \
-         else \\builtin source /dev/fd/249 {args}; fi; }} 249<<'{tag}' {input} 250>&-; {end}\n{}\n{tag}\n",
+         \\builtin source /dev/fd/249 {args} 249<<<'{RETRACE}'\"$(</dev/fd/249)\"; \
+         else \\builtin source /dev/fd/249 {args}; fi; }}; }} 249<<'{tag}' {input} 250>&-; {end}\n{}\n{tag}\n",
         call.code,
     );
     // Each interrupt abandons one line, and another may come while one is handled.
     text += &format!("{end}\n").repeat(ENDS);
-    if call.stdin.len() > PIPED_BYTES_MAX {
-        text += "\\exec 248<&-\n";
-    }
     if text.len() > REQUEST_BYTES_MAX {
         return Err(Unsendable::TooLong);
     }
@@ -88,30 +86,31 @@ fn end(number: u64) -> String {
 /// Up to this size standard input comes from a pipe. bash takes many times its size for a word.
 const PIPED_BYTES_MAX: usize = 64 << 10;
 
-/// Returns the redirection of standard input, for any bytes. Adds lines that write a long one to a file, piece by
-/// piece, each only if the last has succeeded.
-fn input(bytes: &[u8], lines: &mut String) -> String {
-    if bytes.is_empty() {
-        return "</dev/null".to_owned();
-    }
+/// Returns the beginning of a group of commands, and its redirection of standard input, for any bytes. Adds lines that
+/// write long input to a file, piece by piece, each only if the last has succeeded; the group, or a failure, removes it.
+fn input(bytes: &[u8], lines: &mut String) -> (String, String) {
     if bytes.len() <= PIPED_BYTES_MAX {
-        return format!("< <(\\builtin printf {} 250>&-)", printed(bytes));
+        let from = match bytes {
+            [] => "</dev/null".to_owned(),
+            _ => format!("< <({} 250>&-)", printf(bytes)),
+        };
+        return ("{ ".to_owned(), from);
     }
     let file = "\"${TMPDIR:-/tmp}/.stdin-$$\"";
-    *lines += &format!("\\exec 248>|{file}\n");
-    for piece in bytes.chunks(PIPED_BYTES_MAX) {
-        *lines += &format!("(( $? == 0 )) && \\builtin printf {} >&248\n", printed(piece));
+    let remove = format!("{{ \\builtin command -p rm -f {file} || \\builtin :; }}");
+    let (first, rest) = bytes.split_at(PIPED_BYTES_MAX);
+    *lines += &format!("{} >|{file}\n", printf(first));
+    for piece in rest.chunks(PIPED_BYTES_MAX) {
+        *lines += &format!("(( $? == 0 )) && {} >>{file}\n", printf(piece));
     }
-    *lines += &format!(
-        "(( $? == 0 )) && \\exec 248<{file} && {{ \\builtin command -p rm -f {file} || \\builtin :; }} && "
-    );
-    "<&248 248<&-".to_owned()
+    *lines += &format!("(( $? == 0 )) || {{ {remove}; \\builtin false; }} && ");
+    (format!("{{ {remove}; "), format!("<{file}"))
 }
 
-/// Returns the bytes as a quoted format of printf.
-fn printed(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len() + 2);
-    text.push('\'');
+/// Returns the command that prints the bytes.
+fn printf(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() + 32);
+    text += "\\builtin printf -- '";
     for &byte in bytes {
         match byte {
             b'%' => text += "%%",

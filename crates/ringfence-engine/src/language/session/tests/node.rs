@@ -203,6 +203,9 @@ fn node_call_has_its_result_after_any_replacement() {
         "Object.entries = Object.defineProperty = Object.fromEntries = Object.hasOwn = Reflect.ownKeys = null",
         "Object.assign(require('fs'), { writeSync: null, closeSync: null, openSync: null, createReadStream: null })",
         "Promise = Symbol.for = setTimeout = null",
+        "Object.prototype.ended = Object.prototype.interrupted = 1",
+        "Object.getPrototypeOf((function* () {}).prototype).next = null",
+        "require('fs').closeSync(0)",
         "({ get then() { throw 1 } })",
         "new Proxy({}, { get() { throw 1 }, ownKeys() { throw 2 }, getPrototypeOf() { throw 3 } })",
     ] {
@@ -233,6 +236,63 @@ fn node_call_has_its_result_after_any_replacement() {
         live.call("[1]").answer.report.result_repr.as_deref(),
         Some("[ 1 ]")
     );
+}
+
+#[test]
+fn node_call_ends_after_its_callbacks_of_next_tick() {
+    let mut live = node();
+    for (code, stdout) in [
+        (
+            "process.nextTick(() => console.log('tick')); Promise.resolve().then(() => console.log('promise')); 1",
+            "tick\npromise\n",
+        ),
+        (
+            "require('stream').Readable.from([5]).on('data', console.log); 1",
+            "5\n",
+        ),
+    ] {
+        let got = live.call(code);
+        assert!(got.answer.ok && got.stdout == stdout, "{code}: {got:?}");
+    }
+    assert!(
+        live.call("process.emitWarning('look'); 1")
+            .stderr
+            .contains("look")
+    );
+    for code in [
+        "process.nextTick(() => { throw new RangeError('tick') }); 1",
+        "new (require('stream').Readable)().destroy(new RangeError('stream')); 1",
+    ] {
+        let error = live.call(code).answer.report.error;
+        assert_eq!(
+            error.map(|error| error.kind).as_deref(),
+            Some("RangeError"),
+            "{code}"
+        );
+    }
+    assert_eq!(live.call("6 * 7").stderr, "");
+}
+
+#[test]
+fn node_call_may_close_its_input() {
+    let mut live = node();
+    live.send("require('fs').closeSync(0)", &[], &[], b"in");
+    assert!(live.wait().unwrap().answer.ok);
+    check(
+        &mut live,
+        "require('fs').readSync(0, new Uint8Array(9))",
+        Some(json!(0)),
+    );
+}
+
+#[test]
+fn node_call_is_strict_also_beside_members_of_all_objects() {
+    let mut live = node();
+    live.call("Object.prototype.extra = 5; Object.prototype.toJSON = () => 'no'");
+    let code = "'use strict'; (function () { return this === undefined && ({}).extra + ({}).toJSON() })()";
+    check(&mut live, code, Some(json!("5no")));
+    let error = live.call("throw new Error('boom')").answer.report.error.unwrap();
+    assert!(error.traceback.contains(":1:7"), "{error:?}");
 }
 
 #[test]

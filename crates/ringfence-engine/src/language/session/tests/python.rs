@@ -387,6 +387,11 @@ const REPLACED: &[&str] = &[
     // A task of the event loop that leaves the program, between two calls.
     "import asyncio, os, sys\nasync def leave():\n    await asyncio.sleep(0.01)\n    open('left', 'w').close()\n    sys.exit(0)\n\
      task = asyncio.ensure_future(leave()); await asyncio.sleep(0)",
+    // A child of such a task: the loop of its parent must not lose the descriptor of requests.
+    "import asyncio, os, sys\nasync def leave():\n    await asyncio.sleep(0.01)\n    child = os.fork()\n    \
+     if child == 0: sys.exit(0)\n    os.waitpid(child, 0)\n    open('left', 'w').close()\n\
+     task = asyncio.ensure_future(leave()); await asyncio.sleep(0)",
+    "import os; os.close(0)",
     "class M(type):\n    def __getattribute__(cls, name): raise SystemExit(3)\n    def __eq__(cls, other): return True\n    \
      def __hash__(cls): raise SystemExit(4)\nclass A(metaclass=M): pass\na = A()\na",
     "class M(type):\n    __name__ = __module__ = property(lambda cls: 1 / 0)\n    \

@@ -88,6 +88,17 @@ fn shell_gets_arguments_environment_and_input_of_each_call() {
 }
 
 #[test]
+fn input_of_a_shell_may_begin_with_a_hyphen() {
+    let mut live = shell();
+    let long = format!("{}-n{}", "x".repeat(64 << 10), "y".repeat(64 << 10));
+    for input in ["-n x\n", "---\na: 1\n", &long, &format!("-{long}")] {
+        live.send("cat", &[], &[], input.as_bytes());
+        let got = live.wait().unwrap();
+        assert!(got.stdout == input && got.stderr.is_empty(), "{:.40}", got.stderr);
+    }
+}
+
+#[test]
 fn readonly_shell_variable_fails_the_call_or_bridge() {
     let mut live = shell();
     let env = [("A", "1"), ("UID", "5"), ("B", "2")].map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -171,9 +182,18 @@ fn traced_shell_shows_only_the_callers_lines() {
 }
 
 #[test]
+fn traced_shell_keeps_its_last_background_process() {
+    let mut live = shell();
+    live.call("sleep 1000 & job=$!; set -x");
+    let got = live.call("echo ${BASH_SOURCE[0]} $((job == $!)); kill $!; set +x");
+    assert_eq!(got.stdout, "/dev/fd/249 1\n", "{got:?}");
+    assert_eq!(live.call("wait $!").answer.status, Some(143));
+}
+
+#[test]
 fn long_input_of_a_shell_arrives_or_fails_the_call() {
     let mut live = shell();
-    live.call("TMPDIR=$PWD");
+    live.call("TMPDIR=$PWD; exec() { echo replaced; }");
     let input = [&b"\0%s\\'\xff\n".repeat(40_000)[..], b"end"].concat();
     fs::write(live.directory.join("input"), &input).unwrap();
     live.send("cmp - input && wc -c <input; ls -A", &[], &[], &input);
@@ -183,6 +203,12 @@ fn long_input_of_a_shell_arrives_or_fails_the_call() {
         format!("{}\nerr\ninput\nout\noutput\n", input.len()),
         "{got:?}"
     );
+    // The file of the input becomes too large.
+    live.call("trap '' XFSZ; ulimit -S -f 100");
+    live.send("echo ran", &[], &[], &input);
+    let got = live.wait().unwrap();
+    assert!(!got.answer.ok && got.stderr.contains("too large"), "{got:?}");
+    assert_eq!(live.call("ls -A").stdout, "err\ninput\nout\noutput\n");
     live.call("TMPDIR=/nowhere");
     live.send("echo ran", &[], &[], &input);
     let got = live.wait().unwrap();
