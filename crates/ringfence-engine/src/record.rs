@@ -163,7 +163,9 @@ impl Record {
         act: impl Future<Output = Result<T>>,
         done: impl FnOnce(&T, &mut Value),
     ) -> Result<T> {
-        self.open.fetch_add(1, Ordering::Relaxed);
+        // The next server closes executions alone.
+        let counted = u64::from(note.execution_id.is_some());
+        self.open.fetch_add(counted, Ordering::Relaxed);
         self.note(note.clone()).await?;
         let result = act.await;
         let mut note = note.ended(outcome_of(&result));
@@ -171,7 +173,7 @@ impl Record {
             done(value, &mut note.details);
         }
         self.note(note).await?;
-        self.open.fetch_sub(1, Ordering::Relaxed);
+        self.open.fetch_sub(counted, Ordering::Relaxed);
         result
     }
 

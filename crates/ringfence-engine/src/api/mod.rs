@@ -220,6 +220,7 @@ impl Engine {
         let have_ended = tokio::time::timeout(SHUTDOWN_PATIENCE, ended).await.is_ok();
         if !have_ended {
             tracing::warn!("runs were still ending at shutdown");
+            self.services.record.audit.note_open_operation();
         }
         self.services.sandboxes.pools.close();
         self.services.checkers.close();
@@ -239,7 +240,7 @@ impl Engine {
             Err(_) => tracing::warn!("sandboxes were still ending at shutdown"),
         }
         self.services.record_stop(0);
-        if !self.services.record.note_open() {
+        if !self.services.record.note_open() && have_ended {
             self.services.record.audit.end();
         }
     }
