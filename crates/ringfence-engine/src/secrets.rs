@@ -48,6 +48,10 @@ pub(crate) enum Redacted {
     All,
 }
 
+/// The last redactor of a session, and the vault's generation that it is of. The next call replaces an old one.
+#[derive(Default)]
+pub(crate) struct KeptRedactor(Mutex<Option<(u64, Redactor)>>);
+
 pub(crate) struct Secrets {
     /// Shared with the log writer.
     pub(crate) vault: Arc<Vault>,
@@ -141,36 +145,38 @@ impl Secrets {
         })
     }
 
-    /// Returns a session's lease for one call, whose output is redacted of all secrets that the namespace has by then.
-    pub(crate) async fn for_call(
-        &self,
-        namespace: &Namespace,
-        of_session: &SecretLease,
-    ) -> Result<SecretLease> {
-        Ok(SecretLease {
-            secrets: of_session.secrets.clone(),
-            redactor: self.redactor_of_all(namespace, &of_session.secrets).await?,
-            inspection: of_session.inspection.clone(),
-        })
-    }
-
     /// Returns the redactor for what a namespace's programs left: of its secrets, current and of earlier leases.
     pub(crate) async fn redactor_of_all(
         &self,
         namespace: &Namespace,
         earlier: &[(EnvName, Arc<SecretValue>)],
     ) -> Result<Redactor> {
-        let of = namespace.clone();
-        let (leased, generation) = self
-            .with_vault(move |vault| {
-                of_generation(vault, || {
-                    let listed = vault.list(&of)?.into_iter();
-                    let names: Vec<EnvName> = listed.map(|entry| entry.key).collect();
-                    vault.lease(&of, &names)
-                })
-            })
-            .await?;
-        let mut secrets = leased.map_err(|error| self.refusal(namespace, &error))?;
+        Ok(self.current_redactor(namespace, earlier).await?.1)
+    }
+
+    /// Returns the same; a new one only if the vault has changed since the last.
+    pub(crate) async fn kept_redactor(
+        &self,
+        kept: &KeptRedactor,
+        namespace: &Namespace,
+        earlier: &[(EnvName, Arc<SecretValue>)],
+    ) -> Result<Redactor> {
+        let known = lock(&kept.0).clone();
+        if let Some((_, redactor)) = known.filter(|(generation, _)| self.vault.is_still(*generation)) {
+            return Ok(redactor);
+        }
+        let current = self.current_redactor(namespace, earlier).await?;
+        *lock(&kept.0) = Some(current.clone());
+        Ok(current.1)
+    }
+
+    /// Returns the same, and the generation of the current secrets.
+    async fn current_redactor(
+        &self,
+        namespace: &Namespace,
+        earlier: &[(EnvName, Arc<SecretValue>)],
+    ) -> Result<(u64, Redactor)> {
+        let (mut secrets, generation) = self.ask(namespace, Vault::all).await?;
         let is_known = |(name, value): &&(EnvName, Arc<SecretValue>)| {
             let same =
                 |(own, now): &(EnvName, Arc<SecretValue>)| own == name && now.expose() == value.expose();
@@ -178,17 +184,17 @@ impl Secrets {
         };
         let old: Vec<_> = earlier.iter().filter(|one| !is_known(one)).cloned().collect();
         // A redactor with secrets that the vault no longer has is not cached.
-        let generation = generation.filter(|_| old.is_empty());
+        let is_current = old.is_empty();
         secrets.extend(old);
         if secrets.is_empty() {
-            return Ok(self.personal.clone());
+            return Ok((generation, self.personal.clone()));
         }
-        let source = generation.map(|generation| Source {
+        let source = is_current.then(|| Source {
             namespace: namespace.clone(),
             names: secrets.iter().map(|(name, _)| name.clone()).collect(),
             generation,
         });
-        self.redactor(source, &secrets).await
+        Ok((generation, self.redactor(source, &secrets).await?))
     }
 
     /// Returns the redactor of leased secrets that are bound to hosts, for the answers of these.
@@ -440,5 +446,32 @@ mod tests {
         secrets.forget_old();
         assert_eq!(redactor().await.unwrap().text("first-canary"), "***REDACTED***");
         assert!(lock(&secrets.kept).is_empty());
+    }
+
+    #[tokio::test]
+    async fn session_gets_a_new_redactor_only_if_the_vault_has_changed() {
+        let vault = Vault::open(VaultSettings::Memory).unwrap();
+        let secrets = Secrets::new(vault, Personal::Keep, Bus::new());
+        let (namespace, key) = (Namespace::default_name(), "KEY".parse::<EnvName>().unwrap());
+        let put = |name: &str, text: String| {
+            let (name, value) = (name.parse().unwrap(), SecretValue::new(text).unwrap());
+            secrets.vault.put(&namespace, &name, value, None).unwrap();
+        };
+        put("KEY", "old-value".to_owned());
+        let earlier = secrets.vault.lease(&namespace, &[key]).unwrap();
+        put("KEY", "x".repeat(LARGE_BYTES));
+        let kept = KeptRedactor::default();
+        let got = secrets.kept_redactor(&kept, &namespace, &earlier).await.unwrap();
+        assert!(!got.text("an old-value").contains("old-value"));
+        // A large redactor cannot be made meanwhile.
+        let turn = secrets.making.clone().lock_owned().await;
+        let mut context = task::Context::from_waker(task::Waker::noop());
+        let mut again = pin!(secrets.kept_redactor(&kept, &namespace, &earlier));
+        assert!(again.as_mut().poll(&mut context).is_ready());
+        put("OTHER", "another-value".to_owned());
+        let mut changed = pin!(secrets.kept_redactor(&kept, &namespace, &earlier));
+        assert!(changed.as_mut().poll(&mut context).is_pending());
+        drop(turn);
+        assert!(!changed.await.unwrap().text("another-value").contains("another"));
     }
 }

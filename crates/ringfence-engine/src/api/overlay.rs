@@ -38,7 +38,8 @@ pub(crate) async fn of_session(
     let upper = session.dirs.changes.try_clone();
     let upper = upper.map_err(fault)?;
     let of = ChangeOrigin::Session(id.clone());
-    let (layers, redactor) = (OverlayLayers { lower, upper }, session.lease.redactor.clone());
+    let redactor = session.redactor(&services.secrets).await?;
+    let layers = OverlayLayers { lower, upper };
     let mut held = HeldChanges::read(&services.record, namespace, of, layers, redactor).await?;
     held.turn = Some(Box::new(turn));
     Ok(Some(held))

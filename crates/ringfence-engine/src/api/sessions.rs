@@ -93,6 +93,7 @@ impl NamespaceAccess<'_> {
         let (_, caps) = self.services.policy.limits_of(self.namespace);
         let own = self.caller.caps();
         let to = BridgeTarget {
+            namespace: self.namespace,
             session,
             name,
             timeout_ms: own.map_or(caps.timeout_ms, |own| own.timeout_ms.min(caps.timeout_ms)),
@@ -107,7 +108,7 @@ impl NamespaceAccess<'_> {
         let sessions = &self.services.sessions;
         let check = |id| check_session(&sessions.find(self.namespace, id)?.limits, own);
         let moved = match from.into_iter().chain([session]).try_for_each(check) {
-            Ok(()) => carry(sessions, self.namespace, &value, to).await,
+            Ok(()) => carry(sessions, &self.services.secrets, &value, to).await,
             Err(error) => Err(error),
         };
         match &moved {

@@ -16,7 +16,7 @@ use crate::{
     packages::{LayerRequest, Provided},
     policy::Grant,
     report::{self, About},
-    secrets::Redacted,
+    secrets::{Redacted, SecretLease},
     session::{self, CallEgress, Turn},
     streams::{OutputPublisher, Stdio},
     workspaces::Wanted,
@@ -125,10 +125,11 @@ pub(super) async fn lease(
     let workspace = workspaces.acquire_for(&session.namespace, &session.workspace, Wanted::Shared);
     let workspace = workspace.await?;
     timer.lap(|phases| &mut phases.queued_ms);
-    let secrets = services
-        .secrets
-        .for_call(&session.namespace, &session.lease)
-        .await?;
+    let secrets = SecretLease {
+        secrets: session.lease.secrets.clone(),
+        redactor: session.redactor(&services.secrets).await?,
+        inspection: session.lease.inspection.clone(),
+    };
     Ok(Leased {
         egress: Some(egress),
         secrets: Arc::new(secrets),

@@ -9,8 +9,10 @@ use crate::{
     caller::Client,
     error::Result,
     language::session::{self, DriverAnswer},
+    secrets::Secrets,
     streams::Stdio,
 };
+use ringfence_redact::Redactor;
 use ringfence_types::{EnvName, ErrorCode, Language, Namespace, ProgramError, RequestError, SessionId};
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -36,6 +38,7 @@ pub enum BridgedValue {
 }
 
 pub(crate) struct BridgeTarget<'a> {
+    pub(crate) namespace: &'a Namespace,
     pub(crate) session: &'a SessionId,
     /// The variable's name there; `None`: its own name.
     pub(crate) name: Option<EnvName>,
@@ -51,12 +54,12 @@ pub struct Bridged {
 
 pub(crate) async fn carry(
     sessions: &Sessions,
-    namespace: &Namespace,
+    secrets: &Secrets,
     value: &BridgedValue,
     to: BridgeTarget<'_>,
 ) -> Result<Bridged> {
     // Both sessions are found before a request is sent to either.
-    let target = sessions.find(namespace, to.session)?;
+    let target = sessions.find(to.namespace, to.session)?;
     let (name, timeout_ms) = (to.name, to.timeout_ms);
     let (value, name) = match value {
         BridgedValue::Value(value) => {
@@ -68,23 +71,40 @@ pub(crate) async fn carry(
             (value, name)
         }
         BridgedValue::Variable { session, name: own } => {
-            let source = sessions.find(namespace, session)?;
-            (
-                get(&source, own, timeout_ms).await?,
-                name.unwrap_or_else(|| own.clone()),
-            )
+            let source = sessions.find(to.namespace, session)?;
+            let source = Asked::of(&source, secrets, timeout_ms).await?;
+            (get(&source, own).await?, name.unwrap_or_else(|| own.clone()))
         }
     };
     let bytes = value.len();
     if bytes > BRIDGE_BYTES_MAX {
         return Err(too_large());
     }
-    set(&target, &name, &value, timeout_ms).await?;
+    let target = Asked::of(&target, secrets, timeout_ms).await?;
+    set(&target, &name, &value).await?;
     Ok(Bridged { name, bytes })
 }
 
+/// A session whose driver is asked, with the redactor of its answers.
+struct Asked<'a> {
+    session: &'a Arc<Session>,
+    redactor: Redactor,
+    timeout_ms: u64,
+}
+
+impl<'a> Asked<'a> {
+    async fn of(session: &'a Arc<Session>, secrets: &Secrets, timeout_ms: u64) -> Result<Self> {
+        Ok(Self {
+            session,
+            redactor: session.redactor(secrets).await?,
+            timeout_ms: timeout_ms.min(session.limits.timeout_ms),
+        })
+    }
+}
+
 /// Reads a variable as JSON, which is untrusted.
-async fn get(session: &Arc<Session>, name: &EnvName, timeout_ms: u64) -> Result<String> {
+async fn get(asked: &Asked<'_>, name: &EnvName) -> Result<String> {
+    let session = asked.session;
     let message = |number| session::encode_get(session.language, number, name.as_str());
     let absent = || {
         RequestError::invalid(
@@ -92,7 +112,7 @@ async fn get(session: &Arc<Session>, name: &EnvName, timeout_ms: u64) -> Result<
             NO_SUCH_NAME,
         )
     };
-    let answer = ask(session, name, timeout_ms, message, absent).await?;
+    let answer = ask(asked, name, message, absent).await?;
     let text = answer.bridge.ok_or_else(absent)?;
     if text.len() > BRIDGE_BYTES_MAX {
         return Err(too_large());
@@ -120,11 +140,12 @@ async fn get(session: &Arc<Session>, name: &EnvName, timeout_ms: u64) -> Result<
     }
     // The receiving session may not know the secrets in it, and would not redact them.
     let mut value: Value = serde_json::from_str(&text).map_err(|_| no_json())?;
-    session.lease.redactor.json(&mut value);
+    asked.redactor.json(&mut value);
     Ok(value.to_string())
 }
 
-async fn set(session: &Arc<Session>, name: &EnvName, value: &str, timeout_ms: u64) -> Result<()> {
+async fn set(asked: &Asked<'_>, name: &EnvName, value: &str) -> Result<()> {
+    let session = asked.session;
     if session.language == Language::Shell && session::is_read_by_bash(name.as_str()) {
         return Err(RequestError::invalid(
             format!("bash itself reads `{}`: data there could run.", name.as_str()),
@@ -142,19 +163,17 @@ async fn set(session: &Arc<Session>, name: &EnvName, value: &str, timeout_ms: u6
             "Give it another name with `as`.",
         )
     };
-    ask(session, name, timeout_ms, message, refused).await.map(drop)
+    ask(asked, name, message, refused).await.map(drop)
 }
 
 /// Sends one request to the driver of a session, in its turn. `refused`: the error for a failure without details.
 async fn ask(
-    session: &Arc<Session>,
+    asked: &Asked<'_>,
     name: &EnvName,
-    timeout_ms: u64,
     message: impl FnOnce(u64) -> Result<Vec<u8>, session::Unsendable>,
     refused: impl FnOnce() -> RequestError,
 ) -> Result<DriverAnswer> {
-    let timeout_ms = timeout_ms.min(session.limits.timeout_ms);
-    let timeout = Duration::from_millis(timeout_ms);
+    let (session, timeout) = (asked.session, Duration::from_millis(asked.timeout_ms));
     let turn = session.turn_soon().await?;
     let number = session.activity.calls.fetch_add(1, Ordering::Relaxed) + 1;
     let message = message(number).map_err(|why| {
@@ -163,7 +182,7 @@ async fn ask(
     let sent = DriverRequest {
         number,
         message,
-        stdio: Stdio::captured(session.lease.redactor.clone()),
+        stdio: Stdio::captured(asked.redactor.clone()),
         keep: 0,
         timeout,
         cancelled: Client::absent().cancelled,
@@ -173,7 +192,7 @@ async fn ask(
     match session.send(sent).await?.outcome {
         CallOutcome::Answered(answer, None) if answer.ok => Ok(answer),
         CallOutcome::Answered(answer, None) => Err(match answer.report.error {
-            Some(error) => objection(session, &error),
+            Some(error) => objection(&asked.redactor, &error),
             None => refused(),
         }),
         CallOutcome::Answered(_, Some(_)) => Err(RequestError::invalid(
@@ -194,7 +213,7 @@ async fn ask(
     }
 }
 
-fn objection(session: &Session, error: &ProgramError) -> RequestError {
+fn objection(redactor: &Redactor, error: &ProgramError) -> RequestError {
     let hint = match error.kind.as_str() {
         "NameError" | "ReferenceError" => NO_SUCH_NAME,
         "KeyboardInterrupt" | "Interrupted" => "Ask again.",
@@ -205,7 +224,7 @@ fn objection(session: &Session, error: &ProgramError) -> RequestError {
         }
     };
     let message = format!("{}.", error.to_string().trim_end_matches('.'));
-    RequestError::invalid(session.lease.redactor.text(&message).into_owned(), hint)
+    RequestError::invalid(redactor.text(&message).into_owned(), hint)
 }
 
 /// Counts the values in the lists and objects of a JSON text; an object counts as several.

@@ -25,11 +25,12 @@ use crate::{
     events::{Bus, EventKind},
     overlay::Lower,
     record::{Note, Record},
-    secrets::SecretLease,
+    secrets::{KeptRedactor, SecretLease, Secrets},
     settings::SessionSettings,
     sync::lock,
 };
 use ringfence_jail::wire::Usage;
+use ringfence_redact::Redactor;
 use ringfence_store::audit::{Action, Outcome};
 use ringfence_store::snapshots::SnapshotStore;
 use ringfence_types::{
@@ -93,6 +94,7 @@ pub(crate) struct Session {
     pub(crate) isolation: Isolation,
     pub(crate) dirs: SandboxDirs,
     pub(crate) lease: Arc<SecretLease>,
+    pub(crate) redactor: KeptRedactor,
     pub(crate) idle: Duration,
     pub(crate) age: Duration,
     pub(crate) created: Instant,
@@ -219,6 +221,14 @@ impl Drop for SessionReservation {
 }
 
 impl Session {
+    /// Returns the redactor of the session's secrets and of all that the namespace has now.
+    pub(crate) async fn redactor(&self, secrets: &Secrets) -> Result<Redactor> {
+        let kept = &self.redactor;
+        secrets
+            .kept_redactor(kept, &self.namespace, &self.lease.secrets)
+            .await
+    }
+
     /// Sends a call, or a request for the driver, to the interpreter.
     pub(crate) async fn send(&self, sent: DriverRequest) -> Result<CallResult> {
         let (answer, answered) = oneshot::channel();

@@ -179,6 +179,29 @@ impl Vault {
         keys.iter().map(leased).collect()
     }
 
+    /// Returns all secrets of a namespace, and the generation that they are of.
+    pub fn all(&self, namespace: &Namespace) -> Result<(Vec<(EnvName, Arc<SecretValue>)>, u64), VaultError> {
+        let state = self.current()?;
+        let secret = |(key, secret): (&EnvName, &StoredSecret)| (key.clone(), Arc::clone(&secret.value));
+        Ok((
+            state.contents.of(namespace).map(secret).collect(),
+            state.generation,
+        ))
+    }
+
+    /// True if the generation is still this one. False also if the vault is in use by another thread, or if its file
+    /// cannot be looked at. It neither waits nor reads the file.
+    pub fn is_still(&self, generation: u64) -> bool {
+        let Some(mut state) = self.state_within(Duration::ZERO) else {
+            return false;
+        };
+        let is_same = match (&self.backend, &state.seen) {
+            (Backend::File(file), Some(seen)) => file.is(seen).unwrap_or(false),
+            _ => true,
+        };
+        is_same && !self.sweep(&mut state) && state.generation == generation
+    }
+
     /// Returns every value of every namespace, to keep them out of logs, and their generation; None if the generation
     /// is still this one, or if the vault cannot be read. The writer of the log calls this, possibly on a thread that
     /// holds this vault and panics, so it waits for the lock at most for `timeout`.
@@ -233,10 +256,15 @@ impl Vault {
                 state.take(contents, Some(seen));
             }
         }
-        if state.contents.sweep(self.now_unix_ms()) {
-            state.generation += 1;
-        }
+        self.sweep(state);
         Ok(())
+    }
+
+    /// Removes expired secrets; returns true if there were any.
+    fn sweep(&self, state: &mut State) -> bool {
+        let any = state.contents.sweep(self.now_unix_ms());
+        state.generation += u64::from(any);
+        any
     }
 
     /// Changes a copy, writes it, then publishes it. `step` also tells if it changed anything. Readers never wait.

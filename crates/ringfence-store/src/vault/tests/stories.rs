@@ -52,6 +52,37 @@ fn put(vault: &Vault, of: &str, name: &str, text: &str) -> Put {
 }
 
 #[test]
+fn secrets_of_a_generation_are_current_until_the_vault_changes() {
+    let directory = Directory::new();
+    let (vault, now_ms) = open(in_file(&directory));
+    let (other, _) = open(in_file(&directory));
+    let all = || {
+        let (secrets, generation) = vault.all(&namespace("a")).unwrap();
+        assert!(vault.is_still(generation));
+        let names: Vec<&str> = secrets.iter().map(|(key, _)| key.as_str()).collect();
+        (names.join(" "), generation)
+    };
+    let (names, empty) = all();
+    assert_eq!(names, "");
+    let ttl = Some(Duration::from_secs(1));
+    vault
+        .put(&namespace("a"), &key("K"), value("first"), ttl)
+        .unwrap();
+    let (names, one) = all();
+    assert!(names == "K" && !vault.is_still(empty));
+    put(&other, "a", "L", "second");
+    assert!(!vault.is_still(one));
+    let (names, two) = all();
+    assert_eq!(names, "K L");
+    now_ms.fetch_add(1000, Ordering::Relaxed);
+    assert!(!vault.is_still(two));
+    let (names, last) = all();
+    assert_eq!(names, "L");
+    fs::write(directory.path("vault"), "damaged").unwrap();
+    assert!(!vault.is_still(last) && vault.all(&namespace("a")).is_err());
+}
+
+#[test]
 fn writable_backends_store_and_delete_secrets() {
     let (one, two) = (Directory::new(), Directory::new());
     for settings in [VaultSettings::Memory, in_file(&one), with_passphrase(&two)] {

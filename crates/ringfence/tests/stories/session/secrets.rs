@@ -143,6 +143,14 @@ fn secret_that_an_earlier_program_left_is_redacted_for_one_without_it() {
     assert_redacted(&server.run(json!({"code": read, "workspace": "namespace"})));
     let id = server.create_session(json!({"workspace": "namespace"}));
     assert_redacted(&server.eval(&id, read));
+    server.eval(&id, "bad = {open('left').read(): object()}");
+    let bad = json!({"from_session": id, "to_session": id, "name": "bad"});
+    let refused = server.call("bridge_data", bad);
+    assert!(
+        refused["isError"] == true && refused.to_string().contains("REDACTED"),
+        "{refused}"
+    );
+    assert_no_secret(&refused);
     // Through a snapshot into a private workspace.
     let from = server.create_session(json!({"secrets": ["KEY"]}));
     server.eval(&from, keep);
