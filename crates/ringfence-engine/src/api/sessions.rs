@@ -93,8 +93,8 @@ impl NamespaceAccess<'_> {
         let (_, caps) = self.services.policy.limits_of(self.namespace);
         let own = self.caller.caps();
         let to = BridgeTarget {
-            namespace: self.namespace,
             session,
+            secrets: &self.services.secrets,
             name,
             timeout_ms: own.map_or(caps.timeout_ms, |own| own.timeout_ms.min(caps.timeout_ms)),
         };
@@ -108,7 +108,7 @@ impl NamespaceAccess<'_> {
         let sessions = &self.services.sessions;
         let check = |id| check_session(&sessions.find(self.namespace, id)?.limits, own);
         let moved = match from.into_iter().chain([session]).try_for_each(check) {
-            Ok(()) => carry(sessions, &self.services.secrets, &value, to).await,
+            Ok(()) => carry(sessions, self.namespace, &value, to).await,
             Err(error) => Err(error),
         };
         match &moved {

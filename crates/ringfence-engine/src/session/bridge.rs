@@ -38,11 +38,12 @@ pub enum BridgedValue {
 }
 
 pub(crate) struct BridgeTarget<'a> {
-    pub(crate) namespace: &'a Namespace,
     pub(crate) session: &'a SessionId,
     /// The variable's name there; `None`: its own name.
     pub(crate) name: Option<EnvName>,
     pub(crate) timeout_ms: u64,
+    /// For the redactors of both sessions.
+    pub(crate) secrets: &'a Secrets,
 }
 
 #[derive(Clone, Debug)]
@@ -54,13 +55,13 @@ pub struct Bridged {
 
 pub(crate) async fn carry(
     sessions: &Sessions,
-    secrets: &Secrets,
+    namespace: &Namespace,
     value: &BridgedValue,
     to: BridgeTarget<'_>,
 ) -> Result<Bridged> {
     // Both sessions are found before a request is sent to either.
-    let target = sessions.find(to.namespace, to.session)?;
-    let (name, timeout_ms) = (to.name, to.timeout_ms);
+    let target = sessions.find(namespace, to.session)?;
+    let name = to.name.clone();
     let (value, name) = match value {
         BridgedValue::Value(value) => {
             let name = name.ok_or_else(|| {
@@ -71,40 +72,20 @@ pub(crate) async fn carry(
             (value, name)
         }
         BridgedValue::Variable { session, name: own } => {
-            let source = sessions.find(to.namespace, session)?;
-            let source = Asked::of(&source, secrets, timeout_ms).await?;
-            (get(&source, own).await?, name.unwrap_or_else(|| own.clone()))
+            let source = sessions.find(namespace, session)?;
+            (get(&source, own, &to).await?, name.unwrap_or_else(|| own.clone()))
         }
     };
     let bytes = value.len();
     if bytes > BRIDGE_BYTES_MAX {
         return Err(too_large());
     }
-    let target = Asked::of(&target, secrets, timeout_ms).await?;
-    set(&target, &name, &value).await?;
+    set(&target, &name, &value, &to).await?;
     Ok(Bridged { name, bytes })
 }
 
-/// A session whose driver is asked, with the redactor of its answers.
-struct Asked<'a> {
-    session: &'a Arc<Session>,
-    redactor: Redactor,
-    timeout_ms: u64,
-}
-
-impl<'a> Asked<'a> {
-    async fn of(session: &'a Arc<Session>, secrets: &Secrets, timeout_ms: u64) -> Result<Self> {
-        Ok(Self {
-            session,
-            redactor: session.redactor(secrets).await?,
-            timeout_ms: timeout_ms.min(session.limits.timeout_ms),
-        })
-    }
-}
-
 /// Reads a variable as JSON, which is untrusted.
-async fn get(asked: &Asked<'_>, name: &EnvName) -> Result<String> {
-    let session = asked.session;
+async fn get(session: &Arc<Session>, name: &EnvName, to: &BridgeTarget<'_>) -> Result<String> {
     let message = |number| session::encode_get(session.language, number, name.as_str());
     let absent = || {
         RequestError::invalid(
@@ -112,7 +93,7 @@ async fn get(asked: &Asked<'_>, name: &EnvName) -> Result<String> {
             NO_SUCH_NAME,
         )
     };
-    let answer = ask(asked, name, message, absent).await?;
+    let answer = ask(session, name, to, message, absent).await?;
     let text = answer.bridge.ok_or_else(absent)?;
     if text.len() > BRIDGE_BYTES_MAX {
         return Err(too_large());
@@ -140,12 +121,11 @@ async fn get(asked: &Asked<'_>, name: &EnvName) -> Result<String> {
     }
     // The receiving session may not know the secrets in it, and would not redact them.
     let mut value: Value = serde_json::from_str(&text).map_err(|_| no_json())?;
-    asked.redactor.json(&mut value);
+    session.redactor(to.secrets).await?.json(&mut value);
     Ok(value.to_string())
 }
 
-async fn set(asked: &Asked<'_>, name: &EnvName, value: &str) -> Result<()> {
-    let session = asked.session;
+async fn set(session: &Arc<Session>, name: &EnvName, value: &str, to: &BridgeTarget<'_>) -> Result<()> {
     if session.language == Language::Shell && session::is_read_by_bash(name.as_str()) {
         return Err(RequestError::invalid(
             format!("bash itself reads `{}`: data there could run.", name.as_str()),
@@ -163,17 +143,19 @@ async fn set(asked: &Asked<'_>, name: &EnvName, value: &str) -> Result<()> {
             "Give it another name with `as`.",
         )
     };
-    ask(asked, name, message, refused).await.map(drop)
+    ask(session, name, to, message, refused).await.map(drop)
 }
 
 /// Sends one request to the driver of a session, in its turn. `refused`: the error for a failure without details.
 async fn ask(
-    asked: &Asked<'_>,
+    session: &Arc<Session>,
     name: &EnvName,
+    to: &BridgeTarget<'_>,
     message: impl FnOnce(u64) -> Result<Vec<u8>, session::Unsendable>,
     refused: impl FnOnce() -> RequestError,
 ) -> Result<DriverAnswer> {
-    let (session, timeout) = (asked.session, Duration::from_millis(asked.timeout_ms));
+    let timeout = Duration::from_millis(to.timeout_ms.min(session.limits.timeout_ms));
+    let redactor = session.redactor(to.secrets).await?;
     let turn = session.turn_soon().await?;
     let number = session.activity.calls.fetch_add(1, Ordering::Relaxed) + 1;
     let message = message(number).map_err(|why| {
@@ -182,7 +164,7 @@ async fn ask(
     let sent = DriverRequest {
         number,
         message,
-        stdio: Stdio::captured(asked.redactor.clone()),
+        stdio: Stdio::captured(redactor.clone()),
         keep: 0,
         timeout,
         cancelled: Client::absent().cancelled,
@@ -192,7 +174,7 @@ async fn ask(
     match session.send(sent).await?.outcome {
         CallOutcome::Answered(answer, None) if answer.ok => Ok(answer),
         CallOutcome::Answered(answer, None) => Err(match answer.report.error {
-            Some(error) => objection(&asked.redactor, &error),
+            Some(error) => objection(&redactor, &error),
             None => refused(),
         }),
         CallOutcome::Answered(_, Some(_)) => Err(RequestError::invalid(

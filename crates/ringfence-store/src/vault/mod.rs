@@ -35,6 +35,8 @@ use std::{
 
 const TTL_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
 
+pub type Secrets = Vec<(EnvName, Arc<SecretValue>)>;
+
 #[derive(Clone, Debug)]
 pub enum VaultSettings {
     Memory,
@@ -160,11 +162,7 @@ impl Vault {
     }
 
     /// Returns the values of these keys in their order, all or none. The caller may keep one past deletion and expiry.
-    pub fn lease(
-        &self,
-        namespace: &Namespace,
-        keys: &[EnvName],
-    ) -> Result<Vec<(EnvName, Arc<SecretValue>)>, VaultError> {
+    pub fn lease(&self, namespace: &Namespace, keys: &[EnvName]) -> Result<Secrets, VaultError> {
         if matches!(self.backend, Backend::Environment) && !keys.is_empty() && !environment::serves(namespace)
         {
             return Err(VaultError::NotServed {
@@ -180,13 +178,10 @@ impl Vault {
     }
 
     /// Returns all secrets of a namespace, and the generation that they are of.
-    pub fn all(&self, namespace: &Namespace) -> Result<(Vec<(EnvName, Arc<SecretValue>)>, u64), VaultError> {
+    pub fn all(&self, namespace: &Namespace) -> Result<(Secrets, u64), VaultError> {
         let state = self.current()?;
-        let secret = |(key, secret): (&EnvName, &StoredSecret)| (key.clone(), Arc::clone(&secret.value));
-        Ok((
-            state.contents.of(namespace).map(secret).collect(),
-            state.generation,
-        ))
+        let copy = |(key, one): (&EnvName, &StoredSecret)| (key.clone(), Arc::clone(&one.value));
+        Ok((state.contents.of(namespace).map(copy).collect(), state.generation))
     }
 
     /// True if the generation is still this one. False also if the vault is in use by another thread, or if its file
@@ -199,7 +194,7 @@ impl Vault {
             (Backend::File(file), Some(seen)) => file.is(seen).unwrap_or(false),
             _ => true,
         };
-        is_same && !self.sweep(&mut state) && state.generation == generation
+        is_same && self.refresh(&mut state).is_ok() && state.generation == generation
     }
 
     /// Returns every value of every namespace, to keep them out of logs, and their generation; None if the generation
@@ -256,15 +251,10 @@ impl Vault {
                 state.take(contents, Some(seen));
             }
         }
-        self.sweep(state);
+        if state.contents.sweep(self.now_unix_ms()) {
+            state.generation += 1;
+        }
         Ok(())
-    }
-
-    /// Removes expired secrets; returns true if there were any.
-    fn sweep(&self, state: &mut State) -> bool {
-        let any = state.contents.sweep(self.now_unix_ms());
-        state.generation += u64::from(any);
-        any
     }
 
     /// Changes a copy, writes it, then publishes it. `step` also tells if it changed anything. Readers never wait.

@@ -337,7 +337,9 @@ fn export(context: &Context, arguments: &ExportArguments) -> CommandResult {
             // A part of the record could be taken for all of it, and would refuse a second try.
             let removed = arguments.output.as_ref().map_or(Ok(()), std::fs::remove_file);
             if let Err(error) = removed {
-                context.terminal.dim(&format!("the incomplete export is left: {error}"));
+                context
+                    .terminal
+                    .dim(&format!("the incomplete export is left: {error}"));
             }
             Err(match error {
                 ExportError::Write(error) => fault("write the export", &error),

@@ -87,7 +87,7 @@ fn end(number: u64) -> String {
 const PIPED_BYTES_MAX: usize = 64 << 10;
 
 /// Returns the beginning of a group of commands, and its redirection of standard input, for any bytes. Adds lines that
-/// write long input to a file, piece by piece, each only if the last has succeeded; the group, or a failure, removes it.
+/// write long input to a file, each piece only if the last has succeeded; the group, or a failure, removes it.
 fn input(bytes: &[u8], lines: &mut String) -> (String, String) {
     if bytes.len() <= PIPED_BYTES_MAX {
         let from = match bytes {
