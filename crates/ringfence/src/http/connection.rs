@@ -177,9 +177,10 @@ where
             permit: None,
             answer: Some(server.answers.token()),
             until_sent: UntilSent::default(),
-            version: request.version(),
             connection: connection.evicted.clone(),
             expires_unix_ms: None,
+            uri: request.uri().clone(),
+            principal: None,
         };
         // Boxed, because hyper reserves the size of one such future in every connection.
         Box::pin(async move { Ok::<_, Infallible>(server.answer(request, &connection, guard).await) })
@@ -206,7 +207,7 @@ where
     }
 }
 
-fn builder(idle: Duration) -> Builder<TokioExecutor> {
+pub(super) fn builder(idle: Duration) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()

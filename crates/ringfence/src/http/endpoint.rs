@@ -29,7 +29,10 @@ use rmcp::{
     transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService},
 };
 use std::{pin::Pin, sync::Arc, time::Duration};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// From the head of a request to the end of its body, including the wait for other bodies of the principal.
@@ -43,8 +46,9 @@ const REQUESTS_MAX: usize = 512;
 const VALUES_MAX: usize = 100_000;
 /// Memory of the bodies of one principal until their responses have been sent, in bodies of the largest size.
 const BODIES_HELD_MAX: usize = 4;
-/// The largest body whose error has the id of its request.
-const MALFORMED_BYTES_MAX: usize = 1 << 20;
+/// Streams of one principal that may repeat cached answers, which their calls no longer count.
+const REPLAYS_MAX: usize = 4;
+const REPLAY_TIMEOUT: Duration = Duration::from_secs(60);
 const KIB: usize = 1 << 10;
 const SESSION_ID: &str = "mcp-session-id";
 /// Header with the method of a request of revision 2026-07-28, which its body must repeat.
@@ -70,6 +74,7 @@ pub(super) struct McpEndpoint {
     requests: Arc<Semaphore>,
     /// Memory of the request bodies, in KiB.
     memory: Arc<Semaphore>,
+    replays: Arc<Semaphore>,
     /// Ends the calls, sessions and streams; cancelled by `end`, or when the endpoint is dropped.
     gone: CancellationToken,
     _end: DropGuard,
@@ -123,6 +128,7 @@ impl McpEndpoint {
             memory: Arc::new(Semaphore::new(
                 BODIES_HELD_MAX * settings.body_bytes_max.div_ceil(KIB),
             )),
+            replays: Arc::new(Semaphore::new(REPLAYS_MAX)),
             _end: gone.clone().drop_guard(),
             gone,
         }
@@ -185,15 +191,23 @@ impl McpEndpoint {
         } else if let Some(answer) = self.check_rate() {
             return answer;
         }
+        let replay = match is_replay(&parts) {
+            true => match timeout(REPLAY_TIMEOUT, self.replays.clone().acquire_owned()).await {
+                Ok(permit) => permit.ok(),
+                Err(_) => return busy("this principal resumes too many streams"),
+            },
+            false => None,
+        };
         // A call of a protocol session goes on when its connection breaks off.
-        guard.until_sent = UntilSent::holding((permit, memory));
+        guard.until_sent = UntilSent::holding((permit, memory, replay));
         parts.extensions.insert(guard.until_sent.clone());
         let answer = match parts.uri.path() {
             SSE => self.begin_sse(&parts.method),
             MESSAGES => self.accept_message(parts, &bytes, &mut guard),
             _ => self.handle(parts, bytes).await,
         };
-        guard.hold(answer)
+        guard.principal = Some(self.principal.name.clone());
+        guard.hold(answer).await
     }
 
     async fn handle(&self, parts: Parts, body: Bytes) -> HttpResponse {
@@ -205,8 +219,7 @@ impl McpEndpoint {
         if is_end && !self.sessions.knows(parts.headers.get(SESSION_ID)) {
             return not_found("there is no such protocol session");
         }
-        // Not kept in memory during the call if it is large.
-        let kept = (body.len() <= MALFORMED_BYTES_MAX && is_json(&parts.headers)).then(|| body.clone());
+        let kept = is_json(&parts.headers).then(|| body.clone());
         let request = Request::from_parts(parts, Full::new(body));
         let mut answer = (self.protocol)(request).await;
         if answer.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE
@@ -300,7 +313,7 @@ impl McpEndpoint {
             };
             Limited::new(body, self.body_bytes_max).collect().await
         };
-        match tokio::time::timeout(BODY_TIMEOUT, reading).await {
+        match timeout(BODY_TIMEOUT, reading).await {
             Ok(Ok(body)) => Ok(body.to_bytes()),
             Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
             Ok(Err(_)) => Err(invalid("the body is incomplete")),
@@ -334,6 +347,12 @@ fn config(settings: &HttpSettings, gone: &CancellationToken) -> StreamableHttpSe
         .disable_allowed_origins()
         .with_max_request_body_bytes(settings.body_bytes_max)
         .with_cancellation_token(gone.child_token())
+}
+
+/// True if the stream of a call is resumed: its events have `INDEX/CALL` for an id, others only an index.
+fn is_replay(parts: &Parts) -> bool {
+    let last = parts.headers.get("last-event-id");
+    parts.method == Method::GET && last.is_some_and(|id| id.as_bytes().contains(&b'/'))
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

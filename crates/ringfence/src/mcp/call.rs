@@ -65,11 +65,6 @@ impl<'a> Call<'a> {
         self.is_noted.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until there is room for an answer that may be large.
-    pub(super) async fn large_answer(&self) -> Result<(), RequestError> {
-        self.server.large_answer(self.context).await
-    }
-
     pub(super) fn caller(&self) -> &Caller {
         &self.caller
     }

@@ -464,9 +464,12 @@ async fn pictures(
     enough: impl Future<Output = ()>,
 ) -> Vec<Picture> {
     let (engine, artifacts) = (call.engine(), picture_artifacts(result));
-    let mut pictures = Vec::new();
+    let (mut pictures, mut room) = (Vec::new(), None);
     let redraw = async {
-        if artifacts.is_empty() || call.large_answer().await.is_err() {
+        if !artifacts.is_empty() {
+            room = call.server.large_answer(call.context).await.ok();
+        }
+        if room.is_none() {
             return;
         }
         for artifact in artifacts.into_iter().take(PICTURES_MAX) {
@@ -483,6 +486,9 @@ async fn pictures(
         biased;
         () = redraw => {}
         () = enough => tracing::info!("pictures took too long to be shown"),
+    }
+    if let Some(room) = room {
+        room.keep_for(pictures.iter().map(|picture| picture.bytes.len()).sum());
     }
     pictures
 }

@@ -1,6 +1,6 @@
 //! The tools for the files of a workspace, and the toolset `snapshots`, which saves, restores and compares workspaces.
 
-use super::{Answer, Answered, call::Call, execute_code::content};
+use super::{Answer, Answered, call::Call, execute_code::content, service::LargeAnswer};
 use crate::{
     api::{
         CreateStateSnapshot, DeleteStateSnapshot, DiffWorkspace, EditFile, GetFile, ListFiles,
@@ -87,13 +87,14 @@ impl Call<'_> {
     }
 
     pub(super) async fn get_file(&self, given: GetFile, namespace: Namespace) -> Answered {
-        self.large_answer().await?;
+        let room = self.server.large_answer(self.context).await?;
         if given.archive == Some(true) {
-            return self.get_directory(given, namespace).await;
+            return self.get_directory(given, namespace, room).await;
         }
         let path = path(given.path)?.ok_or_else(no_path)?;
         let workspace = self.namespace(&namespace).workspace(given.session_id);
         let (facts, bytes) = workspace.with_bytes_max(GET_BYTES_MAX).get_file(&path).await?;
+        room.keep_for(bytes.len());
         let mut structured = json!({
             "success": true, "path": facts.path, "size_bytes": facts.size_bytes, "sha256": facts.sha256,
             "mode": facts.mode, "modified_unix_ms": facts.modified_unix_ms, "left_out": [], "left_out_count": 0,
@@ -116,11 +117,12 @@ impl Call<'_> {
         Ok(Answer::plain(text, structured))
     }
 
-    async fn get_directory(&self, given: GetFile, namespace: Namespace) -> Answered {
+    async fn get_directory(&self, given: GetFile, namespace: Namespace, room: LargeAnswer) -> Answered {
         let below = directory(given.path)?;
         let workspace = self.namespace(&namespace).workspace(given.session_id);
         let workspace = workspace.with_bytes_max(GET_BYTES_MAX);
         let got = workspace.get_directory(below).await?;
+        room.keep_for(got.tar.len());
         let mut text = format!(
             "{}: {} files and directories in a tar archive of {} bytes\n",
             got.path,

@@ -80,9 +80,10 @@ impl Call<'_> {
     }
 
     pub(super) async fn host_file_read(&self, given: HostFileRead, namespace: Namespace) -> Answered {
-        self.large_answer().await?;
+        let room = self.server.large_answer(self.context).await?;
         let path = Path::new(&given.path);
         let file = self.namespace(&namespace).host_file_read(path).await?;
+        room.keep_for(file.bytes.len());
         Ok(Answer::from(render::host_file(&file)))
     }
 

@@ -80,7 +80,11 @@ impl<R: AsyncRead + Send + Unpin, W: AsyncWrite + Send + Unpin + 'static> Lines<
                 }
                 is_more = self.next(), if self.waiting.len() < WAITING_MAX => if !is_more {
                     self.gone.cancel();
-                    return None;
+                    if self.waiting.is_empty() {
+                        return None;
+                    }
+                    let permit = self.permits.clone().acquire_owned().await.ok()?;
+                    return self.waiting.pop_front().map(|request| self.open(request, permit));
                 },
             }
             let Some(message) = self.read() else { continue };
@@ -475,6 +479,32 @@ mod tests {
         assert!(!gone.is_cancelled());
         assert!(transport.receive().await.is_none());
         assert!(gone.is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn requests_that_wait_at_the_end_of_input_are_handled() {
+        let ping = |id: usize| format!("{}\n", json!({"jsonrpc": "2.0", "id": id, "method": "ping"}));
+        let input: String = (0..OPEN_MAX + 3).map(ping).collect();
+        let mut transport = Lines::new(input.as_bytes(), tokio::io::sink(), CancellationToken::new());
+        let mut open = VecDeque::new();
+        for id in 0..OPEN_MAX + 3 {
+            if id >= OPEN_MAX {
+                // The library stops waiting and calls again.
+                let waiting = tokio::time::timeout(Duration::from_millis(10), transport.receive());
+                assert!(waiting.await.is_err());
+                let Some(Some(JsonRpcMessage::Request(first))) = open.pop_front() else {
+                    panic!("a request")
+                };
+                let error = ErrorData::invalid_request("x", None);
+                let answer = TxJsonRpcMessage::<RoleServer>::error(error, Some(first.id.clone()));
+                drop(first);
+                transport.send(answer).await.unwrap();
+            }
+            let request = transport.receive().await;
+            assert_eq!(id_of(request.as_ref()), id);
+            open.push_back(request);
+        }
+        assert!(transport.receive().await.is_none());
     }
 
     #[tokio::test]

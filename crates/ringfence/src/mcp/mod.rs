@@ -387,8 +387,10 @@ impl ServerHandler for Server {
             let (engine, caller) = (self.engine().await?, self.caller(&context));
             match resources::parse(&request.uri, self.offer()) {
                 Ok(wanted) => {
-                    self.large_answer(&context).await?;
-                    resources::read(&engine, &caller, self.offer(), wanted).await
+                    let room = self.large_answer(&context).await?;
+                    let contents = resources::read(&engine, &caller, self.offer(), wanted).await?;
+                    room.keep_for(resources::bytes_of(&contents));
+                    Ok(contents)
                 }
                 Err(error) => Err(record_refusal(&engine, &caller, "resource", error).await),
             }

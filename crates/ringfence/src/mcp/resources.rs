@@ -144,6 +144,14 @@ impl ResourceRequest<'_> {
     }
 }
 
+pub(super) fn bytes_of(contents: &ResourceContents) -> usize {
+    match contents {
+        ResourceContents::TextResourceContents { text, .. } => text.len(),
+        ResourceContents::BlobResourceContents { blob, .. } => blob.len(),
+        _ => 0,
+    }
+}
+
 pub(super) async fn read(
     engine: &Engine,
     caller: &Caller,

@@ -9,10 +9,12 @@ use rmcp::{RoleServer, service::RequestContext};
 use std::{
     any::Any,
     sync::{Arc, Mutex, OnceLock},
+    time::Duration,
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     task::AbortHandle,
+    time::timeout,
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -20,8 +22,11 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MayNotApprove;
 
-/// Answers of more than 1 MiB that one principal may have in memory. Others wait before they are made.
+/// Answers with content of more than [`SMALL_BYTES_MAX`] that one principal may have in memory. Others, whose size is
+/// not known before they are made, wait.
 const LARGE_ANSWERS_MAX: usize = 4;
+const LARGE_ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+const SMALL_BYTES_MAX: usize = 1 << 20;
 
 /// An extension of a request: permits that are released when its call has ended and its answer has been sent.
 #[derive(Clone, Default)]
@@ -39,6 +44,23 @@ impl UntilSent {
             _of_request: Some(Box::new(of_request)),
             ..HeldPermits::default()
         }))
+    }
+}
+
+/// Room for an answer while it is made.
+pub(super) struct LargeAnswer {
+    permit: OwnedSemaphorePermit,
+    until_sent: Option<UntilSent>,
+}
+
+impl LargeAnswer {
+    /// Keeps the room until the answer has been sent, if its content is large.
+    pub(super) fn keep_for(self, bytes: usize) {
+        if bytes > SMALL_BYTES_MAX
+            && let Some(UntilSent(held)) = self.until_sent
+        {
+            held.large.get_or_init(|| self.permit);
+        }
     }
 }
 
@@ -137,25 +159,23 @@ impl Server {
         started.unwrap_or_else(|| Err(stopping()))
     }
 
-    /// Waits until there is room for an answer that may be large; it has the room until it has been sent.
+    /// Waits until there is room for an answer that may be large.
     pub(super) async fn large_answer(
         &self,
         context: &RequestContext<RoleServer>,
-    ) -> Result<(), RequestError> {
+    ) -> Result<LargeAnswer, RequestError> {
         let of_http = || context.extensions.get::<Parts>()?.extensions.get::<UntilSent>();
-        let Some(UntilSent(held)) = context.extensions.get().or_else(of_http) else {
-            return Ok(());
-        };
-        if held.large.get().is_some() {
-            return Ok(());
-        }
+        let until_sent = context.extensions.get().or_else(of_http).cloned();
         let room = self.shared.large_answers.clone().acquire_owned();
+        let room = timeout(LARGE_ANSWER_TIMEOUT, room);
         match context.ct.run_until_cancelled(room).await {
-            Some(Ok(room)) => {
-                held.large.get_or_init(|| room);
-                Ok(())
-            }
-            _ => Err(RequestError::new(
+            Some(Ok(Ok(permit))) => Ok(LargeAnswer { permit, until_sent }),
+            Some(_) => Err(RequestError::new(
+                ErrorCode::Busy,
+                "large answers that clients have not read yet take all room.",
+                "Read the earlier answers to their end, then ask again.",
+            )),
+            None => Err(RequestError::new(
                 ErrorCode::Cancelled,
                 "the call was cancelled while earlier large answers were being sent.",
                 "Ask again when it is wanted.",

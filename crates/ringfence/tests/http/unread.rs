@@ -68,11 +68,12 @@ fn large_answers_of_a_principal_take_bounded_memory_and_all_arrive() {
 #[test]
 fn calls_that_go_on_without_their_connection_count_as_requests() {
     const REQUESTS_MAX: usize = 512;
+    const THREADS: usize = 16;
     let server = HttpServer::start(&[]);
     let mut client = server.initialized_client();
     let program = json!({"language": "shell", "code": "sleep 547.93", "background": true});
     let execution = client.run(program)["execution_id"].clone();
-    for number in 0..REQUESTS_MAX {
+    let begin = |number: usize| {
         let wait = json!({"execution_id": execution, "wait_seconds": 25});
         let params = json!({"name": "get_execution", "arguments": wait});
         let call =
@@ -82,7 +83,13 @@ fn calls_that_go_on_without_their_connection_count_as_requests() {
         let mut head = [0; 12];
         stream.read_exact(&mut head).unwrap();
         assert_eq!(&head, b"HTTP/1.1 200", "{number}");
-    }
+    };
+    std::thread::scope(|threads| {
+        for first in 0..THREADS {
+            let begin = &begin;
+            threads.spawn(move || (first..REQUESTS_MAX).step_by(THREADS).for_each(begin));
+        }
+    });
     let busy = client.rpc_reply("ping", json!({}));
     assert_eq!(busy.status, 429, "{busy:?}");
     cli_stdout(&["cancel", text_of(&execution)]);
