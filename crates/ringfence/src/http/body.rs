@@ -154,7 +154,7 @@ impl Body for Parts {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.size.clone()
+        self.size
     }
 }
 
