@@ -12,7 +12,7 @@ use ringfence_egress::{BoundSecret, Inspection};
 use ringfence_redact::{Forms, Personal, Redactor};
 use ringfence_store::{
     audit::Action,
-    vault::{SecretValue, Vault, VaultError},
+    vault::{self, SecretValue, Vault, VaultError},
 };
 use ringfence_types::{EnvName, ErrorCode, Namespace, RequestError};
 use serde_json::json;
@@ -151,7 +151,9 @@ impl Secrets {
         namespace: &Namespace,
         earlier: &[(EnvName, Arc<SecretValue>)],
     ) -> Result<Redactor> {
-        Ok(self.current_redactor(namespace, earlier).await?.1)
+        let (secrets, generation) = self.ask(namespace, Vault::all).await?;
+        self.redactor_with_earlier(namespace, secrets, generation, earlier)
+            .await
     }
 
     /// Returns the same; a new one only if the vault has changed since the last.
@@ -165,18 +167,30 @@ impl Secrets {
         if let Some((_, redactor)) = known.filter(|(generation, _)| self.vault.is_still(*generation)) {
             return Ok(redactor);
         }
-        let current = self.current_redactor(namespace, earlier).await?;
-        *lock(&kept.0) = Some(current.clone());
-        Ok(current.1)
+        let (secrets, generation) = self.ask(namespace, Vault::all).await?;
+        // The vault was only in use by another call.
+        let known = lock(&kept.0).clone();
+        if let Some((_, redactor)) = known.filter(|(of, _)| *of == generation) {
+            return Ok(redactor);
+        }
+        let redactor = self
+            .redactor_with_earlier(namespace, secrets, generation, earlier)
+            .await?;
+        let mut kept = lock(&kept.0);
+        if kept.as_ref().is_none_or(|(of, _)| *of < generation) {
+            *kept = Some((generation, redactor.clone()));
+        }
+        Ok(redactor)
     }
 
-    /// Returns the same, and the generation of the current secrets.
-    async fn current_redactor(
+    /// Returns the redactor of all secrets of a generation, and of earlier leases.
+    async fn redactor_with_earlier(
         &self,
         namespace: &Namespace,
+        mut secrets: vault::Secrets,
+        generation: u64,
         earlier: &[(EnvName, Arc<SecretValue>)],
-    ) -> Result<(u64, Redactor)> {
-        let (mut secrets, generation) = self.ask(namespace, Vault::all).await?;
+    ) -> Result<Redactor> {
         let is_known = |(name, value): &&(EnvName, Arc<SecretValue>)| {
             let same =
                 |(own, now): &(EnvName, Arc<SecretValue>)| own == name && now.expose() == value.expose();
@@ -187,14 +201,14 @@ impl Secrets {
         let is_current = old.is_empty();
         secrets.extend(old);
         if secrets.is_empty() {
-            return Ok((generation, self.personal.clone()));
+            return Ok(self.personal.clone());
         }
         let source = is_current.then(|| Source {
             namespace: namespace.clone(),
             names: secrets.iter().map(|(name, _)| name.clone()).collect(),
             generation,
         });
-        Ok((generation, self.redactor(source, &secrets).await?))
+        self.redactor(source, &secrets).await
     }
 
     /// Returns the redactor of leased secrets that are bound to hosts, for the answers of these.

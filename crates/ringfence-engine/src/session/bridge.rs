@@ -104,7 +104,8 @@ async fn get(session: &Arc<Session>, name: &EnvName, to: &BridgeTarget<'_>) -> R
             "Its texts have to be Unicode, without halves of characters.",
         )
     };
-    if session.lease.secrets.is_empty() {
+    let redactor = session.redactor(to.secrets).await?;
+    if redactor.is_idle() {
         // Unchanged: the order of keys may matter.
         return match serde_json::from_str::<IgnoredAny>(&text) {
             Ok(_) => Ok(text),
@@ -121,7 +122,7 @@ async fn get(session: &Arc<Session>, name: &EnvName, to: &BridgeTarget<'_>) -> R
     }
     // The receiving session may not know the secrets in it, and would not redact them.
     let mut value: Value = serde_json::from_str(&text).map_err(|_| no_json())?;
-    session.redactor(to.secrets).await?.json(&mut value);
+    redactor.json(&mut value);
     Ok(value.to_string())
 }
 
@@ -155,8 +156,8 @@ async fn ask(
     refused: impl FnOnce() -> RequestError,
 ) -> Result<DriverAnswer> {
     let timeout = Duration::from_millis(to.timeout_ms.min(session.limits.timeout_ms));
-    let redactor = session.redactor(to.secrets).await?;
     let turn = session.turn_soon().await?;
+    let redactor = session.redactor(to.secrets).await?;
     let number = session.activity.calls.fetch_add(1, Ordering::Relaxed) + 1;
     let message = message(number).map_err(|why| {
         RequestError::invalid(format!("the value cannot be sent: {why}."), "Send it as a file.")

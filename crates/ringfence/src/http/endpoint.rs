@@ -47,8 +47,8 @@ const VALUES_MAX: usize = 100_000;
 /// Memory of the bodies of one principal until their responses have been sent, in bodies of the largest size.
 const BODIES_HELD_MAX: usize = 4;
 /// Streams of one principal that may repeat cached answers, which their calls no longer count.
-const REPLAYS_MAX: usize = 4;
-const REPLAY_TIMEOUT: Duration = Duration::from_secs(60);
+const REPLAYS_MAX: usize = 16;
+const REPLAY_TIMEOUT: Duration = Duration::from_secs(10);
 const KIB: usize = 1 << 10;
 const SESSION_ID: &str = "mcp-session-id";
 /// Header with the method of a request of revision 2026-07-28, which its body must repeat.

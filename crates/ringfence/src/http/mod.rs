@@ -388,18 +388,7 @@ impl HttpServer {
                 guard.permit = permit;
                 endpoint.answer(request, guard, &check_body).await
             }
-            Err(error) if error.code == ErrorCode::Busy => {
-                tracing::warn!(%error, "a principal is not served");
-                let message = error.message.trim_end_matches('.');
-                let mut answer = refused(StatusCode::SERVICE_UNAVAILABLE, error.code.as_str(), message);
-                answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(5));
-                answer
-            }
-            Err(error) => {
-                tracing::error!(%error, "a principal cannot be served");
-                let message = "the server cannot serve this principal";
-                refused(StatusCode::INTERNAL_SERVER_ERROR, error.code.as_str(), message)
-            }
+            Err(error) => unserved(&error),
         }
     }
 
@@ -450,6 +439,20 @@ impl HttpServer {
     }
 }
 
+/// The response to a principal without an endpoint: the server serves as many as it can, or cannot make one.
+fn unserved(error: &RequestError) -> HttpResponse {
+    if error.code != ErrorCode::Busy {
+        tracing::error!(%error, "a principal cannot be served");
+        let message = "the server cannot serve this principal";
+        return refused(StatusCode::INTERNAL_SERVER_ERROR, error.code.as_str(), message);
+    }
+    tracing::warn!(%error, "a principal is not served");
+    let message = error.message.trim_end_matches('.');
+    let mut answer = refused(StatusCode::SERVICE_UNAVAILABLE, error.code.as_str(), message);
+    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(5));
+    answer
+}
+
 /// Gives no details, so that a hostile page learns nothing.
 fn name_refusal(refused_for: NameRefused) -> HttpResponse {
     let message = match refused_for {
@@ -474,6 +477,15 @@ fn has_token(query: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn principal_beyond_the_limit_is_told_to_come_back() {
+        let busy = unserved(&RequestError::new(ErrorCode::Busy, "there are 2000.", "Wait."));
+        assert_eq!(busy.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert!(busy.headers().contains_key(RETRY_AFTER));
+        let fault = unserved(&RequestError::fault("no randomness.".to_owned(), "x"));
+        assert_eq!(fault.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    }
 
     #[test]
     fn token_in_query_string_is_detected() {

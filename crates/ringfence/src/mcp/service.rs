@@ -153,6 +153,8 @@ impl Server {
             || RequestError::new(ErrorCode::Cancelled, "the server is stopping.", "Start it again.");
         let mut engine = self.shared.engine.clone();
         let started = tokio::select! {
+            // A call that was read before the client left is still handled.
+            biased;
             started = engine.wait_for(Option::is_some) => started.map_err(|_| stopping())?.clone(),
             () = self.gone.cancelled() => None,
         };
