@@ -12,7 +12,7 @@
   // Kept as they are now: a program may replace any of them.
   const { closeSync, createReadStream, openSync, unlinkSync, writeSync } = fs, { Writable } = require('stream'), put = Writable.prototype.write;
   const { parse, stringify } = JSON, { alloc, concat, from } = Buffer, { defineProperty, entries, fromEntries, getPrototypeOf, hasOwn, setPrototypeOf } = Object, { inspect: shown, isDeepStrictEqual } = util;
-  const { cwd, nextTick } = process, { join } = path, { tmpdir } = os, { deleteProperty, getOwnPropertyDescriptor, ownKeys, apply } = Reflect;
+  const { cwd, nextTick } = process, { join } = path, { tmpdir } = os, { deleteProperty, getOwnPropertyDescriptor, ownKeys } = Reflect;
   const later = setTimeout, exit = process.reallyExit.bind(process), [executable] = process.argv, as_text = String, COMMON = Object.prototype;
   // All records of a call are sent with its end, unless they are long.
   let parts = [], bytes = 0;
@@ -133,15 +133,6 @@
     done(true);
   };
 
-  const attempt = (step, mine) => {
-    try {
-      step();
-    } catch (error) {
-      if (runs(mine)) fail(error);
-      else if (error !== interruption) throw error;
-    }
-  };
-
   const session = new Session();
   session.connect();
   // Members that the program has given to all objects change the inspector's messages, and so are hidden from it.
@@ -196,14 +187,6 @@
       if (shared) share();
     }
   };
-  // Runs what settled promises have queued, and no callbacks of `process.nextTick`: Node.js aborts if one is ended midway.
-  // A generator, because V8 never drops its compiled code, which could not be compiled again.
-  const { setFlagsFromString } = require('v8');
-  setFlagsFromString('--allow-natives-syntax');
-  const settled = new vm.Script('(function* () { %PerformMicrotaskCheckpoint(); })').runInThisContext(), { next: resume } = settled();
-  const settle_promises = () => apply(resume, settled(), []);
-  settle_promises();
-  setFlagsFromString('--no-allow-natives-syntax');
   // Takes interrupts that were repeated as the call ended, before the next call begins, and drops them. Node.js keeps
   // one that arrived just as `breakOnSigint` was left for the next use of that.
   const settle_down = () => {
@@ -212,9 +195,8 @@
     } catch {}
     settling = false;
   };
-  let interruption;
   const interrupted = () => {
-    const error = (interruption = new Error('interrupted'));
+    const error = new Error('interrupted');
     if (call) call.interrupted = true;
     error.name = 'Interrupted';
     error.stack = 'Interrupted: the call was interrupted';
@@ -285,7 +267,7 @@
     const expression = `${code}\n//# sourceURL=${mine.name}`;
     // Read last, when no member of an object matters any more and the program may have its own again.
     const how = { expression, replMode: true, awaitPromise: true, get objectGroup() { restore(); return 'call'; } };
-    interruptible(() => post('Runtime.evaluate', how, (error, answer) => {
+    const finish = (error, answer) => {
       if (!runs(mine)) return;
       try {
         // Interrupted code first fails with the interrupt.
@@ -297,10 +279,8 @@
       } finally {
         post('Runtime.releaseObjectGroup', { objectGroup: 'call' });
       }
-    }));
-    // Behind the program's own callbacks of `nextTick`. Code behind an `await` that waits for nothing continues here, where
-    // it can be interrupted, too.
-    nextTick(() => { if (runs(mine)) attempt(() => interruptible(settle_promises), mine); });
+    };
+    interruptible(() => post('Runtime.evaluate', how, finish));
   };
   // Values for and from other sessions, as JSON with tags for kinds that JSON lacks.
   const tagged = (kind, value) => ({ $type: kind, value });
@@ -412,7 +392,12 @@
       } catch {}
       late = '';
     }
-    attempt(() => call.exchange ? exchange(current) : evaluate(current, input), call);
+    try {
+      if (call.exchange) exchange(current);
+      else evaluate(current, input);
+    } catch (error) {
+      if (runs(call)) fail(error);
+    }
   };
   const require_here = createRequire(path.join(process.cwd(), 'x'));
   Object.assign(globalThis, { require: require_here, module: { exports: {} } });

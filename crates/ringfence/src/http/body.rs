@@ -347,7 +347,7 @@ mod tests {
     async fn what_was_passed_before_the_credentials_expired_is_held_until_it_is_written() {
         let open = Arc::default();
         let mut guard = guard(&open);
-        guard.expires_unix_ms = Some(0);
+        guard.expires_unix_ms = Some(time::now_milliseconds() + 1000);
         let connection = guard.connection.clone();
         let (sender, mut parts) = mpsc::channel(PARTS_MAX as usize);
         let whole = Full::new(Bytes::from(vec![0; 5 * PART_BYTES_MAX])).boxed();
