@@ -9,7 +9,6 @@ use bollard::{
     models::SystemInfoCgroupVersionEnum as CgroupVersion,
     query_parameters::{ListContainersOptionsBuilder, RemoveContainerOptionsBuilder},
 };
-use futures_util::StreamExt;
 use ringfence_jail::seccomp::container_profile;
 use std::{
     collections::HashMap,
@@ -33,8 +32,8 @@ const FAILURE_AGE: Duration = Duration::from_secs(1);
 /// Pause between sweeps for containers that are left, and its maximum while the engine does not answer.
 const SWEEP_PAUSE: Duration = Duration::from_secs(5);
 const SWEEP_PAUSE_MAX: Duration = Duration::from_secs(60);
-/// Maximum containers that a sweep removes at once.
-const REMOVED_AT_ONCE: usize = 4;
+/// Timeout of the last sweep, at the end of a server.
+const LAST_SWEEP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Consecutive sweeps that must find nothing: an engine that hung carries out earlier requests when it resumes.
 const EMPTY_SWEEPS: u32 = 3;
 /// The agent, linked with everything that it needs.
@@ -251,8 +250,8 @@ impl ContainerEngine {
     pub async fn wait_until_empty(&self) {
         drop(self.containers.subscribe().wait_for(|count| *count == 0).await);
         if self.is_cleaning.load(Ordering::Acquire) {
-            match self.sweep().await {
-                Ok(Swept { left: 0, .. }) => {}
+            match timeout(LAST_SWEEP_TIMEOUT, self.sweep()).await {
+                Ok(Ok(Swept { left: 0, .. })) => {}
                 failed => tracing::warn!(?failed, "containers may be left"),
             }
         }
@@ -318,25 +317,20 @@ impl ContainerEngine {
         let found = self
             .request("list containers", self.docker.list_containers(Some(options)))
             .await?;
-        let removals = found.into_iter().map(|container| async move {
+        let mut swept = Swept::default();
+        for container in found {
             let labels = container.labels.unwrap_or_default();
             let directory = labels.get(DIRECTORY_LABEL).map(PathBuf::from);
             // A running server holds the lock on the directory of each of its containers.
             let is_held = directory.is_some_and(|directory| run_directory::is_held(&directory));
-            let id = container.id.filter(|_| !is_held)?;
-            let removed = self.try_remove(&id).await;
-            if let Err(error) = &removed {
-                tracing::warn!(%error, id, "a container is still there");
-            }
-            Some(removed.is_ok())
-        });
-        let mut removals = futures_util::stream::iter(removals).buffer_unordered(REMOVED_AT_ONCE);
-        let mut swept = Swept::default();
-        while let Some(outcome) = removals.next().await {
-            match outcome {
-                Some(true) => swept.removed += 1,
-                Some(false) => swept.left += 1,
-                None => {}
+            if let (Some(id), false) = (container.id, is_held) {
+                match self.try_remove(&id).await {
+                    Ok(()) => swept.removed += 1,
+                    Err(error) => {
+                        tracing::warn!(%error, id, "a container is still there");
+                        swept.left += 1;
+                    }
+                }
             }
         }
         Ok(swept)
