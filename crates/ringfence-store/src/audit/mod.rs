@@ -67,5 +67,6 @@ mod tests {
     pub(super) mod fixture;
     mod queue;
     mod segment;
+    mod segment_names;
     mod tamper;
 }

@@ -4,23 +4,21 @@ use crate::audit::{
     Action, Audit, AuditError, Durability, Fault, Keep, Outcome, Query, Records, Storage, query, segments,
     tests::fixture::{self, Directory},
 };
-use rustix::fs::Mode;
 use std::{
     fs,
     io::{Seek, SeekFrom, Write},
-    os::unix::fs::symlink,
     path::Path,
     time::{Duration, SystemTime},
 };
 
-fn write(audit: &Audit, count: u64) {
+pub(super) fn write(audit: &Audit, count: u64) {
     for number in 0..count {
         audit.append_and_wait(fixture::entry(number)).unwrap();
     }
 }
 
 /// Three closed segments and an open one.
-fn segmented() -> (Directory, Audit) {
+pub(super) fn segmented() -> (Directory, Audit) {
     let directory = Directory::new();
     let audit = directory.open(Durability::Process);
     for _ in 0..3 {
@@ -31,7 +29,7 @@ fn segmented() -> (Directory, Audit) {
     (directory, audit)
 }
 
-fn files(directory: &Directory) -> Vec<std::path::PathBuf> {
+pub(super) fn files(directory: &Directory) -> Vec<std::path::PathBuf> {
     let listed = segments::list(&directory.database(), u64::MAX).unwrap();
     listed.into_iter().map(|segment| segment.path).collect()
 }
@@ -120,84 +118,6 @@ fn edited_truncated_replaced_or_removed_segment_is_reported() {
     assert_ne!(key(&directory), key(&other));
     fs::copy(&files(&other)[0], &files(&directory)[0]).unwrap();
     assert_eq!(directory.verdict().bad.unwrap().seq, 1);
-}
-
-#[test]
-fn directory_link_or_pipe_with_the_name_of_a_segment_stops_neither_writing_nor_verifying() {
-    let (directory, audit) = segmented();
-    let name = |first: u64, last: u64| {
-        directory
-            .path
-            .join(format!("audit-{first:020}-{last:020}.jsonl.zst"))
-    };
-    let [inside, link, pipe, later] = [name(3, 7), name(4, 7), name(5, 7), name(1000, 2000)];
-    fs::create_dir(&inside).unwrap();
-    fs::create_dir(&later).unwrap();
-    symlink(&files(&directory)[0], &link).unwrap();
-    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, Mode::RWXU).unwrap();
-    for (first, last) in [(0, 7), (7, 3)] {
-        fs::write(name(first, last), "").unwrap();
-    }
-    audit.archive().unwrap().unwrap();
-    write(&audit, 3);
-    assert_eq!(
-        files(&directory).len(),
-        5,
-        "with the one after the database's first record"
-    );
-    let records = audit.head().seq;
-    let query = Query {
-        limit: 1000,
-        ..Query::default()
-    };
-    let page = audit.query(&query).unwrap();
-    assert_eq!(page.records.len() as u64, records);
-    let named = |path: &Path| {
-        page.damaged
-            .iter()
-            .any(|what| what.contains(path.to_str().unwrap()))
-    };
-    assert!(
-        [&inside, &link, &pipe].into_iter().all(|path| named(path)),
-        "{:?}",
-        page.damaged
-    );
-    directory.assert_whole(records);
-    // Old segments are removed as before.
-    audit.set_keep(Keep {
-        total_bytes: 1,
-        ..Keep::default()
-    });
-    audit.tidy_now().unwrap();
-    assert_eq!(directory.verdict().bad, None);
-    assert_eq!(directory.verdict().first_seq, Some(34));
-    assert!(inside.is_dir() && later.is_dir());
-    // So are the next, although the others now come before them: one is read at a time.
-    write(&audit, 10);
-    audit.archive().unwrap().unwrap();
-    write(&audit, 10);
-    audit.archive().unwrap().unwrap();
-    for _ in 0..4 {
-        audit.tidy_now().unwrap();
-    }
-    assert_eq!(directory.verdict().bad, None);
-    assert!(directory.verdict().first_seq > Some(34));
-}
-
-#[test]
-fn directory_with_the_name_of_a_segment_makes_no_new_record_a_replaced_one() {
-    let directory = Directory::new();
-    let name = format!("audit-{:020}-{:020}.jsonl.zst", 1, 2);
-    fs::create_dir(directory.path.join(name)).unwrap();
-    // The number of a record is signed.
-    let name = format!("audit-{:020}-{:020}.jsonl.zst", 1, 1_u64 << 63);
-    fs::write(directory.path.join(name), "").unwrap();
-    drop(directory.open(Durability::Process));
-    let first = Records::of(&directory.database(), Query::default())
-        .next()
-        .unwrap()
-        .unwrap();
-    assert!(first.details.contains("\"reason\":\"new\""), "{}", first.details);
 }
 
 #[test]

@@ -122,6 +122,29 @@ fn bridge_carries_values_without_the_secrets_of_their_session() {
 
 /// claim: [SES-7]
 #[test]
+fn bridge_redacts_secrets_of_the_namespace_and_keeps_other_values() {
+    let mut server = server();
+    let from = server.create_session(json!({}));
+    let to = server.create_session(json!({}));
+    let code = format!(
+        "key = {{'is': '{}'[::-1]}}; other = {{'z': 1, 'a': 2.5}}",
+        SECRET.chars().rev().collect::<String>()
+    );
+    server.eval(&from, &code);
+    for name in ["key", "other"] {
+        let moved = json!({"from_session": from, "to_session": to, "name": name});
+        let result = server.call("bridge_data", moved);
+        assert_eq!(result["structuredContent"]["success"], true, "{result}");
+    }
+    assert_result(
+        &server.eval(&to, "len(key['is'])"),
+        &json!("***REDACTED***".len()),
+    );
+    assert_result(&server.eval(&to, "list(other)"), &json!(["z", "a"]));
+}
+
+/// claim: [SES-7]
+#[test]
 fn secret_that_an_earlier_program_left_is_redacted_for_one_without_it() {
     let mut server = server();
     let keep = "import os; open('left', 'w').write('left: ' + os.environ['KEY'])";
