@@ -32,8 +32,9 @@ const FAILURE_AGE: Duration = Duration::from_secs(1);
 /// Pause between sweeps for containers that are left, and its maximum while the engine does not answer.
 const SWEEP_PAUSE: Duration = Duration::from_secs(5);
 const SWEEP_PAUSE_MAX: Duration = Duration::from_secs(60);
-/// Timeout of the last sweep, at the end of a server.
-const LAST_SWEEP_TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout of the last sweeps, at the end of a server, and the pause between them.
+const LAST_SWEEPS_TIMEOUT: Duration = Duration::from_secs(4);
+const LAST_SWEEPS_PAUSE: Duration = Duration::from_millis(100);
 /// Consecutive sweeps that must find nothing: an engine that hung carries out earlier requests when it resumes.
 const EMPTY_SWEEPS: u32 = 3;
 /// The agent, linked with everything that it needs.
@@ -245,15 +246,24 @@ impl ContainerEngine {
         self.containers.send_modify(|count| *count -= 1);
     }
 
-    /// Waits until every container of this server is gone. If sweeps are still running, sweeps once more: an engine
-    /// that was killed may have restarted and created a container that it had begun.
+    /// Waits until every container of this server is gone. If sweeps are still running, sweeps until nothing is found:
+    /// an engine that was killed may restart, create a container that it had begun, or fail at the first removal.
     pub async fn wait_until_empty(&self) {
         drop(self.containers.subscribe().wait_for(|count| *count == 0).await);
-        if self.is_cleaning.load(Ordering::Acquire) {
-            match timeout(LAST_SWEEP_TIMEOUT, self.sweep()).await {
-                Ok(Ok(Swept { left: 0, .. })) => {}
-                failed => tracing::warn!(?failed, "containers may be left"),
+        if !self.is_cleaning.load(Ordering::Acquire) {
+            return;
+        }
+        let last_sweeps = async {
+            loop {
+                match self.sweep().await? {
+                    Swept { removed: 0, left: 0 } => return Ok::<_, EngineError>(()),
+                    _ => tokio::time::sleep(LAST_SWEEPS_PAUSE).await,
+                }
             }
+        };
+        match timeout(LAST_SWEEPS_TIMEOUT, last_sweeps).await {
+            Ok(Ok(())) => {}
+            failed => tracing::warn!(?failed, "containers may be left; the next server removes them"),
         }
     }
 
