@@ -118,8 +118,19 @@ pub(super) fn engine(
 
 fn backends(environment: &Environment, settings: &Effective) -> Result<BackendSettings, RequestError> {
     let socket = &settings.containers_socket;
+    let policy = backend_policy(settings);
+    let (default, floor) = (policy.default, policy.floor);
+    let tier = default.tier(policy.native);
+    if tier > floor {
+        return Err(refusal(
+            format!(
+                "`backend: {default}` gives the tier `{tier}`, and the floor is `{floor}`: every run would be refused."
+            ),
+            &format!("Set `floor: {tier}`, or `backend: native`."),
+        ));
+    }
     Ok(BackendSettings {
-        policy: backend_policy(settings),
+        policy,
         socket: expand(environment, &socket.value, &socket.origin)?,
         gvisor: settings.containers_gvisor_runtime.0.clone(),
         images: Images {

@@ -105,6 +105,19 @@ fn flag_overrides_environment_overrides_file_overrides_default() {
 }
 
 #[test]
+fn default_backend_below_the_floor_is_refused() {
+    let backend = ("RINGFENCE_BACKEND", "docker");
+    let error = refused(&[backend], None);
+    assert!(error.message.contains("the floor is `full`"), "{error:?}");
+    assert!(error.hint.contains("`floor: container`"), "{error:?}");
+    load(
+        &environment(&[backend, ("RINGFENCE_FLOOR", "container")]),
+        flags(None),
+    )
+    .unwrap();
+}
+
+#[test]
 fn defaults_match_the_documented_contract() {
     let config = load(&environment(&[]), flags(None)).unwrap();
     let (limits, caps) = (&config.engine.policy.defaults, &config.engine.policy.caps);
