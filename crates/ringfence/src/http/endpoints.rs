@@ -100,7 +100,7 @@ mod tests {
 
     fn make(principal: &Arc<Principal>) -> Result<McpEndpoint, RequestError> {
         let engine = tokio::sync::watch::channel(None).1;
-        let factory = ServerFactory::new(principal.offer(&offer()), engine, None)?;
+        let factory = ServerFactory::new(principal.offer(&offer()), engine, None);
         let gone = factory.gone.clone();
         Ok(McpEndpoint::new(
             principal.clone(),

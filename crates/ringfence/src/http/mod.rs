@@ -125,7 +125,7 @@ pub(crate) async fn serve(
         let (engine, closing, settings) = (startup.engine.clone(), closing.clone(), settings.clone());
         move |principal: &Arc<Principal>| {
             let (offer, name) = (principal.offer(&offer), Some(principal.name.clone()));
-            let mut factory = ServerFactory::new(offer, engine.clone(), name)?;
+            let mut factory = ServerFactory::new(offer, engine.clone(), name);
             factory.closing = closing.clone();
             let gone = factory.gone.clone();
             let make = move || factory.make();

@@ -257,6 +257,12 @@ impl Call<'_> {
     /// Returns the time after which the call is answered though its program runs on; `None`: never.
     fn detach_after(&self, given: &ExecuteCode) -> Result<Option<Duration>, RequestError> {
         let calls = &self.offer().calls;
+        if given.background == Some(true) && !calls.keep_results {
+            return Err(RequestError::unsupported(
+                "this server keeps no results, so that nothing runs in the background.",
+                "Leave `background` out, or have the operator raise results.memory_mb.",
+            ));
+        }
         let Some(seconds) = given.detach_after_seconds else {
             return Ok(calls.detach_after);
         };
@@ -400,10 +406,11 @@ impl Call<'_> {
     ) -> Result<ExecutionState, RequestError> {
         let (engine, context) = (self.engine(), self.context);
         let namespace = request.namespace.clone();
+        let log_level = context.meta.log_level();
+        let events = log_level.map(|level| (level, engine.subscribe(logging::subscription(level))));
         let execution = self.submit(request, self.reporter.as_ref()).await;
         let (id, canceller) = (execution.id().to_owned(), execution.canceller());
-        let forwarder = context.meta.log_level().map(|level| {
-            let events = engine.subscribe(logging::subscription(level));
+        let forwarder = events.map(|(level, events)| {
             let filter = EventFilter::Execution(id.clone());
             tokio::spawn(logging::forward(events, context.peer.clone(), level, filter))
         });

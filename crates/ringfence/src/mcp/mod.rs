@@ -125,7 +125,7 @@ pub(crate) async fn serve_stdio(
     let (gone, stop) = (CancellationToken::new(), CancellationToken::new());
     let on_disconnect = offer.calls.on_disconnect;
     let startup = Startup::begin(settings, on_started);
-    let mut factory = ServerFactory::new(offer, startup.engine.clone(), None)?;
+    let mut factory = ServerFactory::new(offer, startup.engine.clone(), None);
     factory.gone = gone.clone();
     let server = factory.server(gone.clone(), None);
     let mut service = tokio::spawn(serve(server, gone.clone(), stop.clone()));

@@ -15,7 +15,7 @@ use ringfence_engine::{Caller, CodeRequest, CsvQuestion, Engine, Fixing, SchemaC
 use ringfence_types::{Language, Namespace, Profile, RequestError, Severity, nearest::suggestion};
 use rmcp::model::{GetPromptRequestParams, GetPromptResult, Prompt, PromptArgument, PromptMessage, Role};
 use schemars::JsonSchema;
-use serde::{Deserialize, de::IgnoredAny};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 pub(super) const GENERATE: &str = "generate_secure_script";
@@ -74,11 +74,11 @@ pub(super) fn list(offer: &Offer) -> Vec<Prompt> {
             optional("data", "The code, the JSON or the table."),
             optional(
                 "schema",
-                "The registered name of a JSON Schema, or one as JSON text; of a table, its type_constraints as JSON text.",
+                "The registered name of a JSON Schema, or one as JSON text; of a table, its type_constraints as JSON text, or {}.",
             ),
             optional(
                 "language",
-                "The language of code; left out, it is guessed from the text.",
+                "The language of code without a `#!` line; Python if left out.",
             ),
             optional(
                 "profile",
@@ -169,6 +169,11 @@ fn generate(engine: &Engine, offer: &Offer, task: &str, profile: Profile) -> Str
     let (limits, _) = engine.limits_of(&offer.namespaces.default_namespace());
     let limits = in_words(&limits.least(&offer.limits.caps()));
     let limits = LIMIT_NAMES.map(|name| format!("{name} {}", limits[name]));
+    let hosts = engine.hosts_of(&offer.namespaces.default_namespace());
+    let network = match hosts.is_empty() {
+        true => "none. No host can be reached, and names are not resolved".to_owned(),
+        false => format!("only these hosts: {}", hosts.join(", ")),
+    };
     let forbidden = match profile {
         Profile::Unrestricted => "This profile forbids nothing by itself; the kernel is the wall.",
         _ => "This profile refuses what it forbids, regardless of the rule above.",
@@ -177,6 +182,7 @@ fn generate(engine: &Engine, offer: &Offer, task: &str, profile: Profile) -> Str
     include_str!("generate_prompt.txt")
         .replace("{profile}", profile.as_str())
         .replace("{imports}", &imports)
+        .replace("{network}", &network)
         .replace("{limits}", &limits.join("; "))
         .replace("{rules}", &rules(profile))
         .replace("{forbidden}", forbidden)
@@ -251,14 +257,15 @@ impl Case {
         Ok(text)
     }
 
+    /// Says what the data is: by the schema, by the language, or by its beginning.
     fn kind(&self, data: &str) -> Kind {
+        let is_json = data.trim_start().starts_with(['{', '[', '"']);
         match (&self.schema, self.language) {
-            (Some(SchemaChoice::Inline(_)), None) if !begins_as_json(data) && is_table(data, &self.error) => {
-                Kind::Csv
-            }
+            (Some(SchemaChoice::Inline(_)), None) if !is_json => Kind::Csv,
             (Some(_), _) => Kind::Json,
             (None, Some(language)) => Kind::Code(language),
-            (None, None) => kind_of(data, &self.error),
+            (None, None) if is_json => Kind::Json,
+            (None, None) => Kind::Code(Language::from_shebang(data).unwrap_or(Language::Python)),
         }
     }
 
@@ -321,29 +328,6 @@ impl Case {
     }
 }
 
-fn kind_of(data: &str, error: &str) -> Kind {
-    for (part, language) in [
-        ("python.", Language::Python),
-        ("javascript.", Language::Node),
-        ("shell.", Language::Shell),
-    ] {
-        if error.contains(part) {
-            return Kind::Code(language);
-        }
-    }
-    if begins_as_json(data) && (serde_json::from_str::<IgnoredAny>(data).is_ok() || !error.contains("code")) {
-        return Kind::Json;
-    }
-    if is_table(data, error) {
-        return Kind::Csv;
-    }
-    Kind::Code(Language::from_shebang(data).unwrap_or_else(|| language_of(data)))
-}
-
-fn begins_as_json(data: &str) -> bool {
-    data.trim_start().starts_with(['{', '[', '"'])
-}
-
 /// Finds the profile in a refusal such as `under the profile basic`.
 fn profile_in(error: &str) -> Option<Profile> {
     let (_, rest) = error.split_once("profile ")?;
@@ -352,62 +336,35 @@ fn profile_in(error: &str) -> Option<Profile> {
     word[..end.unwrap_or(word.len())].parse().ok()
 }
 
-/// Returns true if each first line has delimiters, equally many or with an error about rows, and none begins like code.
-fn is_table(data: &str, error: &str) -> bool {
-    let error = error.to_lowercase();
-    let mentions_rows = ["row", "column", "field", "csv"]
-        .iter()
-        .any(|word| error.contains(word));
-    let lines = data.lines().filter(|line| !line.trim().is_empty());
-    let lines: Vec<&str> = lines.take(5).collect();
-    let code = "import |from |def |class |print(|const |let |function |#|//";
-    let is_code = |line: &&str| code.split('|').any(|word| line.starts_with(word));
-    let fields = |delimiter: char| {
-        let counts: Vec<usize> = lines.iter().map(|line| line.matches(delimiter).count()).collect();
-        let are_equal = counts.windows(2).all(|two| two[0] == two[1]);
-        counts.iter().all(|count| *count > 0) && (are_equal || mentions_rows)
-    };
-    lines.len() > 1 && !lines.iter().any(is_code) && [',', ';', '\t', '|'].into_iter().any(fields)
-}
-
-fn language_of(code: &str) -> Language {
-    let begins = |words: &str| {
-        let mut lines = code.lines().map(str::trim_start);
-        lines.any(|line| words.split('|').any(|word| line.starts_with(word)))
-    };
-    if begins("const |let |var |function |export |async function |console.") {
-        Language::Node
-    } else if begins("echo |export |sudo |curl |rm |set -|if [") {
-        Language::Shell
-    } else {
-        Language::Python
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::mcp::tests::offer;
 
     #[test]
-    fn kind_is_guessed_from_text_and_error() {
-        let check = |data: &str, error: &str, expect: Kind| {
-            assert_eq!(kind_of(data, error), expect, "{data:?}");
+    fn kind_follows_the_schema_the_language_and_the_beginning() {
+        let check = |schema: Option<Value>, language: Option<Language>, data: &str, expect: Kind| {
+            let case = Case {
+                error: String::new(),
+                data: None,
+                schema: schema.map(SchemaChoice::Inline),
+                language,
+                profile: None,
+                namespace: Namespace::default_name(),
+            };
+            assert_eq!(case.kind(data), expect, "{data:?}");
         };
-        check("{\"a\": 1}", "no", Kind::Json);
-        check("{\"a\": ", "unexpected end", Kind::Json);
-        check("a,b\n1,2\n", "not an integer", Kind::Csv);
-        check("a;b\n1;2;3\n", "row 1 has 3 fields", Kind::Csv);
-        check("print(1)\n", "no", Kind::Code(Language::Python));
-        check("import a, b\nimport c, d\n", "no", Kind::Code(Language::Python));
+        check(None, None, "{\"a\": ", Kind::Json);
+        check(None, None, "print(1)\n", Kind::Code(Language::Python));
+        check(None, None, "#!/bin/bash\nls", Kind::Code(Language::Shell));
         check(
-            "x = [1, 2]\ny = [3, 4]\n",
-            "python.syntax",
-            Kind::Code(Language::Python),
+            None,
+            Some(Language::Node),
+            "[1].map(f)",
+            Kind::Code(Language::Node),
         );
-        check("const a = 1;\n", "no", Kind::Code(Language::Node));
-        check("#!/bin/bash\nls", "no", Kind::Code(Language::Shell));
-        check("rm -rf /", "shell.delete", Kind::Code(Language::Shell));
+        check(Some(json!({})), None, "a,b\n1,2\n", Kind::Csv);
+        check(Some(json!({})), None, " [1]", Kind::Json);
     }
 
     #[test]

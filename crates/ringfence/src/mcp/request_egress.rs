@@ -103,10 +103,10 @@ impl ApprovalCall<'_> {
         requested: impl Future<Output = Result<Waiting, RequestError>>,
     ) -> Result<CallToolResponse, RequestError> {
         let request = self.call.request;
-        if let Some(sealed) = &request.request_state {
+        if let Some(state) = &request.request_state {
             let responses = request.input_responses.as_ref();
             let response = responses.and_then(|responses| responses.get(APPROVAL)).cloned();
-            let waiting = self.call.server.shared.request_states.redeem(sealed, bound)?;
+            let waiting = self.call.server.shared.request_states.redeem(state, bound)?;
             return self.resume(waiting, response).await;
         }
         let requested = requested.await;

@@ -1,4 +1,4 @@
-//! Request states: a client of revision 2026-07-28 returns its user's answer with a sealed text that names the request.
+//! Request states: a client of revision 2026-07-28 returns its user's answer with a random text that names the request.
 //! It is valid once, until it expires, for the question that it was issued for; anything else is refused with one and
 //! the same error. The request itself never leaves the server.
 
@@ -6,70 +6,43 @@ use crate::lock::lock;
 use ring::rand::{SystemRandom, generate};
 use ringfence_engine::Waiting;
 use ringfence_types::{ErrorCode, RequestError};
-use rmcp::model::{RequestStateCodec, SealOptions};
-use serde::{Deserialize, Serialize};
 use std::{
     collections::HashMap,
-    io,
     sync::Mutex,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 const OPEN_MAX: usize = 128;
-const SEALED_BYTES_MAX: usize = 4 << 10;
 /// Time after the expiry of a request in which a late client still learns the decision.
 const GRACE: Duration = Duration::from_secs(60);
-const KEY_BYTES: usize = 32;
+const STATE_BYTES: usize = 32;
 
+/// The requests that wait for their clients to come back, each by its state.
+#[derive(Default)]
 pub(super) struct RequestStates {
-    codec: RequestStateCodec,
     open: Mutex<HashMap<String, Open>>,
 }
 
 struct Open {
     waiting: Waiting,
+    /// The question for which the state was issued.
+    bound: Vec<u8>,
     until: Instant,
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Sealed {
-    pledge: String,
-    request: String,
-    digest: String,
-}
-
 impl RequestStates {
-    pub(super) fn new() -> io::Result<Self> {
-        Ok(Self {
-            codec: RequestStateCodec::try_new(random()?).map_err(io::Error::other)?,
-            open: Mutex::default(),
-        })
-    }
-
     /// Keeps the waiting request until its client returns this text with the same `bound` data. Fails for a request
     /// that was decided already.
     pub(super) fn issue(&self, waiting: Waiting, bound: &[u8]) -> Result<String, RequestError> {
-        let fault = |error: &dyn std::fmt::Display| {
-            RequestError::fault(
-                format!("a request's state could not be sealed: {error}."),
-                "Report this.",
-            )
-        };
-        let request = waiting.request().ok_or_else(|| fault(&"it has no request"))?;
-        let pledge = random().map_err(|error| fault(&error))?;
-        let sealed = Sealed {
-            pledge: ringfence_store::to_hex(&pledge),
-            request: request.id.clone(),
-            digest: request.digest(),
-        };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let lasts = Duration::from_millis(request.expires_unix_ms).saturating_sub(now) + GRACE;
-        let options = SealOptions::new().associated_data(bound).ttl(lasts);
-        let text = self.codec.seal_json_with(&sealed, &options);
-        let text = text.map_err(|error| fault(&error))?;
-        let mut open = lock(&self.open);
+        let fault = |what| RequestError::fault(format!("a request has no state: {what}."), "Report this.");
+        let request = waiting.request().ok_or_else(|| fault("it was decided already"))?;
+        let random = generate::<[u8; STATE_BYTES]>(&SystemRandom::new());
+        let random = random.map_err(|_| fault("there are no random bytes"))?;
+        let state = ringfence_store::to_hex(&random.expose());
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let lasts = Duration::from_millis(request.expires_unix_ms).saturating_sub(unix) + GRACE;
         let now = Instant::now();
+        let mut open = lock(&self.open);
         open.retain(|_, one| now < one.until);
         if open.len() >= OPEN_MAX {
             // `waiting` is dropped, which withdraws the request.
@@ -79,44 +52,29 @@ impl RequestStates {
                 "Bring the answers to those.",
             ));
         }
-        let until = now + lasts;
-        open.insert(sealed.pledge, Open { waiting, until });
-        Ok(text)
+        let one = Open {
+            waiting,
+            bound: bound.to_owned(),
+            until: now + lasts,
+        };
+        open.insert(state.clone(), one);
+        Ok(state)
     }
 
-    /// Returns the waiting request, once.
-    pub(super) fn redeem(&self, sealed: &str, bound: &[u8]) -> Result<Waiting, RequestError> {
-        let refused = || {
+    /// Returns the waiting request, once. A state that comes back for another question stays valid for its own.
+    pub(super) fn redeem(&self, state: &str, bound: &[u8]) -> Result<Waiting, RequestError> {
+        let mut open = lock(&self.open);
+        let is_valid = |one: &Open| one.bound == bound && Instant::now() < one.until;
+        let one = match open.get(state) {
+            Some(one) if is_valid(one) => open.remove(state),
+            _ => None,
+        };
+        one.map(|one| one.waiting).ok_or_else(|| {
+            tracing::warn!("a request state was refused");
             RequestError::invalid(
                 "the request state was not given by this server for this question, or it was used, or it has expired.",
                 "Call the tool again without it.",
             )
-        };
-        if sealed.len() > SEALED_BYTES_MAX {
-            return Err(refused());
-        }
-        let opened = self.codec.open_json_with::<Sealed>(sealed, bound);
-        let opened = opened.map_err(|error| {
-            tracing::warn!(%error, "a request state was refused");
-            refused()
-        })?;
-        let open = lock(&self.open).remove(&opened.pledge);
-        let Open { waiting, .. } = open.ok_or_else(|| {
-            tracing::warn!(
-                request = opened.request,
-                "a request state came back a second time, or too late"
-            );
-            refused()
-        })?;
-        let is_same = waiting
-            .request()
-            .is_some_and(|request| request.id == opened.request && request.digest() == opened.digest);
-        if is_same { Ok(waiting) } else { Err(refused()) }
+        })
     }
-}
-
-fn random() -> io::Result<[u8; KEY_BYTES]> {
-    generate(&SystemRandom::new())
-        .map(|random| random.expose())
-        .map_err(|_| io::Error::other("there are no random bytes"))
 }

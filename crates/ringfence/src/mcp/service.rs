@@ -99,24 +99,16 @@ pub(crate) struct Server {
 }
 
 impl ServerFactory {
-    pub(crate) fn new(
-        offer: Offer,
-        engine: Starting,
-        principal: Option<Arc<str>>,
-    ) -> Result<Self, RequestError> {
-        let request_states = RequestStates::new().map_err(|error| {
-            let message = format!("there is no randomness: {error}.");
-            RequestError::fault(message, "Run `ringfence doctor`.")
-        })?;
-        Ok(Self {
+    pub(crate) fn new(offer: Offer, engine: Starting, principal: Option<Arc<str>>) -> Self {
+        Self {
             offer,
             engine,
             principal,
-            request_states: Arc::new(request_states),
+            request_states: Arc::default(),
             large_answers: Arc::new(Semaphore::new(LARGE_ANSWERS_MAX)),
             closing: CancellationToken::new(),
             gone: CancellationToken::new(),
-        })
+        }
     }
 
     pub(crate) fn make(&self) -> Server {

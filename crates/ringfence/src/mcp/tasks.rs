@@ -2,7 +2,7 @@
 //! has ended is answered with a task, whose id is that of the execution: a task has what `get_execution` has. Only a
 //! request that declares the extension is answered like this; other clients take the answer for an empty result.
 
-use super::{Answer, call::Call, refusal, service::Server};
+use super::{Answer, call::Call, hints, refusal, service::Server};
 use crate::{
     api::{self, Operation as _},
     settings::Toolset,
@@ -67,7 +67,9 @@ impl Server {
                 completed(&answer.map_err(|error| internal(&error))?.into_result())?
             }
             // The refusal with which the request was answered: the program never ran.
-            Err(error) if error.execution_id.as_deref() == Some(id) => completed(&refusal(&error, ""))?,
+            Err(error) if error.execution_id.as_deref() == Some(id) => {
+                completed(&refusal(&hints::of_error(error, self.offer()), ""))?
+            }
             Err(error) if error.code == ErrorCode::NotFound => return Err(unknown()),
             Err(error) => return Err(internal(&error)),
         };

@@ -136,6 +136,7 @@ fn prompts_reflect_this_servers_configuration() {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(!text.contains("pandas"), "{text}");
+    assert_contains(&text, ["Network: none."]);
     let text = text_in(&get(
         "diagnose_validation_error",
         json!({"error": "python.syntax: line 1", "data": "print(1"}),
@@ -169,6 +170,9 @@ fn prompts_reflect_this_servers_configuration() {
         assert!(message.contains(part), "{name}: {answer}");
         assert!(answer["error"]["data"]["code"].is_string(), "{answer}");
     }
+    let mut server = Server::with_config("egress: {allow: [api.example.com]}");
+    let answer = server.get_prompt("generate_secure_script", json!({"task": "x"}));
+    assert_contains(text_in(&answer), ["Network: only these hosts: api.example.com"]);
 }
 
 #[test]

@@ -155,9 +155,12 @@ fn detach_after_seconds_overrides_the_configuration() {
 #[test]
 fn server_without_kept_results_refuses_to_detach() {
     let mut server = Server::with_config("results: {memory_mb: 0}\nlimits: {timeout_seconds: 1}");
-    let arguments = json!({"code": "sleep 1000", "language": "shell", "detach_after_seconds": 0.1});
-    let refused = server.call_error("execute_code", arguments, "unsupported_argument");
-    assert_contains(text_of(&refused["hint"]), ["results.memory_mb"]);
+    for (argument, value) in [("detach_after_seconds", json!(0.1)), ("background", json!(true))] {
+        let mut arguments = json!({"code": "sleep 1000", "language": "shell"});
+        arguments[argument] = value;
+        let refused = server.call_error("execute_code", arguments, "unsupported_argument");
+        assert_contains(text_of(&refused["hint"]), ["results.memory_mb"]);
+    }
     let arguments = json!({"code": "sleep 1000", "language": "shell", "detach_after_seconds": 0});
     assert_eq!(server.run(arguments)["exit"]["kind"], "timeout");
     for setting in [
