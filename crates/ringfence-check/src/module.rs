@@ -14,6 +14,7 @@ use oxc_span::{GetSpan, SourceType, Span};
 use oxc_transformer::{TransformOptions, Transformer};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use url::Url;
 
 /// Request of the engine.
 #[derive(Serialize, Deserialize)]
@@ -220,7 +221,7 @@ fn edit(code: &str, question: &ModuleQuestion) -> Result<String, Objection> {
     );
     for (name, requests) in &parsed.module_record.requested_modules {
         if name.starts_with("./") || name.starts_with("../") {
-            let url = quoted(&format!("file://{}/{name}", question.workspace));
+            let url = quoted(&url_of(&question.workspace, name));
             requests.iter().for_each(|request| add(request.span, url.clone()));
         }
     }
@@ -234,6 +235,13 @@ fn edit(code: &str, question: &ModuleQuestion) -> Result<String, Objection> {
         add(Span::empty(span.end), ")".to_owned());
     }
     Ok(apply(code, edits))
+}
+
+/// Returns the URL of a file of the workspace, with `#`, `?` and `%` in its path encoded.
+fn url_of(workspace: &str, name: &str) -> String {
+    let workspace = Url::from_directory_path(workspace).ok();
+    let file = workspace.and_then(|workspace| workspace.join(name).ok());
+    file.map_or_else(|| name.to_owned(), String::from)
 }
 
 /// Turns the import declarations of a session's call into calls of its driver's function, and refuses exports.
@@ -357,6 +365,14 @@ mod tests {
     }
 
     #[test]
+    fn url_of_a_workspace_encodes_its_marks() {
+        assert_eq!(
+            url_of("/a#b?c%d", "./x.mjs?v=1"),
+            "file:///a%23b%3Fc%25d/x.mjs?v=1"
+        );
+    }
+
+    #[test]
     fn scripts_are_unchanged_and_modules_are_recognized() {
         let check = |code: &str, module: bool| {
             let answer = ask(code, "main.js").unwrap();
@@ -382,7 +398,7 @@ mod tests {
         let answer = ask(code, "main.js").unwrap();
         let lines: Vec<&str> = answer.code.lines().collect();
         assert_eq!(lines.len(), code.lines().count());
-        assert!(lines[1].contains("\"file:///workspace/./a.mjs\""));
+        assert!(lines[1].contains("\"file:///workspace/a.mjs\""));
         assert!(lines[2].contains("from 'b'"));
         assert!(answer.code.contains(r#"["c","d","f"]"#));
         assert!(lines[5].contains("= (c + 1)"));

@@ -166,7 +166,10 @@ impl Record {
         // The next server closes executions alone.
         let counted = u64::from(note.execution_id.is_some());
         self.open.fetch_add(counted, Ordering::Relaxed);
-        self.note(note.clone()).await?;
+        if let Err(error) = self.note(note.clone()).await {
+            self.open.fetch_sub(counted, Ordering::Relaxed);
+            return Err(error);
+        }
         let result = act.await;
         let mut note = note.ended(outcome_of(&result));
         if let Ok(value) = &result {

@@ -87,15 +87,20 @@ impl Call {
 
     /// The value of an option: `-o file`, `-ofile`, `--output=file`.
     pub(super) fn value_of(&self, short: &str, long: &str) -> Option<&str> {
-        let mut texts = self.texts();
-        while let Some(text) = texts.next() {
+        self.value_at(short, long).map(|(_, value)| value)
+    }
+
+    /// Returns the value of an option, and the number of the argument that has it.
+    fn value_at(&self, short: &str, long: &str) -> Option<(usize, &str)> {
+        let mut texts = self.texts().enumerate();
+        while let Some((at, text)) = texts.next() {
             if text == short || text == long {
                 return texts.next();
             }
             let after = text.strip_prefix(long).and_then(|rest| rest.strip_prefix('='));
             let joined = text.strip_prefix(short).filter(|_| !text.starts_with("--"));
             if let Some(value) = after.or(joined) {
-                return Some(value);
+                return Some((at, value));
             }
         }
         None
@@ -150,10 +155,9 @@ pub(super) fn started(mut fields: Vec<String>, finds: u32) -> Started {
         }
         // `env -S 'command words'`
         if name == "env"
-            && let Some(text) = call.value_of("-S", "--split-string")
+            && let Some((at, text)) = call.value_at("-S", "--split-string")
         {
-            let at = call.texts().position(|argument| argument.contains(text));
-            let rest = call.texts().skip(at.unwrap_or_default() + 1);
+            let rest = call.texts().skip(at + 1);
             fields = text.split_whitespace().chain(rest).map(str::to_owned).collect();
             continue;
         }

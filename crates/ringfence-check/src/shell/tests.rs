@@ -66,6 +66,7 @@ fn removal_of_root_is_found_in_all_spellings() {
             "x=$((1 + $(rm -rf /)))", "cat <<E\n$(rm -rf /)\nE", "cat <(rm -rf /)", "time rm -rf /",
             "coproc rm -rf /", "[[ $(rm -rf /) ]]", "case $(rm -rf /) in *) ;; esac", "mv ~ /dev/null",
             "rsync -a --delete empty/ /", "su -c 'rm -rf /'", "env -S 'rm -rf /'", "rm \\\n -rf \\\n /",
+            "env -u bash -S bash -c 'rm -rf /'",
             "find . -exec sh -c 'rm -rf /' \\;", "rm 2>/dev/null -rf /", "rm -rf /;:",
         ],
     );

@@ -12,7 +12,7 @@ use crate::{
     caller::{Client, OutputChunk, Requester},
     disk::Disk,
     egress::{self, Egress},
-    error::{self, Result},
+    error::{self, Result, busy},
     events::{Bus, EventKind},
     policy::reach,
     record::{Note, Record},
@@ -49,6 +49,7 @@ const INSTALLERS_MAX_OF_ONE: usize = 2;
 /// Requests waiting for packages, including those waiting for another request that installs the same set.
 const REQUESTS_MAX: usize = 512;
 const REQUESTS_MAX_OF_ONE: usize = 64;
+const RETRY_AFTER_MS: u64 = 5000;
 /// Interval between checks whether another request or server has installed a set.
 const POLL_EVERY: Duration = Duration::from_millis(50);
 /// Interval between removals of old layers.
@@ -411,10 +412,10 @@ async fn notify(client: &Client, text: &str) {
 }
 
 fn crowded() -> RequestError {
-    RequestError::new(
-        ErrorCode::Busy,
+    busy(
         "other packages are being installed, and it takes too long.",
         "Ask again later.",
+        RETRY_AFTER_MS,
     )
 }
 

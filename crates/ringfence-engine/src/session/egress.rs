@@ -38,7 +38,7 @@ impl SessionEgress {
             lease: egress.open_for(grant, lease, LeaseOwner::Session(id), ends)?,
             ..Self::default()
         };
-        if let Some(spec) = reach::spec(egress.tier, &grant.reaches) {
+        if let Some(spec) = reach::spec(grant.backend.tier(egress.tier), &grant.reaches) {
             open.opened(&spec);
         }
         Ok(open)
@@ -105,7 +105,7 @@ impl Drop for CallEgress {
 }
 
 async fn open(egress: &Arc<Egress>, session: &Arc<Session>, grant: &Grant) -> Result<()> {
-    let Some(spec) = reach::spec(egress.tier, &grant.reaches) else {
+    let Some(spec) = reach::spec(grant.backend.tier(egress.tier), &grant.reaches) else {
         return Ok(());
     };
     let spec = lock(&session.egress).lacks(spec)?;

@@ -55,6 +55,8 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, 
 const WAITING_MAX: usize = 32;
 /// Ended sessions whose reason is still known.
 const ENDED_MAX: usize = 1000;
+/// A session of others may end in this time; how long one lasts is not known.
+const RETRY_AFTER_MS: u64 = 5000;
 /// Time that a short operation waits for its turn.
 const TURN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time to wait for the end of a session.
@@ -481,10 +483,10 @@ impl Sessions {
             .count()
             + state.making.get(namespace).copied().unwrap_or(0);
         let full = |what: String| {
-            Err(RequestError::new(
-                ErrorCode::Busy,
+            Err(busy(
                 what,
                 "End one with `terminate_session`, or wait until one has not been used for too long.",
+                RETRY_AFTER_MS,
             ))
         };
         if state.is_closed {
