@@ -44,11 +44,11 @@ impl SnapshotStore {
             .inspect_err(|_| self.clean_up(&namespace))
     }
 
-    fn clean_up(&self, namespace: &Namespace) {
+    pub(super) fn clean_up(&self, namespace: &Namespace) {
         match self.collect(namespace) {
             Ok(collected) if !collected.busy => {}
-            Ok(_) => tracing::debug!("what a failed snapshot has written stays until the next collection"),
-            Err(error) => tracing::warn!(%error, "what a failed snapshot has written was not collected"),
+            Ok(_) => tracing::debug!("chunks that no snapshot needs stay until the next collection"),
+            Err(error) => tracing::warn!(%error, "chunks that no snapshot needs were not collected"),
         }
     }
 

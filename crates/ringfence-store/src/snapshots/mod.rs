@@ -196,11 +196,13 @@ impl SnapshotStore {
         self.find(&dir, id)
     }
 
-    /// Deletes a snapshot; this or a later collection removes chunks that no other needs. Errors: `NotFound`, `InUse`.
+    /// Deletes a snapshot; this or a later collection removes chunks that no other needs, even if another snapshot is
+    /// damaged. Errors: `NotFound`, `InUse`.
     pub fn delete(&self, id: SnapshotId, namespace: &Namespace) -> Result<(), SnapshotError> {
         let dir = self.namespace_dir(id, namespace)?;
         self.remove_from_list(&dir, id)?;
-        self.collect_in(&dir).map(drop)
+        self.clean_up(namespace);
+        Ok(())
     }
 
     fn remove_from_list(&self, dir: &NamespaceDir, id: SnapshotId) -> Result<(), SnapshotError> {

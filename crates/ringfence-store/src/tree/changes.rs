@@ -258,8 +258,6 @@ impl Comparison<'_, '_> {
             path,
             old: old.as_ref(),
             new: new.as_ref(),
-            old_bytes: old_content.whole(),
-            new_bytes: new_content.whole(),
             new_head: &new_content.bytes,
             bare: &self.bare,
         });
@@ -345,10 +343,6 @@ enum State {
 }
 
 impl Content {
-    fn whole(&self) -> Option<&[u8]> {
-        (self.state == State::Whole).then_some(&self.bytes)
-    }
-
     /// Returns None if there is no file on this side, and an error if the content cannot be shown.
     fn text(&self) -> Result<Option<&str>, &'static str> {
         match self.state {

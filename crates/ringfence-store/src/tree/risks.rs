@@ -5,7 +5,6 @@ mod table;
 
 use super::{EntryKind, Node};
 use serde::Serialize;
-use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Component, Path, PathBuf},
@@ -34,10 +33,6 @@ const SPECIAL: Risk = risk(
     "special",
     "It is not a file, directory or link, or it has a second hard link; it is not committed.",
 );
-const SCRIPTS: Risk = risk(
-    "node.scripts",
-    "The scripts, commands or hooks in package.json changed; package managers run them.",
-);
 const BARE: Risk = risk(
     "git.bare",
     "It belongs to a bare Git repository, whose settings and hooks Git obeys from any directory inside.",
@@ -47,9 +42,6 @@ pub(super) struct Facts<'a> {
     pub path: &'a Path,
     pub old: Option<&'a Node>,
     pub new: Option<&'a Node>,
-    /// The contents; None if too long to be read, or if there is no file.
-    pub old_bytes: Option<&'a [u8]>,
-    pub new_bytes: Option<&'a [u8]>,
     /// The first bytes of the new content, also of a long one.
     pub new_head: &'a [u8],
     pub bare: &'a BTreeSet<PathBuf>,
@@ -70,17 +62,6 @@ pub(super) fn of(facts: &Facts<'_>) -> Vec<Risk> {
         .collect();
     if facts.path.ancestors().any(|above| facts.bare.contains(above)) {
         risks.insert(BARE);
-    }
-    if names.last().is_some_and(|name| name == "package.json") {
-        let unread = |node: Option<&Node>, bytes: Option<&[u8]>| {
-            bytes.is_none() && node.is_some_and(|node| node.kind == EntryKind::File)
-        };
-        if unread(facts.old, facts.old_bytes)
-            || unread(facts.new, facts.new_bytes)
-            || scripts(facts.old_bytes) != scripts(facts.new_bytes)
-        {
-            risks.insert(SCRIPTS);
-        }
     }
     if let Some(new) = facts.new {
         risks.extend(of_new(facts, new));
@@ -165,28 +146,6 @@ pub(super) fn bare_repositories(nodes: &BTreeMap<PathBuf, Node>) -> BTreeSet<Pat
     halves.map(|(path, _)| path.to_owned()).collect()
 }
 
-/// Returns the parts of a package.json that are run. A file that is not JSON differs from every one that is.
-fn scripts(bytes: Option<&[u8]>) -> Option<Vec<Value>> {
-    const RUN: [&str; 9] = [
-        "scripts",
-        "bin",
-        "husky",
-        "lint-staged",
-        "pre-commit",
-        "gypfile",
-        "config",
-        "packageManager",
-        "simple-git-hooks",
-    ];
-    let bytes = bytes?;
-    let Ok(value) = serde_json::from_slice::<Value>(bytes) else {
-        return Some(vec![Value::String(String::from_utf8_lossy(bytes).into_owned())]);
-    };
-    let parts: Vec<Value> = RUN.iter().map(|part| value[*part].clone()).collect();
-    // A file without any of them counts as no file.
-    (!parts.iter().all(Value::is_null)).then_some(parts)
-}
-
 fn is_program(head: &[u8]) -> bool {
     const MARKS: [&[u8]; 6] = [
         b"\x7fELF",
@@ -236,8 +195,6 @@ mod tests {
             path: Path::new(path),
             old: file(old).as_ref(),
             new: file(new).as_ref(),
-            old_bytes: old.map(|(_, text)| text.as_bytes()),
-            new_bytes: new.map(|(_, text)| text.as_bytes()),
             new_head: new.map_or(&[], |(_, text)| text.as_bytes()),
             bare: &BTreeSet::new(),
         });
@@ -265,6 +222,7 @@ mod tests {
             ("azure-pipelines.yml", &["ci"]),
             (".travis.yml", &["ci"]),
             (".npmrc", &["node.settings"]),
+            ("web/package.json", &["node.scripts"]),
             ("node_modules/.bin/tsc", &["node.modules"]),
             (
                 "lib/python3/site-packages/x.pth",
@@ -375,8 +333,6 @@ mod tests {
                 path: Path::new(path),
                 old,
                 new: Some(&directory),
-                old_bytes: None,
-                new_bytes: None,
                 new_head: &[],
                 bare: &BTreeSet::new(),
             });
@@ -405,29 +361,12 @@ mod tests {
     }
 
     #[test]
-    fn package_json_is_flagged_when_its_commands_change() {
-        let (plain, script) = (r#"{"name":"a"}"#, r#"{"name":"a","scripts":{"postinstall":"x"}}"#);
-        let changed = |old, new| rules("web/package.json", Some((0o644, old)), Some((0o644, new)));
-        assert!(changed(plain, r#"{"name":"b"}"#).is_empty());
-        assert_eq!(changed(plain, script), ["node.scripts"]);
-        assert_eq!(changed(script, plain), ["node.scripts"]);
-        assert_eq!(changed(plain, "no json"), ["node.scripts"]);
-        assert!(changed(script, r#"{"scripts":{"postinstall":"x"},"name":"other"}"#).is_empty());
-        assert_eq!(
-            rules("package.json", None, Some((0o644, script))),
-            ["node.scripts"]
-        );
-    }
-
-    #[test]
     fn outside_symlinks_and_special_files_are_flagged() {
         let with = |kind: EntryKind| {
             let risks = of(&Facts {
                 path: Path::new("a/b"),
                 old: None,
                 new: Some(&node(kind, 0o777)),
-                old_bytes: None,
-                new_bytes: None,
                 new_head: &[],
                 bare: &BTreeSet::new(),
             });
@@ -465,8 +404,6 @@ mod tests {
             path: Path::new("x/config"),
             old: None,
             new: Some(&node(EntryKind::File, 0o644)),
-            old_bytes: None,
-            new_bytes: Some(b""),
             new_head: b"",
             bare: &bare,
         });

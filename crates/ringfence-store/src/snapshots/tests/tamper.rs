@@ -195,3 +195,24 @@ fn damaged_chunk_is_stored_again_when_its_file_is_read() {
     attempt(&scratch, made.id).unwrap();
     assert_eq!(scratch.state(), state);
 }
+
+#[test]
+fn snapshot_is_deleted_though_another_is_damaged() {
+    let scratch = Scratch::new();
+    populate(&scratch);
+    let store = scratch.store();
+    let [damaged, other] = [scratch.create(&store).id, scratch.create(&store).id];
+    let is_manifest = |path: &PathBuf| path.ends_with(damaged.to_string());
+    let manifest = scratch.stored().into_iter().find(is_manifest).unwrap();
+    let mut bytes = fs::read(&manifest).unwrap();
+    bytes[10] ^= 1;
+    fs::write(&manifest, bytes).unwrap();
+    store.delete(other, &namespace("ours")).unwrap();
+    let left: Vec<SnapshotId> = store
+        .list(&namespace("ours"))
+        .unwrap()
+        .iter()
+        .map(|listed| listed.id)
+        .collect();
+    assert_eq!(left, [damaged]);
+}
