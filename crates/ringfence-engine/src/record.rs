@@ -188,6 +188,15 @@ impl Record {
         self.note(note).await
     }
 
+    /// Puts the refusal of an action that has not begun on record, and returns it, or the error of recording it.
+    pub(crate) async fn refused(&self, mut note: Note<'_>, error: RequestError) -> RequestError {
+        note.details["code"] = json!(error.code.as_str());
+        match self.note_refusal(note.ended(Outcome::Denied)).await {
+            Ok(_) => error,
+            Err(unrecorded) => unrecorded,
+        }
+    }
+
     async fn written(&self, receipt: oneshot::Receiver<Result<Receipt, AuditError>>) -> Result<Written> {
         match receipt.await {
             Ok(Ok(_)) => Ok(Written::Yes),

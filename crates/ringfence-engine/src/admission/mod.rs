@@ -292,7 +292,8 @@ impl Queue {
                 Admitted::Waiting(waiter) => waiter,
             }
         };
-        let waited = async {
+        // Owns the waiter: when it ends, the request no longer waits.
+        let waited = async move {
             loop {
                 match tokio::time::timeout(TICK, &mut waiter).await {
                     Ok(answered) => return answered,
@@ -301,7 +302,8 @@ impl Queue {
                 }
             }
         };
-        match tokio::time::timeout(patience, waited).await {
+        let answered = tokio::time::timeout(patience, waited).await;
+        match answered {
             Ok(Ok(Ok(permit))) => Ok(permit),
             Ok(Ok(Err(Evicted))) => {
                 Err(self.refuse("the queue is full, and other namespaces have less in it".to_owned()))

@@ -387,6 +387,16 @@ async fn namespace_never_takes_all_counted_places_and_others_overtake_it() {
 }
 
 #[tokio::test]
+async fn expired_request_is_not_counted() {
+    let queue = Queue::of_places(1, 1, 32);
+    let (one, short) = (name("one"), Duration::from_millis(1));
+    let acquire = |patience| queue.permit(&one, Demand::default(), patience);
+    let _held = acquire(short).await.ok().unwrap();
+    assert!(acquire(short).await.is_err());
+    assert_eq!(lock(&queue.shared).waiting, 0);
+}
+
+#[tokio::test]
 async fn dropped_request_leaves_nothing_in_a_queue_of_places() {
     use std::pin::pin;
     let queue = Queue::of_places(3, 2, 32);

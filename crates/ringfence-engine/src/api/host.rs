@@ -14,7 +14,7 @@ use ringfence_host::{
     Access, Allowed, CallContext, Canceller, Command, Ending, Outcome, Output, Refused, Why, Words,
 };
 use ringfence_jail::cgroup::Parent;
-use ringfence_store::audit::{Action, Outcome as Recorded};
+use ringfence_store::audit::Action;
 use ringfence_types::{ErrorCode, Namespace, RequestError};
 use serde_json::json;
 use std::{
@@ -99,6 +99,16 @@ fn sentence(why: &str) -> String {
         question if question.ends_with('?') => question.to_owned(),
         statement => format!("{statement}."),
     }
+}
+
+fn check_timeout(timeout: Duration) -> Result<()> {
+    if timeout.is_zero() || timeout > TIMEOUT_MAX {
+        return Err(RequestError::invalid(
+            format!("`timeout` is 1 to {} seconds.", TIMEOUT_MAX.as_secs()),
+            "Leave it out, or name fewer.",
+        ));
+    }
+    Ok(())
 }
 
 fn refused(refused: &Refused) -> RequestError {
@@ -195,12 +205,6 @@ impl Engine {
 
     /// Runs a command that a rule allows, or that a person has approved for this caller.
     pub async fn host_exec(&self, caller: &Caller, request: HostCommand) -> Result<HostRun> {
-        if request.timeout.is_zero() || request.timeout > TIMEOUT_MAX {
-            return Err(RequestError::invalid(
-                format!("`timeout` is 1 to {} seconds.", TIMEOUT_MAX.as_secs()),
-                "Leave it out, or name fewer.",
-            ));
-        }
         let services = self.services.clone();
         let text = Words::read(&request.command).map(|words| services.host.redactor.text(&words.to_string()));
         let text = text.unwrap_or_else(|_| {
@@ -209,16 +213,19 @@ impl Engine {
         });
         let event = services.command_event(&request.namespace, &text);
         event(EventKind::HostRequested, None);
-        let permit = services.host.permit()?;
-        let decided = self.decide(caller, &request).await;
-        let (judged, approved_by) = match decided {
+        let decided: Result<_> = async {
+            check_timeout(request.timeout)?;
+            let permit = services.host.permit()?;
+            Ok((permit, self.decide(caller, &request).await?))
+        }
+        .await;
+        let (permit, (judged, approved_by)) = match decided {
             Ok(decided) => decided,
             Err(error) => {
                 event(EventKind::HostDenied, Some(error.code.as_str().to_owned()));
-                let details = json!({"command": text, "code": error.code.as_str()});
+                let details = json!({"command": text});
                 let note = Note::of(caller, &request.namespace, Action::HostExecuted, details);
-                services.record.note_refusal(note.ended(Recorded::Denied)).await?;
-                return Err(error);
+                return Err(services.record.refused(note, error).await);
             }
         };
         let by = judged.rule.clone().filter(|_| approved_by.is_none());

@@ -40,19 +40,20 @@ pub struct HostWritten {
 
 impl NamespaceAccess<'_> {
     pub async fn host_file_read(self, path: &Path) -> Result<HostFile> {
-        let redactor = self.redactor().await?;
-        let rules = self.services.host.rules()?.clone();
         let (of, wanted) = (self.namespace.to_string(), path.to_owned());
-        let read = blocking(move || rules.read_file(&of, &wanted)).await?;
-        let read = read.map(|found| {
+        let read: Result<HostFile> = async {
+            let redactor = self.redactor().await?;
+            let rules = self.services.host.rules()?.clone();
+            let found = blocking(move || rules.read_file(&of, &wanted)).await??;
             let bytes = redactor.bytes(&found.bytes).into_owned();
-            HostFile {
+            Ok(HostFile {
                 redacted: bytes != found.bytes,
                 path: found.path,
                 bytes,
                 mode: found.mode,
-            }
-        });
+            })
+        }
+        .await;
         let bytes = read.as_ref().map_or(0, |read| read.bytes.len());
         let details = json!({"path": self.redacted_path(path), "bytes": bytes});
         self.read(Action::HostRead, details, read).await
@@ -63,17 +64,20 @@ impl NamespaceAccess<'_> {
     }
 
     pub async fn host_file_list(self, path: &Path) -> Result<HostListing> {
-        let redactor = self.redactor().await?;
-        let rules = self.services.host.rules()?.clone();
         let (of, wanted) = (self.namespace.to_string(), path.to_owned());
-        let listed = blocking(move || rules.list_directory(&of, &wanted)).await?;
-        let count = listed.as_ref().map_or(0, |(entries, _)| entries.len());
-        let details = json!({"path": self.redacted_path(path), "entries": count});
-        let (mut entries, is_cut) = self.read(Action::HostRead, details, listed).await?;
-        for entry in &mut entries {
-            entry.name = redactor.text(&entry.name).into_owned();
+        let listed: Result<HostListing> = async {
+            let redactor = self.redactor().await?;
+            let rules = self.services.host.rules()?.clone();
+            let (mut entries, is_cut) = blocking(move || rules.list_directory(&of, &wanted)).await??;
+            for entry in &mut entries {
+                entry.name = redactor.text(&entry.name).into_owned();
+            }
+            Ok(HostListing { entries, is_cut })
         }
-        Ok(HostListing { entries, is_cut })
+        .await;
+        let count = listed.as_ref().map_or(0, |listed| listed.entries.len());
+        let details = json!({"path": self.redacted_path(path), "entries": count});
+        self.read(Action::HostRead, details, listed).await
     }
 
     /// Writes a file of the host whole, or previews the change.
@@ -84,8 +88,6 @@ impl NamespaceAccess<'_> {
         writing: Writing,
     ) -> Result<HostWritten> {
         let services = self.services.clone();
-        let rules = services.host.rules()?.clone();
-        let redactor = self.redactor().await?;
         let sha256 = hex(&Sha256::digest(&bytes));
         let details = json!({
             "path": self.redacted_path(&path), "bytes": bytes.len(), "sha256": sha256,
@@ -93,6 +95,8 @@ impl NamespaceAccess<'_> {
         });
         let of = self.namespace.to_string();
         let act = async {
+            let rules = services.host.rules()?.clone();
+            let redactor = self.redactor().await?;
             let written = blocking(move || {
                 let mut undo_id = None;
                 let content = Content {

@@ -73,7 +73,8 @@ use tokio::sync::{Notify, OnceCell, Semaphore};
 #[derive(Clone)]
 pub struct Engine {
     services: Arc<Services>,
-    versions: Arc<OnceCell<Vec<Runtime>>>,
+    /// One of each language, in their order in [`runtimes::PROGRAMS`].
+    versions: Arc<[OnceCell<Runtime>; runtimes::PROGRAMS.len()]>,
 }
 
 /// Maximum wait of [`Engine::shutdown`] for the last run to end, and then for the helper.

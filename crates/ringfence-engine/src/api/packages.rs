@@ -6,10 +6,13 @@ use crate::{
     caller::{Client, Requester},
     error::Result,
     packages::{LayerRequest, Provided},
+    record::Note,
     services::Services,
     session::{self, Installed},
 };
+use ringfence_store::audit::Action;
 use ringfence_types::{Language, Namespace, RequestError, Requirement, SessionId};
+use serde_json::json;
 use std::{collections::BTreeSet, sync::Arc, time::Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -43,7 +46,7 @@ impl NamespaceAccess<'_> {
         tokio::spawn(async move {
             let begun = Instant::now();
             let by = Requester {
-                caller,
+                caller: caller.clone(),
                 execution_id: None,
                 client: Client {
                     output: Some(live),
@@ -68,7 +71,10 @@ impl NamespaceAccess<'_> {
                     ..Installed::default()
                 })
             };
-            let installed = installing.await.map(|installed| Installed {
+            let details = json!({"tool": "install_package"});
+            let note = Note::of(&caller, &request.namespace, Action::ToolCalled, details);
+            let installed = services.record.around(note, installing, |_, _| ()).await;
+            let installed = installed.map(|installed| Installed {
                 duration: begun.elapsed(),
                 ..installed
             });

@@ -13,6 +13,20 @@ use ringfence_types::{Backend, ExecuteRequest, ExitKind, Isolation, Language, Li
 use serde::Serialize;
 use std::{collections::BTreeMap, path::PathBuf};
 
+/// The languages, each with a program that prints its version.
+pub(super) const PROGRAMS: [(Language, &str); 3] = [
+    (
+        Language::Python,
+        "import sys\nprint('.'.join(map(str, sys.version_info[:3])))",
+    ),
+    // A module of `warm.preload_node` may have another console.
+    (
+        Language::Node,
+        "require('fs').writeSync(1, process.versions.node)",
+    ),
+    (Language::Shell, "echo \"${BASH_VERSION%%(*}\""),
+];
+
 #[derive(Clone, Debug, Serialize)]
 pub struct Runtime {
     pub language: Language,
@@ -45,10 +59,13 @@ pub struct SandboxInfo {
 }
 
 impl Engine {
-    /// Returns the languages. Their versions are determined once, each inside a sandbox.
+    /// Returns the languages. Their versions are determined once, each inside a sandbox; again after a refusal.
     pub async fn runtimes(&self) -> Vec<Runtime> {
-        let known = self.versions.get_or_init(|| versions(self)).await;
-        let mut runtimes = known.clone();
+        let mut runtimes = Vec::new();
+        for (known, (language, code)) in self.versions.iter().zip(PROGRAMS) {
+            let runtime = known.get_or_try_init(|| version(self, language, code)).await;
+            runtimes.push(runtime.cloned().unwrap_or_else(|refused| *refused));
+        }
         for runtime in &mut runtimes {
             let pool_status = match runtime.available {
                 true => self.services.sandboxes.pools.pool_status(runtime.language),
@@ -150,26 +167,8 @@ fn last_line(text: &str) -> String {
         .collect()
 }
 
-async fn versions(engine: &Engine) -> Vec<Runtime> {
-    let mut runtimes = Vec::new();
-    for (language, code) in [
-        (
-            Language::Python,
-            "import sys\nprint('.'.join(map(str, sys.version_info[:3])))",
-        ),
-        // A module of `warm.preload_node` may have another console.
-        (
-            Language::Node,
-            "require('fs').writeSync(1, process.versions.node)",
-        ),
-        (Language::Shell, "echo \"${BASH_VERSION%%(*}\""),
-    ] {
-        runtimes.push(version(engine, language, code).await);
-    }
-    runtimes
-}
-
-async fn version(engine: &Engine, language: Language, code: &str) -> Runtime {
+/// Returns a language and its version. Error: the language, unavailable because the program was refused.
+async fn version(engine: &Engine, language: Language, code: &str) -> Result<Runtime, Box<Runtime>> {
     let found = runtimes::find(language, &engine.services.sandboxes.runtimes);
     let path = found.map(|found| found.interpreter);
     let mut runtime = Runtime {
@@ -188,7 +187,7 @@ async fn version(engine: &Engine, language: Language, code: &str) -> Runtime {
         reason: path.err().map(|error| error.message),
     };
     if runtime.reason.is_some() {
-        return runtime;
+        return Ok(runtime);
     }
     let mut request = ExecuteRequest::new(language, code);
     request.backend = Some(Backend::Native);
@@ -206,7 +205,10 @@ async fn version(engine: &Engine, language: Language, code: &str) -> Runtime {
             let line = last_line(&done.stderr);
             runtime.reason = Some(format!("it does not start in a sandbox: {line}"));
         }
-        Err(error) => runtime.reason = Some(error.message),
+        Err(error) => {
+            runtime.reason = Some(error.message);
+            return Err(Box::new(runtime));
+        }
     }
-    runtime
+    Ok(runtime)
 }

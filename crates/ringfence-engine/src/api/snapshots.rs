@@ -8,7 +8,7 @@ use crate::{
     error::Result,
     events::{EventKind, now_ms},
     store::{blocking, fault},
-    workspace_error::{self, snapshot_id},
+    workspace_error,
     workspaces::WorkspaceRef,
 };
 use ringfence_store::{
@@ -118,7 +118,7 @@ fn save(
 impl NamespaceAccess<'_> {
     /// Restores a snapshot into the workspace that it was taken from, or a session's: completely or not at all.
     pub async fn restore_snapshot(self, id: &str, into: Option<SessionId>) -> Result<Restored> {
-        let id = snapshot_id(id)?;
+        let id = self.snapshot_id(Action::SnapshotRestored, id).await?;
         let manifest = self.with_snapshots(move |store, of| store.manifest(id, of)).await;
         let session = match (&into, manifest.as_ref().map(|manifest| &manifest.source)) {
             (Some(session), _) => Some(session.to_string()),
@@ -183,7 +183,7 @@ impl NamespaceAccess<'_> {
     }
 
     pub async fn delete_snapshot(self, id: &str) -> Result<()> {
-        let id = snapshot_id(id)?;
+        let id = self.snapshot_id(Action::SnapshotDeleted, id).await?;
         let details = json!({"snapshot": id.to_string()});
         self.change(Action::SnapshotDeleted, details, self.delete(id))
             .await
@@ -216,13 +216,25 @@ impl NamespaceAccess<'_> {
 
     /// Exports a snapshot with the contents of its files, as JSON text, without the namespace's secrets.
     pub async fn export_snapshot(self, id: &str) -> Result<String> {
-        let id = snapshot_id(id)?;
         self.called("resource sandbox://snapshots").await?;
+        let id = workspace_error::snapshot_id(id)?;
         let redactor = self.redactor().await?;
         let exported = self.with_snapshots(move |store, of| store.export(id, of, EXPORT_BYTES_MAX));
         let mut document = exported.await?;
         clean(&mut document, &redactor);
         Ok(document.to_string())
+    }
+
+    /// Parses the id of a snapshot. The refusal of an invalid one is recorded, without its text.
+    async fn snapshot_id(&self, action: Action, id: &str) -> Result<SnapshotId> {
+        match workspace_error::snapshot_id(id) {
+            Ok(id) => Ok(id),
+            Err(error) => Err(self
+                .services
+                .record
+                .refused(self.note(action, json!({})), error)
+                .await),
+        }
     }
 
     async fn with_snapshots<T: Send + 'static>(

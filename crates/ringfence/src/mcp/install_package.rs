@@ -21,7 +21,6 @@ impl Call<'_> {
                 "Name them in `packages`, as numpy or lodash@4.",
             ));
         }
-        self.note(&namespace).await?;
         let access = self.namespace(&namespace);
         let installation = access.install(language, packages, given.session_id);
         let leave = self.cancel(installation.canceller());

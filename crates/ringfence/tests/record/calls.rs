@@ -246,6 +246,16 @@ fn every_other_tool_and_resource_leaves_one_record() {
             json!({"max_ram_mb": 8193}),
             "limits.changed denied",
         ),
+        (
+            "restore_state_snapshot",
+            json!({"snapshot_id": "absent"}),
+            "snapshot.restored denied",
+        ),
+        (
+            "delete_state_snapshot",
+            json!({"snapshot_id": "absent"}),
+            "snapshot.deleted denied",
+        ),
     ] {
         watch.check(tool, arguments, &[expect]);
     }
@@ -254,7 +264,13 @@ fn every_other_tool_and_resource_leaves_one_record() {
         json!({"key": "NONE"}),
         &["vault.changed pending", "vault.changed ok"],
     );
+    watch.check(
+        "install_package",
+        json!({"packages": ["six"], "session_id": "01a1ff50-58f1-722a-bd4c-5f2b5ca3fdcb"}),
+        &["tool.called pending", "tool.called failed"],
+    );
     for (uri, expect) in [
+        (&json!("sandbox://snapshots/absent"), "tool.called ok"),
         (&json!("sandbox://status"), "tool.called ok"),
         (&json!("sandbox://logs"), "tool.called ok"),
         (&json!("sandbox://audit"), "tool.called ok"),

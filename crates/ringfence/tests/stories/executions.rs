@@ -395,3 +395,15 @@ fn hint_names_only_tools_and_flags_of_its_reader() {
     );
     assert_eq!(hint(&shown), "Use --timeout 2.");
 }
+
+#[test]
+fn language_refused_by_the_rate_limit_is_available_later() {
+    let mut server = Server::with_env([
+        ("RINGFENCE_QUEUE_RATE_PER_MINUTE", "60"),
+        ("RINGFENCE_QUEUE_RATE_BURST", "1"),
+    ]);
+    server.run(json!({"code": "1"}));
+    let is_available = |runtime: &Value| runtime["available"] == true;
+    assert!(!server.runtimes().iter().all(is_available));
+    eventually(|| server.runtimes().iter().all(is_available));
+}

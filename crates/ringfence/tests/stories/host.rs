@@ -153,6 +153,24 @@ fn approval_is_used_up_by_an_attempt_with_changed_file_content() {
     server.call_error("host_exec", command, "policy_denied");
 }
 
+/// claim: [REC-6]
+#[test]
+fn refused_host_commands_are_on_record() {
+    let files = directory("host-refused");
+    let mut server = serve_host(&files);
+    for timeout in [0, 301] {
+        let arguments = json!({"command": "id", "timeout": timeout});
+        server.call_error("host_exec", arguments, "invalid_argument");
+    }
+    let records = server.audit_records("host.executed");
+    assert_eq!(records.len(), 2, "{records:?}");
+    for record in &records {
+        record.assert_fields(
+            json!({"outcome": "denied", "details.command": "id", "details.code": "invalid_argument"}),
+        );
+    }
+}
+
 /// claim: [HOST-7]
 #[test]
 fn host_access_is_off_until_the_operator_enables_it() {
