@@ -260,9 +260,7 @@ impl Egress {
             return Ok(lease);
         }
         let trust = self.trust().await?;
-        let redactor = secrets
-            .redactor_of_bound(&grant.request.namespace, &values)
-            .await?;
+        let redactor = secrets.redactor_of_bound(&values).await?;
         let made = tokio::task::spawn_blocking(move || Inspection::new(trust, bound, redactor));
         let made = made.await.map_err(inspection_error)?;
         let inspection = made.map_err(inspection_error)?;

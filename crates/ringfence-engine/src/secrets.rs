@@ -12,17 +12,17 @@ use ringfence_egress::{BoundSecret, Inspection};
 use ringfence_redact::{Forms, Personal, Redactor};
 use ringfence_store::{
     audit::Action,
-    vault::{self, SecretValue, Vault, VaultError},
+    vault::{SecretValue, Vault, VaultError},
 };
 use ringfence_types::{EnvName, ErrorCode, Namespace, RequestError};
 use serde_json::json;
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, Weak},
 };
 
 /// Most cached redactors. They are cached because making one takes longer than a run with a few secrets.
-const KEPT_MAX: usize = 16;
+const KEPT_MAX: usize = 64;
 /// Most states of all cached redactors; each takes nine bytes.
 const STATES_MAX: usize = 6 << 20;
 /// Up to this many bytes of secrets a redactor is made in a millisecond.
@@ -48,15 +48,11 @@ pub(crate) enum Redacted {
     All,
 }
 
-/// The last redactor of a session, and the vault's generation that it is of. The next call replaces an old one.
-#[derive(Default)]
-pub(crate) struct KeptRedactor(Mutex<Option<(u64, Redactor)>>);
-
 pub(crate) struct Secrets {
     /// Shared with the log writer.
     pub(crate) vault: Arc<Vault>,
     /// The most recently used redactors.
-    kept: Mutex<VecDeque<(Source, Personal, Redactor)>>,
+    kept: Mutex<VecDeque<KeptRedactor>>,
     /// Held while a large redactor is made.
     making: Arc<tokio::sync::Mutex<()>>,
     /// The redactor of requests without secrets.
@@ -65,11 +61,24 @@ pub(crate) struct Secrets {
     bus: Bus,
 }
 
-#[derive(Clone, PartialEq, Eq)]
-struct Source {
-    namespace: Namespace,
-    names: Vec<EnvName>,
-    generation: u64,
+/// A cached redactor, as long as the vault or a lease has all of its values.
+struct KeptRedactor {
+    values: Vec<Weak<SecretValue>>,
+    personal: Personal,
+    redactor: Redactor,
+}
+
+impl KeptRedactor {
+    fn is_of(&self, secrets: &[(EnvName, Arc<SecretValue>)]) -> bool {
+        let is_same = |(own, (_, value)): (&Weak<SecretValue>, &(EnvName, Arc<SecretValue>))| {
+            Weak::as_ptr(own) == Arc::as_ptr(value)
+        };
+        self.values.len() == secrets.len() && self.values.iter().zip(secrets).all(is_same)
+    }
+
+    fn is_needed(&self) -> bool {
+        self.values.iter().all(|value| value.strong_count() > 0)
+    }
 }
 
 impl Secrets {
@@ -84,13 +93,14 @@ impl Secrets {
         }
     }
 
-    /// Drops redactors with secrets that the vault no longer has.
+    /// Drops redactors with values that neither the vault nor a lease has.
     pub(crate) fn forget_old(&self) {
-        let mut kept = lock(&self.kept);
-        if !kept.is_empty() {
-            let now = self.vault.generation();
-            kept.retain(|(known, ..)| known.generation == now);
+        if lock(&self.kept).is_empty() {
+            return;
         }
+        // Every operation of the vault removes expired values.
+        self.vault.is_empty();
+        lock(&self.kept).retain(KeptRedactor::is_needed);
     }
 
     /// Leases the secrets of a grant to a request. The lease is on record before it is used.
@@ -114,8 +124,8 @@ impl Secrets {
         let names: Vec<EnvName> = request.secrets.iter().cloned().collect();
         let shown: Vec<&str> = names.iter().map(EnvName::as_str).collect();
         let (namespace, wanted) = (request.namespace.clone(), names.clone());
-        let (leased, generation) = self
-            .with_vault(move |vault| of_generation(vault, || vault.lease(&namespace, &wanted)))
+        let leased = self
+            .with_vault(move |vault| vault.lease(&namespace, &wanted))
             .await?;
         let mut details = json!({"secrets": record::secret_names(shown.iter().copied())});
         if let Err(error) = &leased {
@@ -129,13 +139,8 @@ impl Secrets {
         };
         let bus = &self.bus;
         bus.publish(&request.namespace, Some(opened.id()), event);
-        let source = generation.map(|generation| Source {
-            namespace: request.namespace.clone(),
-            names,
-            generation,
-        });
         let redactor = match redacted {
-            Redacted::Leased => self.redactor(source, &secrets).await?,
+            Redacted::Leased => self.redactor_of(&secrets, self.takes_personal).await?,
             Redacted::All => self.redactor_of_all(&request.namespace, &secrets).await?,
         };
         Ok(SecretLease {
@@ -151,107 +156,39 @@ impl Secrets {
         namespace: &Namespace,
         earlier: &[(EnvName, Arc<SecretValue>)],
     ) -> Result<Redactor> {
-        let (secrets, generation) = self.ask(namespace, Vault::all).await?;
-        self.redactor_with_earlier(namespace, secrets, generation, earlier)
-            .await
-    }
-
-    /// Returns the same; a new one only if the vault has changed since the last.
-    pub(crate) async fn kept_redactor(
-        &self,
-        kept: &KeptRedactor,
-        namespace: &Namespace,
-        earlier: &[(EnvName, Arc<SecretValue>)],
-    ) -> Result<Redactor> {
-        let known = lock(&kept.0).clone();
-        if let Some((_, redactor)) = known.filter(|(generation, _)| self.vault.is_still(*generation)) {
-            return Ok(redactor);
-        }
-        let (secrets, generation) = self.ask(namespace, Vault::all).await?;
-        // The vault was only in use by another call.
-        let known = lock(&kept.0).clone();
-        if let Some((_, redactor)) = known.filter(|(of, _)| *of == generation) {
-            return Ok(redactor);
-        }
-        let redactor = self
-            .redactor_with_earlier(namespace, secrets, generation, earlier)
-            .await?;
-        let mut kept = lock(&kept.0);
-        if kept.as_ref().is_none_or(|(of, _)| *of < generation) {
-            *kept = Some((generation, redactor.clone()));
-        }
-        Ok(redactor)
-    }
-
-    /// Returns the redactor of all secrets of a generation, and of earlier leases.
-    async fn redactor_with_earlier(
-        &self,
-        namespace: &Namespace,
-        mut secrets: vault::Secrets,
-        generation: u64,
-        earlier: &[(EnvName, Arc<SecretValue>)],
-    ) -> Result<Redactor> {
-        let is_known = |(name, value): &&(EnvName, Arc<SecretValue>)| {
-            let same =
-                |(own, now): &(EnvName, Arc<SecretValue>)| own == name && now.expose() == value.expose();
-            secrets.iter().any(same)
+        let mut secrets = match self.vault.all_now(namespace) {
+            Some(secrets) => secrets,
+            None => self.ask(namespace, Vault::all).await?,
         };
-        let old: Vec<_> = earlier.iter().filter(|one| !is_known(one)).cloned().collect();
-        // A redactor with secrets that the vault no longer has is not cached.
-        let is_current = old.is_empty();
+        let is_old = |(_, value): &&(EnvName, Arc<SecretValue>)| {
+            !secrets.iter().any(|(_, now)| now.expose() == value.expose())
+        };
+        let old: Vec<_> = earlier.iter().filter(is_old).cloned().collect();
         secrets.extend(old);
         if secrets.is_empty() {
             return Ok(self.personal.clone());
         }
-        let source = is_current.then(|| Source {
-            namespace: namespace.clone(),
-            names: secrets.iter().map(|(name, _)| name.clone()).collect(),
-            generation,
-        });
-        self.redactor(source, &secrets).await
+        self.redactor_of(&secrets, self.takes_personal).await
     }
 
     /// Returns the redactor of leased secrets that are bound to hosts, for the answers of these.
     pub(crate) async fn redactor_of_bound(
         &self,
-        namespace: &Namespace,
         secrets: &[(EnvName, Arc<SecretValue>)],
     ) -> Result<Redactor> {
         if secrets.is_empty() {
             return Ok(Redactor::none());
         }
-        let names: Vec<EnvName> = secrets.iter().map(|(name, _)| name.clone()).collect();
-        let (of, wanted) = (namespace.clone(), names.clone());
-        let (now, generation) = self
-            .with_vault(move |vault| of_generation(vault, || vault.lease(&of, &wanted)))
-            .await?;
-        let mut pairs = now.iter().flatten().zip(secrets);
-        let is_same = now.is_ok() && pairs.all(|(now, own)| now.1.expose() == own.1.expose());
-        let source = generation.filter(|_| is_same).map(|generation| Source {
-            namespace: namespace.clone(),
-            names,
-            generation,
-        });
-        self.redactor_with(source, secrets, Personal::Keep).await
+        self.redactor_of(secrets, Personal::Keep).await
     }
 
-    async fn redactor(
+    /// Returns the cached redactor for the same values, or a new one, which for long secrets takes most of a second.
+    async fn redactor_of(
         &self,
-        source: Option<Source>,
-        secrets: &[(EnvName, Arc<SecretValue>)],
-    ) -> Result<Redactor> {
-        self.redactor_with(source, secrets, self.takes_personal).await
-    }
-
-    /// Returns the cached redactor for the same secrets, or a new one, which for long secrets takes most of a second.
-    async fn redactor_with(
-        &self,
-        source: Option<Source>,
         secrets: &[(EnvName, Arc<SecretValue>)],
         personal: Personal,
     ) -> Result<Redactor> {
-        let known = || source.as_ref().and_then(|source| self.known(source, personal));
-        if let Some(known) = known() {
+        if let Some(known) = self.known(secrets, personal) {
             return Ok(known);
         }
         let values: Vec<Arc<SecretValue>> = secrets.iter().map(|(_, value)| value.clone()).collect();
@@ -260,7 +197,7 @@ impl Secrets {
         if bytes >= LARGE_BYTES {
             turn = Some(self.making.clone().lock_owned().await);
             // Another request may have made it meanwhile.
-            if let Some(known) = known() {
+            if let Some(known) = self.known(secrets, personal) {
                 return Ok(known);
             }
         }
@@ -271,9 +208,7 @@ impl Secrets {
             // The turn goes along: a request that is cancelled meanwhile must not give it up.
             store::blocking(move || (make(), turn)).await?
         };
-        if let Some(source) = source {
-            self.keep(source, personal, made.clone());
-        }
+        self.keep(secrets, personal, made.clone());
         Ok(made)
     }
 
@@ -323,30 +258,27 @@ impl Secrets {
         store::blocking(move || ask(&vault)).await
     }
 
-    fn known(&self, source: &Source, personal: Personal) -> Option<Redactor> {
+    fn known(&self, secrets: &[(EnvName, Arc<SecretValue>)], personal: Personal) -> Option<Redactor> {
         let mut kept = lock(&self.kept);
+        kept.retain(KeptRedactor::is_needed);
         let at = kept
             .iter()
-            .position(|(known, of, _)| known == source && *of == personal)?;
+            .position(|one| one.personal == personal && one.is_of(secrets))?;
         let found = kept.remove(at)?;
-        let redactor = found.2.clone();
+        let redactor = found.redactor.clone();
         kept.push_back(found);
         Some(redactor)
     }
 
-    fn keep(&self, source: Source, personal: Personal, redactor: Redactor) {
+    fn keep(&self, secrets: &[(EnvName, Arc<SecretValue>)], personal: Personal, redactor: Redactor) {
         let mut kept = lock(&self.kept);
-        // A request that waited for its turn may have older secrets.
-        if kept
-            .iter()
-            .any(|(known, ..)| known.generation > source.generation)
-        {
-            return;
-        }
-        kept.retain(|(known, ..)| known.generation == source.generation);
-        kept.push_back((source, personal, redactor));
+        kept.push_back(KeptRedactor {
+            values: secrets.iter().map(|(_, value)| Arc::downgrade(value)).collect(),
+            personal,
+            redactor,
+        });
         while kept.len() > KEPT_MAX
-            || (kept.len() > 1 && kept.iter().map(|(.., one)| one.states()).sum::<usize>() > STATES_MAX)
+            || (kept.len() > 1 && kept.iter().map(|one| one.redactor.states()).sum::<usize>() > STATES_MAX)
         {
             kept.pop_front();
         }
@@ -375,16 +307,6 @@ impl SecretLease {
     }
 }
 
-/// Returns the vault's answer and its generation; `None`: a value was changed meanwhile.
-fn of_generation<T>(vault: &Vault, ask: impl FnOnce() -> T) -> (T, Option<u64>) {
-    let before = vault.generation();
-    let answer = ask();
-    (
-        answer,
-        Some(before).filter(|before| *before == vault.generation()),
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -395,97 +317,123 @@ mod tests {
     async fn large_redactors_are_made_one_at_a_time_and_equal_ones_once() {
         let vault = Vault::open(VaultSettings::Memory).unwrap();
         let secrets = Secrets::new(vault, Personal::Keep, Bus::new());
-        let source = Source {
-            namespace: Namespace::default_name(),
-            names: Vec::new(),
-            generation: 1,
-        };
         let of_bytes = |bytes: usize| {
             let value = SecretValue::new("x".repeat(bytes)).unwrap();
             [("KEY".parse::<EnvName>().unwrap(), Arc::new(value))]
         };
-        let large = of_bytes(LARGE_BYTES);
+        let (large, smaller) = (of_bytes(LARGE_BYTES), of_bytes(LARGE_BYTES - 1));
         let turn = secrets.making.clone().lock_owned().await;
-        let mut waiting = pin!(secrets.redactor(Some(source.clone()), &large));
+        let mut waiting = pin!(secrets.redactor_of(&large, Personal::Keep));
         let mut context = task::Context::from_waker(task::Waker::noop());
         assert!(waiting.as_mut().poll(&mut context).is_pending());
         // A smaller one does not wait.
-        secrets.redactor(None, &of_bytes(LARGE_BYTES - 1)).await.unwrap();
+        secrets.redactor_of(&smaller, Personal::Keep).await.unwrap();
         let made = Redactor::new(["another one"], Forms::All, Personal::Keep);
-        secrets.keep(source.clone(), Personal::Keep, made.clone());
+        secrets.keep(&large, Personal::Keep, made.clone());
         drop(turn);
         let got = waiting.await.unwrap();
         assert_eq!(got.states(), made.states());
-        // One that waited with older secrets takes nothing from the newer.
-        let older = Source {
-            generation: 0,
-            ..source.clone()
-        };
-        secrets.keep(older.clone(), Personal::Keep, made);
-        assert!(secrets.known(&source, Personal::Keep).is_some());
-        assert!(secrets.known(&older, Personal::Keep).is_none());
+    }
+
+    /// A vault in memory with secrets of one namespace.
+    struct Fixture {
+        secrets: Secrets,
+        namespace: Namespace,
+    }
+
+    impl Fixture {
+        fn new(personal: Personal) -> Self {
+            let vault = Vault::open(VaultSettings::Memory).unwrap();
+            Self {
+                secrets: Secrets::new(vault, personal, Bus::new()),
+                namespace: Namespace::default_name(),
+            }
+        }
+
+        fn put(&self, name: &str, text: &str) {
+            let (name, value) = (name.parse().unwrap(), SecretValue::new(text.to_owned()).unwrap());
+            let vault = &self.secrets.vault;
+            vault.put(&self.namespace, &name, value, None).unwrap();
+        }
+
+        fn lease(&self, name: &str) -> Vec<(EnvName, Arc<SecretValue>)> {
+            let names = [name.parse().unwrap()];
+            self.secrets.vault.lease(&self.namespace, &names).unwrap()
+        }
+
+        async fn all(&self, earlier: &[(EnvName, Arc<SecretValue>)]) -> Redactor {
+            let all = self.secrets.redactor_of_all(&self.namespace, earlier);
+            all.await.unwrap()
+        }
     }
 
     #[tokio::test]
     async fn redactor_of_bound_secrets_is_cached_and_keeps_personal_data() {
-        let vault = Vault::open(VaultSettings::Memory).unwrap();
-        let (namespace, name) = (Namespace::default_name(), "KEY".parse::<EnvName>().unwrap());
-        let put = |vault: &Vault, value: &str| {
-            let value = SecretValue::new(value.to_owned()).unwrap();
-            vault.put(&namespace, &name, value, None).unwrap();
-        };
-        put(&vault, "first-canary");
-        let secrets = Secrets::new(vault, Personal::Remove, Bus::new());
-        let bound = secrets
-            .vault
-            .lease(&namespace, std::slice::from_ref(&name))
-            .unwrap();
-        let source = Source {
-            namespace: namespace.clone(),
-            names: vec![name.clone()],
-            generation: secrets.vault.generation(),
-        };
-        let redactor = || secrets.redactor_of_bound(&namespace, &bound);
-        let made = redactor().await.unwrap();
+        let fixture = Fixture::new(Personal::Remove);
+        let secrets = &fixture.secrets;
+        fixture.put("KEY", "first-canary");
+        let bound = fixture.lease("KEY");
+        let made = secrets.redactor_of_bound(&bound).await.unwrap();
         let text = made.text("first-canary of one@example.com");
         assert_eq!(text, "***REDACTED*** of one@example.com");
-        assert!(secrets.known(&source, Personal::Keep).is_some());
-        assert!(secrets.known(&source, Personal::Remove).is_none());
-        let other = Redactor::new(["another one"], Forms::All, Personal::Keep);
-        secrets.keep(source.clone(), Personal::Keep, other);
-        lock(&secrets.kept).pop_front();
-        assert_eq!(redactor().await.unwrap().text("another one"), "***REDACTED***");
-        // A value that the vault no longer has is not cached.
-        put(&secrets.vault, "second-canary");
+        assert!(secrets.known(&bound, Personal::Keep).is_some());
+        assert!(secrets.known(&bound, Personal::Remove).is_none());
+        // A lease keeps it; with the last owner of a value it is dropped.
+        fixture.put("KEY", "second-canary");
         secrets.forget_old();
-        assert_eq!(redactor().await.unwrap().text("first-canary"), "***REDACTED***");
+        assert!(secrets.known(&bound, Personal::Keep).is_some());
+        drop(bound);
+        secrets.forget_old();
         assert!(lock(&secrets.kept).is_empty());
     }
 
     #[tokio::test]
-    async fn session_gets_a_new_redactor_only_if_the_vault_has_changed() {
-        let vault = Vault::open(VaultSettings::Memory).unwrap();
-        let secrets = Secrets::new(vault, Personal::Keep, Bus::new());
-        let (namespace, key) = (Namespace::default_name(), "KEY".parse::<EnvName>().unwrap());
-        let put = |name: &str, text: String| {
-            let (name, value) = (name.parse().unwrap(), SecretValue::new(text).unwrap());
-            secrets.vault.put(&namespace, &name, value, None).unwrap();
-        };
-        put("KEY", "old-value".to_owned());
-        let earlier = secrets.vault.lease(&namespace, &[key]).unwrap();
-        put("KEY", "x".repeat(LARGE_BYTES));
-        let kept = KeptRedactor::default();
-        let got = secrets.kept_redactor(&kept, &namespace, &earlier).await.unwrap();
+    async fn added_secret_is_redacted_at_once_and_an_expired_one_drops_its_redactor() {
+        let fixture = Fixture::new(Personal::Keep);
+        fixture.put("KEY", "first-canary");
+        assert_eq!(fixture.all(&[]).await.text("first-canary"), "***REDACTED***");
+        fixture.put("OTHER", "second-canary");
+        assert_eq!(fixture.all(&[]).await.text("second-canary"), "***REDACTED***");
+        assert_eq!(lock(&fixture.secrets.kept).len(), 2);
+        let name = "OTHER".parse().unwrap();
+        fixture.secrets.vault.delete(&fixture.namespace, &name).unwrap();
+        fixture.secrets.forget_old();
+        assert_eq!(lock(&fixture.secrets.kept).len(), 1);
+        assert_eq!(fixture.all(&[]).await.text("second-canary"), "second-canary");
+        let (name, short) = (
+            "SHORT".parse().unwrap(),
+            SecretValue::new("third-canary".to_owned()).unwrap(),
+        );
+        let ttl = Some(std::time::Duration::from_millis(20));
+        fixture
+            .secrets
+            .vault
+            .put(&fixture.namespace, &name, short, ttl)
+            .unwrap();
+        fixture.all(&[]).await;
+        assert_eq!(lock(&fixture.secrets.kept).len(), 2);
+        tokio::time::sleep(std::time::Duration::from_millis(30)).await;
+        fixture.secrets.forget_old();
+        assert_eq!(lock(&fixture.secrets.kept).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn session_gets_a_new_redactor_only_if_its_values_have_changed() {
+        let fixture = Fixture::new(Personal::Keep);
+        fixture.put("KEY", "old-value");
+        let earlier = fixture.lease("KEY");
+        fixture.put("KEY", &"x".repeat(LARGE_BYTES));
+        let got = fixture.all(&earlier).await;
         assert!(!got.text("an old-value").contains("old-value"));
         // A large redactor cannot be made meanwhile.
-        let turn = secrets.making.clone().lock_owned().await;
+        let turn = fixture.secrets.making.clone().lock_owned().await;
         let mut context = task::Context::from_waker(task::Waker::noop());
-        let mut again = pin!(secrets.kept_redactor(&kept, &namespace, &earlier));
+        let mut again = pin!(fixture.all(&earlier));
         assert!(again.as_mut().poll(&mut context).is_ready());
-        put("OTHER", "another-value".to_owned());
-        let mut changed = pin!(secrets.kept_redactor(&kept, &namespace, &earlier));
+        fixture.put("OTHER", "another-value");
+        let mut changed = pin!(fixture.all(&earlier));
         assert!(changed.as_mut().poll(&mut context).is_pending());
         drop(turn);
-        assert!(!changed.await.unwrap().text("another-value").contains("another"));
+        assert!(!changed.await.text("another-value").contains("another"));
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     policy::{self, Grant},
     record::Closing,
     sandbox::RunInputs,
-    secrets::{KeptRedactor, Redacted},
+    secrets::Redacted,
     services::Services,
     session::{
         Activity, Interpreter, Job, Session, SessionEgress, SessionReservation, SessionTask, ShownPackages,
@@ -149,7 +149,6 @@ async fn make(
         before: Mutex::new(Baseline::of(&dirs)),
         dirs,
         lease: secrets,
-        redactor: KeptRedactor::default(),
         idle,
         age: services.sessions.settings.age,
         created: now,

@@ -25,7 +25,7 @@ use crate::{
     events::{Bus, EventKind},
     overlay::Lower,
     record::{Note, Record},
-    secrets::{KeptRedactor, SecretLease, Secrets},
+    secrets::{SecretLease, Secrets},
     settings::SessionSettings,
     sync::lock,
 };
@@ -96,7 +96,6 @@ pub(crate) struct Session {
     pub(crate) isolation: Isolation,
     pub(crate) dirs: SandboxDirs,
     pub(crate) lease: Arc<SecretLease>,
-    pub(crate) redactor: KeptRedactor,
     pub(crate) idle: Duration,
     pub(crate) age: Duration,
     pub(crate) created: Instant,
@@ -225,9 +224,8 @@ impl Drop for SessionReservation {
 impl Session {
     /// Returns the redactor of the session's secrets and of all that the namespace has now.
     pub(crate) async fn redactor(&self, secrets: &Secrets) -> Result<Redactor> {
-        let kept = &self.redactor;
         secrets
-            .kept_redactor(kept, &self.namespace, &self.lease.secrets)
+            .redactor_of_all(&self.namespace, &self.lease.secrets)
             .await
     }
 

@@ -69,6 +69,7 @@ type Clock = Box<dyn Fn() -> SystemTime + Send + Sync>;
 
 struct State {
     contents: Contents,
+    /// Grows whenever a value may have been added, changed or removed.
     generation: u64,
     seen: Option<SeenFile>,
 }
@@ -177,24 +178,22 @@ impl Vault {
         keys.iter().map(leased).collect()
     }
 
-    /// Returns all secrets of a namespace, and the generation that they are of.
-    pub fn all(&self, namespace: &Namespace) -> Result<(Secrets, u64), VaultError> {
-        let state = self.current()?;
-        let copy = |(key, one): (&EnvName, &StoredSecret)| (key.clone(), Arc::clone(&one.value));
-        Ok((state.contents.of(namespace).map(copy).collect(), state.generation))
+    /// Returns all secrets of a namespace. Unchanged values are the same [`Arc`]s as before, unless another process has
+    /// changed the file.
+    pub fn all(&self, namespace: &Namespace) -> Result<Secrets, VaultError> {
+        Ok(self.current()?.all(namespace))
     }
 
-    /// True if the generation is still this one. False also if the vault is in use by another thread, or if its file
-    /// cannot be looked at. It neither waits nor reads the file.
-    pub fn is_still(&self, generation: u64) -> bool {
-        let Some(mut state) = self.state_within(Duration::ZERO) else {
-            return false;
-        };
-        let is_same = match (&self.backend, &state.seen) {
-            (Backend::File(file), Some(seen)) => file.is(seen).unwrap_or(false),
-            _ => true,
-        };
-        is_same && self.refresh(&mut state).is_ok() && state.generation == generation
+    /// Returns the same without waiting or reading the file. `None`: another thread uses the vault, or its file has
+    /// changed or cannot be looked at.
+    pub fn all_now(&self, namespace: &Namespace) -> Option<Secrets> {
+        let mut state = self.state_within(Duration::ZERO)?;
+        if let Backend::File(file) = &self.backend {
+            let is_same = file.is(state.seen.as_ref()?).unwrap_or(false);
+            is_same.then_some(())?;
+        }
+        self.sweep(&mut state);
+        Some(state.all(namespace))
     }
 
     /// Returns every value of every namespace, to keep them out of logs, and their generation; None if the generation
@@ -207,17 +206,6 @@ impl Vault {
             return None;
         }
         Some((state.generation, state.values().collect()))
-    }
-
-    /// Returns a number that changes whenever a value may have been added, changed or removed; and with each call while
-    /// the file cannot be read, so that a caller that caches values by it asks again and gets the error.
-    pub fn generation(&self) -> u64 {
-        if let Ok(state) = self.current() {
-            return state.generation;
-        }
-        let mut state = self.state();
-        state.generation += 1;
-        state.generation
     }
 
     /// True if no namespace has a secret. False if the file cannot be read.
@@ -251,10 +239,14 @@ impl Vault {
                 state.take(contents, Some(seen));
             }
         }
+        self.sweep(state);
+        Ok(())
+    }
+
+    fn sweep(&self, state: &mut State) {
         if state.contents.sweep(self.now_unix_ms()) {
             state.generation += 1;
         }
-        Ok(())
     }
 
     /// Changes a copy, writes it, then publishes it. `step` also tells if it changed anything. Readers never wait.
@@ -303,6 +295,11 @@ impl Vault {
 }
 
 impl State {
+    fn all(&self, namespace: &Namespace) -> Secrets {
+        let copy = |(key, one): (&EnvName, &StoredSecret)| (key.clone(), Arc::clone(&one.value));
+        self.contents.of(namespace).map(copy).collect()
+    }
+
     fn values(&self) -> impl Iterator<Item = Arc<SecretValue>> {
         self.contents.each().map(|(_, _, one)| Arc::clone(&one.value))
     }

@@ -16,6 +16,10 @@ impl Vault {
     pub(in crate::vault) fn values(&self) -> Result<Vec<Arc<SecretValue>>, VaultError> {
         Ok(self.current()?.values().collect())
     }
+
+    pub(in crate::vault) fn generation(&self) -> u64 {
+        self.current().unwrap().generation
+    }
 }
 
 pub(in crate::vault) struct Directory(TestDir);

@@ -52,34 +52,39 @@ fn put(vault: &Vault, of: &str, name: &str, text: &str) -> Put {
 }
 
 #[test]
-fn secrets_of_a_generation_are_current_until_the_vault_changes() {
+fn all_secrets_are_returned_at_once_until_the_file_changes() {
     let directory = Directory::new();
     let (vault, now_ms) = open(in_file(&directory));
     let (other, _) = open(in_file(&directory));
-    let all = || {
-        let (secrets, generation) = vault.all(&namespace("a")).unwrap();
-        assert!(vault.is_still(generation));
-        let names: Vec<&str> = secrets.iter().map(|(key, _)| key.as_str()).collect();
-        (names.join(" "), generation)
+    let now = || {
+        let names = |(key, _): &(EnvName, _)| key.as_str().to_owned();
+        let secrets = vault.all_now(&namespace("a"))?;
+        Some(secrets.iter().map(names).collect::<Vec<_>>().join(" "))
     };
-    let (names, empty) = all();
-    assert_eq!(names, "");
+    assert_eq!(now().as_deref(), Some(""));
     let ttl = Some(Duration::from_secs(1));
     vault
         .put(&namespace("a"), &key("K"), value("first"), ttl)
         .unwrap();
-    let (names, one) = all();
-    assert!(names == "K" && !vault.is_still(empty));
+    assert_eq!(now().as_deref(), Some("K"));
+    let before = vault.all(&namespace("a")).unwrap();
+    put(&vault, "a", "J", "another");
+    let after = vault.all(&namespace("a")).unwrap();
+    assert!(
+        Arc::ptr_eq(&before[0].1, &after[1].1),
+        "a change keeps other values"
+    );
     put(&other, "a", "L", "second");
-    assert!(!vault.is_still(one));
-    let (names, two) = all();
-    assert_eq!(names, "K L");
+    assert_eq!(now(), None);
+    assert_eq!(vault.all(&namespace("a")).unwrap().len(), 3);
+    assert_eq!(now().as_deref(), Some("J K L"));
     now_ms.fetch_add(1000, Ordering::Relaxed);
-    assert!(!vault.is_still(two));
-    let (names, last) = all();
-    assert_eq!(names, "L");
+    assert_eq!(now().as_deref(), Some("J L"));
+    let held = vault.state();
+    assert_eq!(now(), None, "another thread uses it");
+    drop(held);
     fs::write(directory.path("vault"), "damaged").unwrap();
-    assert!(!vault.is_still(last) && vault.all(&namespace("a")).is_err());
+    assert!(now().is_none() && vault.all(&namespace("a")).is_err());
 }
 
 #[test]
@@ -289,7 +294,6 @@ fn damage_to_file_of_open_vault_is_reported_and_file_left_unchanged() {
         assert!(vault.put(&namespace("a"), &key("L"), value("x"), None).is_err());
         assert!(vault.delete(&namespace("a"), &key("K")).is_err());
         assert!(!vault.is_empty());
-        assert_ne!(vault.generation(), vault.generation());
     };
     // Overwritten in place: the same length, name and inode number.
     fs::write(&vault_path, vec![b'x'; good.len()]).unwrap();
