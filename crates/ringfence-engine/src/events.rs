@@ -8,11 +8,11 @@ use std::{
     net::IpAddr,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::{SystemTime, UNIX_EPOCH},
 };
-use tokio::sync::broadcast;
+use tokio::sync::broadcast::{self, error::RecvError};
 
 /// Maximum events that wait for the slowest subscriber.
 const WAITING_MAX: usize = 1024;
@@ -203,26 +203,16 @@ pub struct Ended {
     pub resource_usage: ResourceUsage,
 }
 
-impl Drop for Subscriber {
-    fn drop(&mut self) {
-        if self.output.is_some() {
-            self.output_subscribers.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-}
-
 #[derive(Clone)]
 pub(crate) struct Bus {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    sender: broadcast::Sender<Arc<Event>>,
-    /// A separate queue, so that output displaces no other event.
-    output: broadcast::Sender<Arc<Event>>,
+    everything: broadcast::Sender<Arc<Event>>,
+    all_but_output: broadcast::Sender<Arc<Event>>,
     recent: Mutex<VecDeque<Arc<Event>>>,
     numbers: AtomicU64,
-    output_subscribers: Arc<AtomicUsize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,22 +222,18 @@ pub enum Hears {
 }
 
 pub struct Subscriber {
-    others: Queue,
-    /// None: without output.
-    output: Option<Queue>,
-    /// Shared alone, because holding the whole bus would keep its channel open.
-    output_subscribers: Arc<AtomicUsize>,
+    events: broadcast::Receiver<Arc<Event>>,
+    missed: u64,
 }
 
 impl Bus {
     pub(crate) fn new() -> Self {
         Self {
             shared: Arc::new(Shared {
-                sender: broadcast::channel(WAITING_MAX).0,
-                output: broadcast::channel(WAITING_MAX).0,
+                everything: broadcast::channel(WAITING_MAX).0,
+                all_but_output: broadcast::channel(WAITING_MAX).0,
                 recent: Mutex::new(VecDeque::with_capacity(RECENT_MAX)),
                 numbers: AtomicU64::new(1),
-                output_subscribers: Arc::default(),
             }),
         }
     }
@@ -262,31 +248,30 @@ impl Bus {
             kind,
         });
         // Under the lock, so that events are sent in the order of their numbers. There may be no subscriber.
+        drop(self.shared.everything.send(event.clone()));
         if matches!(event.kind, EventKind::ExecutionOutput { .. }) {
-            drop(self.shared.output.send(event));
             return;
         }
         if recent.len() == RECENT_MAX {
             recent.pop_front();
         }
         recent.push_back(event.clone());
-        drop(self.shared.sender.send(event));
+        drop(self.shared.all_but_output.send(event));
     }
 
     /// Returns true if a subscriber wants output; otherwise it need not be copied.
     pub(crate) fn is_output_wanted(&self) -> bool {
-        self.shared.output_subscribers.load(Ordering::Relaxed) > 0
+        self.shared.everything.receiver_count() > 0
     }
 
     pub(crate) fn subscribe(&self, hears: Hears) -> Subscriber {
-        let output = (hears == Hears::Everything).then(|| {
-            self.shared.output_subscribers.fetch_add(1, Ordering::Relaxed);
-            Queue::of(&self.shared.output)
-        });
+        let sender = match hears {
+            Hears::Everything => &self.shared.everything,
+            Hears::AllButOutput => &self.shared.all_but_output,
+        };
         Subscriber {
-            others: Queue::of(&self.shared.sender),
-            output,
-            output_subscribers: self.shared.output_subscribers.clone(),
+            events: sender.subscribe(),
+            missed: 0,
         }
     }
 
@@ -299,78 +284,17 @@ impl Subscriber {
     /// Waits for the next event; `None` when the engine is gone.
     pub async fn next(&mut self) -> Option<Arc<Event>> {
         loop {
-            let other = self.others.first();
-            let is_open = match self.output.as_mut() {
-                None if other.is_some() => return self.others.next.take(),
-                None => self.others.wait().await,
-                // Output older than `other` was sent before it, and is already in this queue.
-                Some(output) => match output.first() {
-                    None if other.is_some() => return self.others.next.take(),
-                    None => tokio::select! {
-                        is_open = output.wait() => is_open,
-                        is_open = self.others.wait() => is_open,
-                    },
-                    Some(number) if self.others.first().is_none_or(|other| number < other) => {
-                        return output.next.take();
-                    }
-                    Some(_) => return self.others.next.take(),
-                },
-            };
-            if !is_open {
-                return None;
+            match self.events.recv().await {
+                Ok(event) => return Some(event),
+                Err(RecvError::Lagged(missed)) => self.missed += missed,
+                Err(RecvError::Closed) => return None,
             }
         }
     }
 
-    /// Returns the number of other events than output lost since the last call because this subscriber was too slow.
+    /// Returns the number of events lost since the last call because this subscriber was too slow.
     pub fn missed(&mut self) -> u64 {
-        std::mem::take(&mut self.others.missed)
-    }
-
-    pub fn missed_output(&mut self) -> u64 {
-        self.output
-            .as_mut()
-            .map_or(0, |output| std::mem::take(&mut output.missed))
-    }
-}
-
-struct Queue {
-    receiver: broadcast::Receiver<Arc<Event>>,
-    next: Option<Arc<Event>>,
-    missed: u64,
-}
-
-impl Queue {
-    fn of(sender: &broadcast::Sender<Arc<Event>>) -> Self {
-        Self {
-            receiver: sender.subscribe(),
-            next: None,
-            missed: 0,
-        }
-    }
-
-    /// Returns the number of the first event in the queue.
-    fn first(&mut self) -> Option<u64> {
-        while self.next.is_none() {
-            match self.receiver.try_recv() {
-                Ok(event) => self.next = Some(event),
-                Err(broadcast::error::TryRecvError::Lagged(missed)) => self.missed += missed,
-                Err(_) => break,
-            }
-        }
-        self.next.as_ref().map(|event| event.number)
-    }
-
-    /// Waits until there is an event. False: there will be no more.
-    async fn wait(&mut self) -> bool {
-        while self.next.is_none() {
-            match self.receiver.recv().await {
-                Ok(event) => self.next = Some(event),
-                Err(broadcast::error::RecvError::Lagged(missed)) => self.missed += missed,
-                Err(broadcast::error::RecvError::Closed) => return false,
-            }
-        }
-        true
+        std::mem::take(&mut self.missed)
     }
 }
 
@@ -408,35 +332,27 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn output_displaces_no_other_event_and_keeps_its_order() {
+    async fn events_arrive_in_order_and_output_only_where_it_is_wanted() {
         let bus = Bus::new();
-        let (mut slow, mut others) = (
-            bus.subscribe(Hears::Everything),
-            bus.subscribe(Hears::AllButOutput),
-        );
+        let mut others = bus.subscribe(Hears::AllButOutput);
+        assert!(!bus.is_output_wanted());
+        let mut everything = bus.subscribe(Hears::Everything);
+        assert!(bus.is_output_wanted());
         bus.publish("default", None, started());
         for _ in 0..WAITING_MAX + 10 {
             bus.publish("default", None, printed());
         }
         bus.publish("default", None, started());
         let last = WAITING_MAX as u64 + 12;
-        let mut numbers = vec![
-            others.next().await.unwrap().number,
-            others.next().await.unwrap().number,
-        ];
-        assert_eq!(numbers, [1, last]);
-        numbers.clear();
-        while numbers.last() != Some(&last) {
-            numbers.push(slow.next().await.unwrap().number);
+        for expect in [1, last] {
+            assert_eq!(others.next().await.unwrap().number, expect);
         }
-        let expect: Vec<u64> = [1].into_iter().chain(12..=last).collect();
-        assert_eq!(numbers, expect);
-        assert_eq!(
-            (slow.missed(), slow.missed_output(), slow.missed_output()),
-            (0, 10, 0)
-        );
+        for expect in 13..=last {
+            assert_eq!(everything.next().await.unwrap().number, expect);
+        }
+        assert_eq!((everything.missed(), others.missed()), (12, 0));
         drop(bus);
-        assert!(slow.next().await.is_none() && others.next().await.is_none());
+        assert!(everything.next().await.is_none() && others.next().await.is_none());
     }
 
     #[test]

@@ -27,6 +27,7 @@ use ringfence_types::{
 use serde_json::{Value, json};
 use std::{future::pending, time::Duration};
 use tokio::time::sleep_until;
+use tokio_util::task::AbortOnDropHandle;
 
 const SHORT_TIMEOUT_MS: u64 = 10_000;
 
@@ -412,7 +413,8 @@ impl Call<'_> {
         let (id, canceller) = (execution.id().to_owned(), execution.canceller());
         let forwarder = events.map(|(level, events)| {
             let filter = EventFilter::Execution(id.clone());
-            tokio::spawn(logging::forward(events, context.peer.clone(), level, filter))
+            let forward = logging::forward(events, context.peer.clone(), level, filter);
+            AbortOnDropHandle::new(tokio::spawn(forward))
         });
         let dialogues = Dialogues::begin(engine, self.caller(), &id, context);
         let leave = self.leave(detach_after, canceller);
@@ -424,7 +426,6 @@ impl Call<'_> {
         if let Some(mut forwarder) = forwarder
             && (ended.is_err() || tokio::time::timeout(LOG_PATIENCE, &mut forwarder).await.is_err())
         {
-            forwarder.abort();
             tracing::debug!("not all log messages of a call were sent");
         }
         match ended {

@@ -80,16 +80,10 @@ pub(super) async fn forward(
     // The library declares the levels in this order.
     let takes = |level: LoggingLevel| level as u8 >= least as u8;
     while let Some(event) = events.next().await {
-        // Output that is lost here is still in the result.
-        let lost = [
-            (events.missed(), LoggingLevel::Warning),
-            (events.missed_output(), LoggingLevel::Debug),
-        ];
-        for (count, level) in lost
-            .into_iter()
-            .filter(|(count, level)| *count > 0 && takes(*level))
-        {
-            if !send(&peer, level, json!({"event": "events.missed", "count": count})).await {
+        let count = events.missed();
+        if count > 0 {
+            let text = json!({"event": "events.missed", "count": count});
+            if takes(LoggingLevel::Warning) && !send(&peer, LoggingLevel::Warning, text).await {
                 return;
             }
         }
