@@ -45,7 +45,6 @@ pub(crate) struct Queue {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Demand {
     pub(crate) memory_bytes: u64,
-    pub(crate) time: Duration,
     pub(crate) priority: Priority,
 }
 
@@ -53,7 +52,6 @@ impl Default for Demand {
     fn default() -> Self {
         Self {
             memory_bytes: 0,
-            time: Duration::ZERO,
             priority: Priority::Normal,
         }
     }
@@ -63,7 +61,6 @@ impl Demand {
     pub(crate) fn of(limits: &Limits) -> Self {
         Self {
             memory_bytes: limits.memory_bytes,
-            time: Duration::from_millis(limits.timeout_ms),
             ..Self::default()
         }
     }
@@ -105,7 +102,6 @@ struct RunningRequest {
     namespace: Namespace,
     memory_bytes: u64,
     since: Instant,
-    time: Duration,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -271,7 +267,7 @@ impl Queue {
         let admitted = self.permit(namespace, demand, patience).await;
         admitted.map_err(|why| match why {
             QueueRefusal::TooOften(wait) => too_often(namespace, wait),
-            QueueRefusal::Full(why) => busy(&lock(&self.shared), namespace, &why),
+            QueueRefusal::Full(why) => busy(&lock(&self.shared), &why),
             QueueRefusal::Stopping => error::stopping(),
         })
     }
@@ -430,27 +426,15 @@ impl State {
             namespace: namespace.clone(),
             memory_bytes: demand.memory_bytes.min(self.settings.memory_bytes),
             since: Instant::now(),
-            time: demand.time,
         };
         self.running.insert(self.last_number, request);
         self.last_number
     }
 
-    /// Estimates the ms until a place is free. A request that has run longer than average is assumed to run as long
-    /// again, at most until its time limit. A namespace with running requests waits for those.
-    fn likely_ms(&self, namespace: &Namespace) -> f64 {
-        let own = self
-            .running
-            .values()
-            .filter(|request| request.namespace == *namespace);
-        let mut left: Vec<f64> = own.map(|request| request.left_ms(self.held_ms)).collect();
-        if left.is_empty() {
-            left.extend(self.running.values().map(|request| request.left_ms(self.held_ms)));
-        }
-        left.sort_by(f64::total_cmp);
-        let count = left.len().max(1);
-        let rounds = u32::try_from(self.waiting / count).unwrap_or(u32::MAX);
-        left.get(self.waiting % count).unwrap_or(&self.held_ms) + self.held_ms * f64::from(rounds)
+    /// Estimates the ms until a place is free, from the average time that one is held.
+    fn likely_ms(&self) -> f64 {
+        let rounds = self.waiting / self.settings.concurrency.max(1) + 1;
+        self.held_ms * f64::from(u32::try_from(rounds).unwrap_or(u32::MAX))
     }
 
     /// Removes waiting requests that have expired or were cancelled.
@@ -534,19 +518,6 @@ impl State {
     }
 }
 
-impl RunningRequest {
-    fn left_ms(&self, usual_ms: f64) -> f64 {
-        let (age, time) = (self.since.elapsed(), self.time);
-        let age_ms = age.as_secs_f64() * 1000.0;
-        let guess = if age_ms < usual_ms {
-            usual_ms - age_ms
-        } else {
-            age_ms
-        };
-        guess.min(time.saturating_sub(age).as_secs_f64() * 1000.0)
-    }
-}
-
 impl QueueSettings {
     /// Returns how many requests in a row of a namespace are served.
     fn turns_of(&self, namespace: &Namespace) -> u32 {
@@ -567,8 +538,8 @@ fn too_often(namespace: &Namespace, wait: Duration) -> RequestError {
     )
 }
 
-fn busy(state: &State, namespace: &Namespace, why: &str) -> RequestError {
-    let likely = Duration::from_secs_f64(state.likely_ms(namespace).clamp(50.0, 600_000.0) / 1000.0);
+fn busy(state: &State, why: &str) -> RequestError {
+    let likely = Duration::from_secs_f64(state.likely_ms().clamp(50.0, 600_000.0) / 1000.0);
     let retry_after_ms = u64::try_from(likely.as_millis()).unwrap_or(u64::MAX);
     let taken = Taken::by(state.running.values());
     error::busy(

@@ -40,7 +40,6 @@ async fn admit(queue: &Queue, namespace: &str) -> Result<Permit> {
 async fn admit_with(queue: &Queue, namespace: &str, memory_mb: u64) -> Result<Permit> {
     let demand = Demand {
         memory_bytes: memory_mb << 20,
-        time: Duration::from_secs(10),
         ..Demand::default()
     };
     queue.admit(&name(namespace), demand).await
@@ -161,23 +160,18 @@ async fn freed_processors_admit_waiters() {
     assert!(fifth.await.unwrap());
 }
 
-#[tokio::test]
-async fn retry_time_is_estimated_from_running_requests() {
-    let queue = queue(1, 0);
-    let held = admit(&queue, "sleeper").await.ok().unwrap();
-    let retry_after_ms = async |age| {
-        let since = Instant::now().checked_sub(Duration::from_secs(age)).unwrap();
-        lock(&queue.shared).running.get_mut(&held.number).unwrap().since = since;
-        admit(&queue, "a").await.err().unwrap().retry_after_ms.unwrap()
+#[test]
+fn retry_time_grows_with_the_waiting_requests() {
+    let queue = queue(2, 0);
+    let retry_after_ms = |waiting| {
+        let mut state = lock(&queue.shared);
+        (state.held_ms, state.waiting) = (1_000.0, waiting);
+        busy(&state, "full").retry_after_ms.unwrap()
     };
-    assert!(
-        (2_900..=3_100).contains(&retry_after_ms(3).await),
-        "as long again as it has run"
-    );
-    assert!(
-        (500..=1_000).contains(&retry_after_ms(9).await),
-        "its time limit is ten seconds"
-    );
+    assert_eq!(retry_after_ms(0), 1_000);
+    assert_eq!(retry_after_ms(1), 1_000);
+    assert_eq!(retry_after_ms(5), 3_000);
+    assert_eq!(retry_after_ms(5_000), 600_000, "at most ten minutes");
 }
 
 #[tokio::test]
