@@ -2,21 +2,15 @@
 
 use crate::{error::Result, settings::PolicySettings};
 use ringfence_types::{Limits, LimitsRequest, RequestError};
-use std::ops::RangeInclusive;
 
 pub(super) const MEBIBYTE: u64 = 1 << 20;
-const MEMORY_MIB_MIN: u64 = 16;
-const DISK_MIB_MIN: u64 = 1;
-const TIMEOUT_MS_MIN: u64 = 100;
-const CPU_MILLICORES_MIN: u32 = 10;
-const PROCESSES_MIN: u32 = 1;
 const LEAST: Limits = Limits {
-    memory_bytes: MEMORY_MIB_MIN * MEBIBYTE,
-    cpu_millicores: CPU_MILLICORES_MIN,
-    timeout_ms: TIMEOUT_MS_MIN,
-    processes: PROCESSES_MIN,
+    memory_bytes: 16 * MEBIBYTE,
+    cpu_millicores: 10,
+    timeout_ms: 100,
+    processes: 1,
     output_bytes: 0,
-    disk_bytes: DISK_MIB_MIN * MEBIBYTE,
+    disk_bytes: MEBIBYTE,
 };
 
 /// Limits of a namespace that differ from the operator's.
@@ -35,12 +29,12 @@ pub(super) fn raise_memory(limits: &mut Limits, caps: &Limits, asked: &LimitsReq
         return Ok(());
     }
     if needed > caps.memory_bytes {
-        let most = caps.private_disk_bytes() / MEBIBYTE;
+        let bounds = [LEAST.disk_bytes, caps.private_disk_bytes()].map(mebibytes);
         return Err(RequestError {
             hint:
                 "Ask for a value within: a private disk takes at most half of the memory that you may have."
                     .to_owned(),
-            ..outside("max_disk_mb", limits.disk_bytes / MEBIBYTE, DISK_MIB_MIN, most)
+            ..outside("max_disk_mb", mebibytes(limits.disk_bytes), bounds)
         });
     }
     limits.memory_bytes = needed;
@@ -135,46 +129,52 @@ pub(crate) fn check_session(session: &Limits, caller: Option<&Limits>) -> Result
     ))
 }
 
+/// Returns a limit in the unit of its argument.
+type Bound = fn(&Limits) -> f64;
+
 pub(super) fn limits(defaults: &Limits, caps: &Limits, asked: &LimitsRequest) -> Result<Limits> {
-    let mebibytes = |bytes| bytes / MEBIBYTE;
-    check_within(
-        "max_ram_mb",
-        asked.max_ram_mb,
-        MEMORY_MIB_MIN..=mebibytes(caps.memory_bytes),
-    )?;
-    check_within(
-        "max_disk_mb",
-        asked.max_disk_mb,
-        DISK_MIB_MIN..=mebibytes(caps.disk_bytes),
-    )?;
-    check_within(
-        "max_processes",
-        asked.max_processes,
-        PROCESSES_MIN..=caps.processes,
-    )?;
-    check_within("max_output_bytes", asked.max_output_bytes, 0..=caps.output_bytes)?;
-    if let Some(cores) = asked.max_cpu_cores {
-        millicores(cores, caps.cpu_millicores)?;
+    let rows: [(&str, Option<f64>, Bound); 6] = [
+        ("max_ram_mb", asked.max_ram_mb.map(number), |of| {
+            mebibytes(of.memory_bytes)
+        }),
+        ("max_disk_mb", asked.max_disk_mb.map(number), |of| {
+            mebibytes(of.disk_bytes)
+        }),
+        ("max_processes", asked.max_processes.map(f64::from), |of| {
+            f64::from(of.processes)
+        }),
+        ("max_output_bytes", asked.max_output_bytes.map(number), |of| {
+            number(of.output_bytes)
+        }),
+        ("max_cpu_cores", asked.max_cpu_cores, |of| {
+            f64::from(of.cpu_millicores) / 1000.0
+        }),
+        ("timeout_seconds", asked.timeout_ms.map(seconds), |of| {
+            seconds(of.timeout_ms)
+        }),
+    ];
+    for (argument, asked, bound) in rows {
+        let (least, most) = (bound(&LEAST), bound(caps));
+        if let Some(value) = asked.filter(|value| !(least..=most).contains(value)) {
+            return Err(outside(argument, value, [least, most]));
+        }
     }
-    match asked.timeout_ms {
-        Some(timeout_ms) if timeout_ms < TIMEOUT_MS_MIN || timeout_ms > caps.timeout_ms => Err(outside(
-            "timeout_seconds",
-            seconds(timeout_ms),
-            seconds(TIMEOUT_MS_MIN),
-            seconds(caps.timeout_ms),
-        )),
-        _ => Ok(overlaid(defaults, asked)),
-    }
+    Ok(overlaid(defaults, asked))
 }
 
-/// Returns the requested limits, completed by the defaults.
+/// Returns the requested limits, which have been checked, completed by the defaults.
 fn overlaid(defaults: &Limits, asked: &LimitsRequest) -> Limits {
-    let cores = asked.max_cpu_cores.map(|cores| millicores(cores, u32::MAX));
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "checked to be within 10..=u32"
+    )]
+    let millicores = |cores: f64| (cores * 1000.0).round() as u32;
     Limits {
         memory_bytes: asked
             .max_ram_mb
             .map_or(defaults.memory_bytes, |mib| mib * MEBIBYTE),
-        cpu_millicores: cores.and_then(Result::ok).unwrap_or(defaults.cpu_millicores),
+        cpu_millicores: asked.max_cpu_cores.map_or(defaults.cpu_millicores, millicores),
         timeout_ms: asked.timeout_ms.unwrap_or(defaults.timeout_ms),
         processes: asked.max_processes.unwrap_or(defaults.processes),
         output_bytes: asked.max_output_bytes.unwrap_or(defaults.output_bytes),
@@ -184,43 +184,48 @@ fn overlaid(defaults: &Limits, asked: &LimitsRequest) -> Limits {
     }
 }
 
-fn check_within<N: PartialOrd + std::fmt::Display + Copy>(
-    name: &str,
-    asked: Option<N>,
-    bounds: RangeInclusive<N>,
-) -> Result<()> {
-    match asked {
-        Some(value) if !bounds.contains(&value) => Err(outside(name, value, *bounds.start(), *bounds.end())),
-        _ => Ok(()),
-    }
-}
-
-fn outside<N: std::fmt::Display>(name: &str, value: N, least: N, most: N) -> RequestError {
+fn outside(argument: &str, value: f64, [least, most]: [f64; 2]) -> RequestError {
     RequestError::invalid(
-        format!("{name} = {value} is outside {least}..={most}."),
+        format!("{argument} = {value} is outside {least}..={most}."),
         "Ask for a value within; the upper bound is the operator's `caps`.",
     )
 }
 
-#[expect(clippy::cast_precision_loss, reason = "for a message")]
-fn seconds(milliseconds: u64) -> f64 {
-    milliseconds as f64 / 1000.0
+fn mebibytes(bytes: u64) -> f64 {
+    number(bytes / MEBIBYTE)
 }
 
-fn millicores(cores: f64, most: u32) -> Result<u32> {
-    let millicores = cores * 1000.0;
-    let cores_max = f64::from(most) / 1000.0;
-    let in_range = millicores >= f64::from(CPU_MILLICORES_MIN) && millicores <= f64::from(most);
-    if !in_range {
-        return Err(RequestError::invalid(
-            format!("max_cpu_cores = {cores} is outside 0.01..={cores_max}."),
-            "Ask for a share of the processors that the operator allows.",
-        ));
+fn seconds(milliseconds: u64) -> f64 {
+    number(milliseconds) / 1000.0
+}
+
+#[expect(clippy::cast_precision_loss, reason = "exact up to 2^53")]
+fn number(value: u64) -> f64 {
+    value as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_may_be_as_many_as_the_cap() {
+        let caps = Limits {
+            cpu_millicores: 2007,
+            ..LimitsRequest::default().caps()
+        };
+        let check = |cores, expect: Option<u32>| {
+            let asked = LimitsRequest {
+                max_cpu_cores: Some(cores),
+                ..LimitsRequest::default()
+            };
+            let granted = limits(&caps, &caps, &asked).ok();
+            assert_eq!(granted.map(|granted| granted.cpu_millicores), expect, "{cores}");
+        };
+        check(0.01, Some(10));
+        // 2007.0000000000002 thousandths.
+        check(2.007, Some(2007));
+        check(2.0071, None);
+        check(0.009, None);
     }
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "checked to be within 10..=u32"
-    )]
-    Ok(millicores.round() as u32)
 }
