@@ -10,7 +10,6 @@ use crate::{
     runtimes,
     sandbox::Sandboxes,
     store::{blocking, fault},
-    sync::lock,
     workspace_error,
 };
 use ringfence_jail::{HostWorkspace, Known, Pinned, Quota, harvest};
@@ -21,17 +20,17 @@ use ringfence_store::{
 };
 use ringfence_types::{Namespace, RequestError, SessionId, Tier, WorkspaceMode, WorkspaceSource};
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashSet,
     fs::{self, File, OpenOptions, TryLockError},
+    io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::fs::OpenOptionsExt,
     },
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
-use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 const DIRECTORY: &str = "workspaces";
 /// Most names read of one directory.
@@ -40,66 +39,34 @@ const NAMES_MAX: usize = 100_000;
 const NAMESPACES_MAX: usize = 10_000;
 /// Time to wait for a workspace that others use.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
-/// Interval between checks of a lock that another process holds, which does not signal its release.
+/// Interval between checks of a lock, whose release is not signalled.
 const POLL_EVERY: Duration = Duration::from_millis(10);
 
 pub(crate) struct Workspaces {
     directory: PathBuf,
-    turns: Mutex<HashMap<Namespace, Arc<RwLock<WriterLock>>>>,
     /// Files that decide what is run and allowed.
     guarded: Vec<PathBuf>,
     sandboxes: Arc<Sandboxes>,
     disk: Arc<Disk>,
 }
 
-/// Held by one writer at a time among those that share a workspace.
-type WriterLock = Mutex<()>;
-
+/// The purpose for which a workspace is opened. A snapshot that replaces it excludes all other users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
-    Shared,
-    Alone,
+pub(crate) enum Use {
+    Read,
+    Write,
+    Replace,
 }
 
-/// A lock on the workspace of a namespace, among the tasks of this server and the servers of this user.
+/// A lock on the workspace of a namespace, among the tasks of all servers of this user.
 #[derive(Debug)]
 pub(crate) struct WorkspaceTurn {
     directory: Pinned,
     root: OwnedFd,
-    own: TurnGuard,
-    /// The lock file; unlocked when it is closed. No program inherits it.
-    _others: File,
+    /// The lock file, opened for this turn alone; unlocked when it is closed. No program inherits it.
+    _lock: File,
     /// The lock file of writers from outside the sandbox.
     writing: PathBuf,
-}
-
-/// Held by one outside writer among all servers: a sandbox that measures the workspace counts no half-written files.
-pub(crate) struct WriteGuard<'a> {
-    _own: MutexGuard<'a, ()>,
-    _others: File,
-}
-
-#[derive(Debug)]
-enum TurnGuard {
-    Shared(OwnedRwLockReadGuard<WriterLock>),
-    Alone(OwnedRwLockWriteGuard<WriterLock>),
-}
-
-impl WorkspaceTurn {
-    /// Excludes other writers, from checking the free space to the end of writing.
-    fn lock(&self) -> std::io::Result<WriteGuard<'_>> {
-        let lock: &WriterLock = match &self.own {
-            TurnGuard::Shared(own) => own,
-            TurnGuard::Alone(own) => own,
-        };
-        let own = lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let others = open_lock(&self.writing)?;
-        others.lock()?;
-        Ok(WriteGuard {
-            _own: own,
-            _others: others,
-        })
-    }
 }
 
 /// A run's hold on the directory of the host behind its workspace.
@@ -165,9 +132,13 @@ impl WorkspaceLease {
             .unwrap_or_default())
     }
 
-    /// Excludes other writers of a shared workspace; `None`: a private one has no writer but its session.
-    pub(crate) fn lock_for_writing(&self) -> std::io::Result<Option<WriteGuard<'_>>> {
-        self.turn.as_ref().map(WorkspaceTurn::lock).transpose()
+    /// Excludes other writers of a shared workspace from outside, from checking the free space to the end of writing:
+    /// a sandbox that measures it counts no half-written files. `None`: a private one has no writer but its session.
+    pub(crate) fn lock_for_writing(&self) -> io::Result<Option<File>> {
+        let Some(turn) = &self.turn else { return Ok(None) };
+        let file = open_lock(&turn.writing)?;
+        file.lock()?;
+        Ok(Some(file))
     }
 }
 
@@ -204,7 +175,6 @@ impl Workspaces {
     pub(crate) fn new(guarded: Vec<PathBuf>, disk: Arc<Disk>) -> Self {
         Self {
             directory: disk.sandboxes.state_dir.join(DIRECTORY),
-            turns: Mutex::default(),
             guarded,
             sandboxes: disk.sandboxes.clone(),
             disk,
@@ -212,78 +182,53 @@ impl Workspaces {
     }
 
     /// Waits for the lock, at most [`LOCK_TIMEOUT`]. The workspace is made when it is first used.
-    pub(crate) async fn turn(&self, namespace: &Namespace, wanted: Wanted) -> Result<WorkspaceTurn> {
+    pub(crate) async fn turn(&self, namespace: &Namespace, access: Use) -> Result<WorkspaceTurn> {
         let by = Instant::now() + LOCK_TIMEOUT;
-        let own = self.lock_of(namespace);
-        let own = async {
-            match wanted {
-                Wanted::Shared => TurnGuard::Shared(own.read_owned().await),
-                Wanted::Alone => TurnGuard::Alone(own.write_owned().await),
-            }
-        };
-        let own = tokio::time::timeout(LOCK_TIMEOUT, own)
-            .await
-            .map_err(|_| busy(namespace))?;
-        let (directory, file, writing) = self
-            .make(namespace)
-            .map_err(|error| unusable(namespace, &error))?;
-        loop {
-            let locked = match wanted {
-                Wanted::Shared => file.try_lock_shared(),
-                Wanted::Alone => file.try_lock(),
-            };
-            match locked {
-                Ok(()) => break,
-                Err(TryLockError::WouldBlock) if Instant::now() < by => tokio::time::sleep(POLL_EVERY).await,
-                Err(TryLockError::WouldBlock) => return Err(busy(namespace)),
-                Err(TryLockError::Error(error)) => return Err(unusable(namespace, &error)),
-            }
-        }
-        let opened = Pinned::open(&directory).map_err(|error| unusable(namespace, &error))?;
-        let linked = || unusable(namespace, &std::io::Error::other("a link leads there"));
-        let (directory, root) = opened.ok_or_else(linked)?;
-        let root = match wanted {
-            Wanted::Shared => resume(&self.disk.snapshots, root).await?,
+        let unusable = |error: io::Error| unusable(namespace, &error);
+        let files = self.make(namespace).map_err(unusable)?;
+        // Closed while a restore waits, so that new runs do not pass it.
+        acquire(&files.gate, namespace, access, by).await?;
+        acquire(&files.lock, namespace, access, by).await?;
+        drop(files.gate);
+        let opened = Pinned::open(&files.directory).map_err(unusable)?;
+        let (directory, root) = opened.ok_or_else(|| unusable(io::Error::other("a link leads there")))?;
+        let root = match access {
+            Use::Read | Use::Write => resume(&self.disk.snapshots, root).await?,
             // A restore of a snapshot begins with completing an interrupted one.
-            Wanted::Alone => root,
+            Use::Replace => root,
         };
         Ok(WorkspaceTurn {
             directory,
             root,
-            own,
-            _others: file,
-            writing,
+            _lock: files.lock,
+            writing: files.writing,
         })
     }
 
-    fn lock_of(&self, namespace: &Namespace) -> Arc<RwLock<WriterLock>> {
-        let mut turns = lock(&self.turns);
-        // Drops locks that are neither held nor waited for.
-        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-        turns.entry(namespace.clone()).or_default().clone()
-    }
-
     /// Makes the directory and its lock files. No namespace begins with a dot.
-    fn make(&self, namespace: &Namespace) -> std::io::Result<(PathBuf, File, PathBuf)> {
+    fn make(&self, namespace: &Namespace) -> io::Result<WorkspaceFiles> {
         let directory = self.directory.join(namespace.as_str());
         make_own_directory(&self.directory)?;
-        if !directory.exists() && fs::read_dir(&self.directory)?.count() >= 3 * NAMESPACES_MAX {
+        if !directory.exists() && fs::read_dir(&self.directory)?.count() >= 4 * NAMESPACES_MAX {
             let many = format!("{NAMESPACES_MAX} namespaces have a workspace");
-            return Err(std::io::Error::other(many));
+            return Err(io::Error::other(many));
         }
         ringfence_store::reclaim_own_directory(&directory)?;
-        let directory = directory.canonicalize()?;
-        let file = open_lock(&self.directory.join(format!(".{namespace}.lock")))?;
-        let writing = self.directory.join(format!(".{namespace}.writing"));
-        open_lock(&writing)?;
-        Ok((directory, file, writing))
+        let beside = |name: &str| self.directory.join(format!(".{namespace}.{name}"));
+        open_lock(&beside("writing"))?;
+        Ok(WorkspaceFiles {
+            directory: directory.canonicalize()?,
+            gate: open_lock(&beside("gate"))?,
+            lock: open_lock(&beside("lock"))?,
+            writing: beside("writing"),
+        })
     }
 
     /// Acquires the directory behind a granted request's workspace, for as long as the run lasts.
     pub(crate) async fn acquire(&self, grant: &Grant) -> Result<WorkspaceLease> {
         let request = &grant.request;
         let mut lease = self
-            .acquire_for(&request.namespace, &request.workspace, Wanted::Shared)
+            .acquire_for(&request.namespace, &request.workspace, Use::Write)
             .await?;
         if let (Some(shared), WorkspaceSource::Namespace) = (&mut lease.shared, &request.workspace) {
             shared.known = self.disk.known(&request.namespace).await?;
@@ -296,7 +241,7 @@ impl Workspaces {
         &self,
         namespace: &Namespace,
         source: &WorkspaceSource,
-        wanted: Wanted,
+        access: Use,
     ) -> Result<WorkspaceLease> {
         let (shared, root, turn) = match source {
             WorkspaceSource::Private => return Ok(WorkspaceLease::default()),
@@ -317,7 +262,7 @@ impl Workspaces {
                 (shared, Some(root), None)
             }
             WorkspaceSource::Namespace => {
-                let turn = self.turn(namespace, wanted).await?;
+                let turn = self.turn(namespace, access).await?;
                 let shared = HostWorkspace {
                     directory: turn.directory.clone(),
                     mode: WorkspaceMode::Rw,
@@ -382,7 +327,32 @@ impl Workspaces {
     }
 }
 
-fn open_lock(path: &Path) -> std::io::Result<File> {
+/// The directory of a namespace's workspace, and its lock files, opened for one turn: flock(2) excludes other open file
+/// descriptions, of this process as well as of others.
+struct WorkspaceFiles {
+    directory: PathBuf,
+    gate: File,
+    lock: File,
+    writing: PathBuf,
+}
+
+/// Locks the file until it is closed; for [`Use::Replace`] exclusively.
+async fn acquire(file: &File, namespace: &Namespace, access: Use, by: Instant) -> Result<()> {
+    loop {
+        let locked = match access {
+            Use::Read | Use::Write => file.try_lock_shared(),
+            Use::Replace => file.try_lock(),
+        };
+        match locked {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if Instant::now() < by => tokio::time::sleep(POLL_EVERY).await,
+            Err(TryLockError::WouldBlock) => return Err(busy(namespace)),
+            Err(TryLockError::Error(error)) => return Err(unusable(namespace, &error)),
+        }
+    }
+}
+
+fn open_lock(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .create(true)
         .truncate(false)
@@ -416,7 +386,7 @@ fn busy(namespace: &Namespace) -> RequestError {
     )
 }
 
-fn unusable(namespace: &Namespace, error: &std::io::Error) -> RequestError {
+fn unusable(namespace: &Namespace, error: &io::Error) -> RequestError {
     fault(format!("the workspace of `{namespace}` cannot be used: {error}"))
 }
 
@@ -448,7 +418,6 @@ mod tests {
     use super::*;
     use ringfence_store::{FileError, tree::TreeError};
     use ringfence_types::ErrorCode;
-    use std::io;
 
     #[test]
     fn full_host_disk_and_full_private_disk_have_different_errors() {

@@ -2,14 +2,14 @@
 
 use super::{
     NamespaceAccess,
-    files::{OpenWorkspace, Use, WorkspaceAccess},
+    files::{OpenWorkspace, WorkspaceAccess},
     overlay::of_session,
 };
 use crate::{
     changes::{Base, COMPARE, Difference, WALK},
     error::Result,
     workspace_error::{self, snapshot_id},
-    workspaces::WorkspaceRef,
+    workspaces::{Use, WorkspaceRef},
 };
 use ringfence_store::{
     FileError, from_hex,

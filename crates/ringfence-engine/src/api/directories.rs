@@ -1,7 +1,7 @@
 //! Workspace directories as tar archives: untrusted incoming; outgoing redacted file by file, so that they stay valid.
 
-use super::files::{Use, WorkspaceAccess};
-use crate::{error::Result, record::hex, store::fault, workspace_error};
+use super::files::WorkspaceAccess;
+use crate::{error::Result, record::hex, store::fault, workspace_error, workspaces::Use};
 use ringfence_store::{
     FileError,
     audit::Action,

@@ -1,7 +1,13 @@
 //! Replaces text in workspace files; refuses files that a read would redact, so that an edit cannot probe for secrets.
 
-use super::files::{OpenWorkspace, Use, WorkspaceAccess};
-use crate::{error::Result, record::hex, store::fault, workspace_error, workspaces::FILE_BYTES_MAX};
+use super::files::{OpenWorkspace, WorkspaceAccess};
+use crate::{
+    error::Result,
+    record::hex,
+    store::fault,
+    workspace_error,
+    workspaces::{FILE_BYTES_MAX, Use},
+};
 use ringfence_store::{audit::Action, tree};
 use ringfence_types::{RequestError, WorkspacePath};
 use serde_json::{Value, json};

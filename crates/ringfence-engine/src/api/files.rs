@@ -12,7 +12,7 @@ use crate::{
     session,
     store::{blocking, fault},
     workspace_error,
-    workspaces::{FILE_BYTES_MAX, Wanted, WorkspaceLease, WorkspaceRef, WriteGuard, write_error},
+    workspaces::{FILE_BYTES_MAX, Use, WorkspaceLease, WorkspaceRef, write_error},
 };
 use ringfence_jail::harvest;
 use ringfence_redact::Redactor;
@@ -26,6 +26,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::{
+    fs::File,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
@@ -90,7 +91,7 @@ impl OpenWorkspace {
         self.root.as_fd()
     }
 
-    pub(crate) fn lock_for_writing(&self) -> io::Result<Option<WriteGuard<'_>>> {
+    pub(crate) fn lock_for_writing(&self) -> io::Result<Option<File>> {
         self.held.lease.lock_for_writing()
     }
 
@@ -106,13 +107,6 @@ impl OpenWorkspace {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Use {
-    Read,
-    Write,
-    Replace,
-}
-
 /// Opens a workspace, after conflicting users have left it.
 pub(super) async fn open(
     services: &Arc<Services>,
@@ -120,10 +114,6 @@ pub(super) async fn open(
     target: &WorkspaceRef,
     access: Use,
 ) -> Result<OpenWorkspace> {
-    let wanted = match access {
-        Use::Replace => Wanted::Alone,
-        Use::Read | Use::Write => Wanted::Shared,
-    };
     let turn = match target {
         WorkspaceRef::Namespace => None,
         WorkspaceRef::Session(id) => Some(services.sessions.find(namespace, id)?.turn_soon().await?),
@@ -141,7 +131,7 @@ pub(super) async fn open(
     }
     let lease = services
         .workspaces
-        .acquire_for(namespace, workspace, wanted)
+        .acquire_for(namespace, workspace, access)
         .await?;
     let mut root = lease.open(session.map(|session| &session.dirs))?;
     if !matches!(workspace, WorkspaceSource::Host { .. }) {

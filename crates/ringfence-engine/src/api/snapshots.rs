@@ -2,14 +2,14 @@
 
 use super::{
     NamespaceAccess,
-    files::{self, OpenWorkspace, Use, WorkspaceAccess},
+    files::{self, OpenWorkspace, WorkspaceAccess},
 };
 use crate::{
     error::Result,
     events::{EventKind, now_ms},
     store::{blocking, fault},
     workspace_error,
-    workspaces::WorkspaceRef,
+    workspaces::{Use, WorkspaceRef},
 };
 use ringfence_store::{
     FileError,

@@ -19,7 +19,7 @@ use crate::{
     secrets::{Redacted, SecretLease},
     session::{self, CallEgress, Turn},
     streams::{OutputPublisher, Stdio},
-    workspaces::Wanted,
+    workspaces::Use,
 };
 use ringfence_types::{ExecuteRequest, Priority, RequestError, WorkspaceSource, with_packages_hint};
 use std::sync::Arc;
@@ -122,7 +122,7 @@ pub(super) async fn lease(
     timer.lap(|phases| &mut phases.start_ms);
     // While it is held, no snapshot can be restored there.
     let workspaces = &services.workspaces;
-    let workspace = workspaces.acquire_for(&session.namespace, &session.workspace, Wanted::Shared);
+    let workspace = workspaces.acquire_for(&session.namespace, &session.workspace, Use::Write);
     let workspace = workspace.await?;
     timer.lap(|phases| &mut phases.queued_ms);
     let secrets = SecretLease {

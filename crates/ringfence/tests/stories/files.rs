@@ -121,8 +121,8 @@ fn names_special_on_other_systems_are_plain_file_names() {
     }
     assert_eq!(
         fs::read_dir(state_dir().join("workspaces")).unwrap().count(),
-        3,
-        "the workspace and its two locks"
+        4,
+        "the workspace and its three locks"
     );
 }
 
@@ -321,7 +321,7 @@ fn snapshot_is_not_found_from_another_namespace() {
 
 /// claim: [SNAP-3]
 #[test]
-fn restore_waits_for_runs_in_the_workspace() {
+fn restore_waits_for_earlier_runs_in_the_workspace_and_later_ones_for_it() {
     let mut server = Server::start();
     server.facts("put_file", json!({"path": "a", "text": "old"}));
     let made = server.facts("create_state_snapshot", json!({}));
@@ -333,6 +333,13 @@ fn restore_waits_for_runs_in_the_workspace() {
     eventually(|| workspace().join("ready").exists());
     let arguments = json!({"snapshot_id": made["snapshot_id"]});
     let restores = server.send_call("restore_state_snapshot", arguments);
+    let gate = fs::File::open(workspace().with_file_name(".default.gate")).unwrap();
+    eventually(|| {
+        let is_open = gate.try_lock_shared().is_ok();
+        gate.unlock().unwrap();
+        !is_open
+    });
+    let later = server.send("tools/call", call("[ -e ready ] || echo restored"));
     server.facts("sandbox_stats", json!({}));
     assert!(workspace().join("ready").exists(), "nothing is restored yet");
     fs::write(workspace().join("go"), "").unwrap();
@@ -341,6 +348,7 @@ fn restore_waits_for_runs_in_the_workspace() {
     assert_eq!(first["result"]["structuredContent"]["stdout"], "old", "{first}");
     let (restored, _) = server.await_response(restores);
     restored.assert_fields(json!({"result.structuredContent.success": true}));
+    assert_eq!(server.result(later)["stdout"], "restored\n");
     assert!(!workspace().join("ready").exists() && !workspace().join("go").exists());
 }
 
