@@ -38,7 +38,7 @@ use tokio::{
     io::{AsyncWrite, Interest},
     net::{UnixStream, unix::pipe},
     sync::{mpsc, oneshot},
-    task::JoinSet,
+    task::{JoinHandle, JoinSet},
     time::{Instant, interval, sleep_until, timeout},
 };
 
@@ -362,6 +362,8 @@ impl<'a> Supervised<'a> {
     /// Handles frames, orders and deadlines until the tree has ended.
     async fn serve(&mut self, from: &mut FromAgent, tasks: &mut JoinSet<()>) -> Result<Ending, Failure> {
         let (mut heartbeat, mut disk_check) = (interval(HEARTBEAT_INTERVAL), interval(DISK_CHECK_INTERVAL));
+        // A walk over many files takes long; orders and deadlines are handled meanwhile.
+        let mut counting: Option<JoinHandle<u64>> = None;
         let end = loop {
             if self.is_ready
                 && let Some((bytes, payload)) = self.claim.take()
@@ -391,7 +393,13 @@ impl<'a> Supervised<'a> {
                     break End::Lost;
                 },
                 _ = heartbeat.tick() => send_frame(&self.agent, Kind::Credit, frame::STDERR, &0_u32.to_le_bytes()),
-                _ = disk_check.tick(), if self.needs_disk_check() => self.check_disk().await,
+                _ = disk_check.tick(), if counting.is_none() && self.needs_disk_check() => {
+                    counting = Some(self.count_disk());
+                },
+                counted = async { counting.as_mut()?.await.ok() }, if counting.is_some() => {
+                    counting = None;
+                    self.check_disk(counted.unwrap_or_default());
+                },
                 Some(_) = tasks.join_next() => {}
             }
         };

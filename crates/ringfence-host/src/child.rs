@@ -42,9 +42,8 @@ const DATA_BYTES: u64 = 2 << 30;
 const OPEN_FILES: u64 = 1024;
 const FILE_BYTES: u64 = 64 << 20;
 const SPEC_BYTES_MAX: u64 = 1 << 20;
-/// Rounds of killing the remaining processes of a command that has no pid namespace.
-const KILL_ROUNDS_MAX: usize = 100;
-const KILL_ROUND_PAUSE: Duration = Duration::from_millis(10);
+/// Time for killing the remaining processes of a command that has no pid namespace.
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs the whole child process; `main` calls it when the first argument is [`CHILD_WORD`]. Returns the exit status.
 pub fn run() -> i32 {
@@ -181,7 +180,7 @@ fn watch(
     }
 }
 
-/// Kills everything: pid 1 of the pid namespace, or without one the process group and, in rounds, adopted descendants.
+/// Kills everything: pid 1 of the pid namespace, or without one the process group and all descendants.
 fn end(pid: i32, spec: &Spec) {
     drop(process::kill(pid, Kill::Kill));
     if spec.namespaces {
@@ -190,20 +189,7 @@ fn end(pid: i32, spec: &Spec) {
         return;
     }
     drop(process::kill_group(pid, Kill::Kill));
-    for _ in 0..KILL_ROUNDS_MAX {
-        let children = format!("/proc/self/task/{}/children", std::process::id());
-        let children = fs::read_to_string(children).unwrap_or_default();
-        let mut children = children
-            .split_whitespace()
-            .filter_map(|pid| pid.parse::<i32>().ok())
-            .peekable();
-        if children.peek().is_none() {
-            return;
-        }
-        children.for_each(|child| drop(process::kill(child, Kill::Kill)));
-        while matches!(wait::wait_nonblocking(Child::Any), Ok(Some(_))) {}
-        std::thread::sleep(KILL_ROUND_PAUSE);
-    }
+    ringfence_jail::kill_descendants(KILL_TIMEOUT);
 }
 
 fn namespaces(spec: &Spec) -> Vec<NamespaceKind> {

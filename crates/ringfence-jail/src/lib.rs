@@ -62,6 +62,7 @@ pub use ringfence_sys::{
 pub use sample::directory_bytes;
 pub use spec::{Forker, HostWorkspace, JailSpec, Part, Program, Run, Written};
 pub use sweep::{RUNS, sweep};
+pub use tree::kill_descendants;
 
 /// Takes over a descriptor that this process inherited; no program that it executes gets it.
 pub fn inherited_descriptor(number: i32) -> std::io::Result<std::os::fd::OwnedFd> {

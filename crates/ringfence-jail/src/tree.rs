@@ -15,7 +15,7 @@ use std::{
 };
 
 /// Kills and reaps everything below this process, a subreaper. Returns false if something is left at the deadline.
-pub(crate) fn kill_descendants(timeout: Duration) -> bool {
+pub fn kill_descendants(timeout: Duration) -> bool {
     let deadline = Instant::now() + timeout;
     loop {
         for pid in descendants() {

@@ -4,7 +4,6 @@ use std::{fs, time::Duration};
 
 /// Clock ticks of `/proc/[pid]/stat` in a second: `USER_HZ`, which is part of the kernel's interface.
 const TICKS: u64 = 100;
-const PAGE_BYTES: u64 = 4096;
 
 #[derive(Default)]
 pub struct Tree {
@@ -24,15 +23,28 @@ fn others() -> impl Iterator<Item = u32> {
         .filter(|pid| *pid != 1)
 }
 
+/// Returns the size of a page, of which some kernels have larger ones than 4 KiB (getauxval(3), `AT_PAGESZ`).
+fn page_bytes() -> u64 {
+    const AT_PAGESZ: u64 = 6;
+    let vector = fs::read("/proc/self/auxv").unwrap_or_default();
+    let words: Vec<u64> = vector
+        .chunks_exact(8)
+        .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()))
+        .collect();
+    let found = words.chunks_exact(2).find(|pair| pair[0] == AT_PAGESZ);
+    found.map_or(4096, |pair| pair[1])
+}
+
 /// Sums the resident memory, without pages shared with a file, of every process but this one, and counts them.
 pub fn tree() -> Tree {
     let mut tree = Tree::default();
+    let page_bytes = page_bytes();
     for pid in others() {
         let text = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
         let mut pages = text.split(' ').filter_map(|word| word.parse::<u64>().ok());
         let resident = pages.nth(1).unwrap_or(0);
         let shared = pages.next().unwrap_or(0);
-        tree.memory_bytes += resident.saturating_sub(shared) * PAGE_BYTES;
+        tree.memory_bytes += resident.saturating_sub(shared) * page_bytes;
         tree.processes += 1;
     }
     tree

@@ -22,7 +22,7 @@ use std::{
     path::PathBuf,
     time::Duration,
 };
-use tokio::time::Instant;
+use tokio::{task::JoinHandle, time::Instant};
 
 /// Free space on the host's file system below which a program is ended: data that a walk does not see fills it, too.
 const FREE_BYTES_MIN: u64 = 256 << 20;
@@ -241,16 +241,19 @@ impl Supervised<'_> {
         }
     }
 
-    /// Measures the files of the program, and ends it above its limit or if the host's disk is full.
-    pub(super) async fn check_disk(&mut self) {
+    /// Begins to count the bytes of the program's files.
+    pub(super) fn count_disk(&self) -> JoinHandle<u64> {
         let directories: [PathBuf; 2] = [WORKSPACE, OUTPUT].map(|name| self.directory.path.join(name));
-        let counted = tokio::task::spawn_blocking(move || {
+        tokio::task::spawn_blocking(move || {
             directories
                 .iter()
                 .map(|directory| directory_bytes(directory))
                 .sum::<u64>()
-        });
-        let Ok(bytes) = counted.await else { return };
+        })
+    }
+
+    /// Ends the program if its files are above its limit, or the host's disk is full.
+    pub(super) fn check_disk(&mut self, bytes: u64) {
         let free = File::open(self.directory.path.join(WORKSPACE)).and_then(|it| Space::of(it.as_fd()));
         let is_full = free.is_ok_and(|space| space.free < FREE_BYTES_MIN);
         let Some(running) = &mut self.running else { return };

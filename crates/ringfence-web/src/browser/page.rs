@@ -124,7 +124,7 @@ impl Page {
                     self.reached.clear();
                     self.loader = params["loaderId"].as_str().unwrap_or_default().to_owned();
                 }
-                if self.reached.len() < ERRORS_MAX {
+                if self.reached.len() < ERRORS_MAX && !self.has_reached(name) {
                     self.reached.push(name.to_owned());
                 }
             }
