@@ -2,8 +2,9 @@
 
 use ringfence_types::{ErrorCode, RequestError};
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File, Metadata, OpenOptions},
     io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
     path::Path,
 };
 
@@ -44,9 +45,10 @@ pub(super) fn replace(file: &Path, bytes: &[u8], known: Option<&[u8]>) -> Result
 }
 
 fn write_beside(place: &Path, beside: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).open(beside)?;
+    let old = fs::metadata(place).ok();
+    let mut file = create(beside, old.as_ref())?;
     file.write_all(bytes)?;
-    if let Ok(old) = fs::metadata(place) {
+    if let Some(old) = old {
         if !old.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file"));
         }
@@ -60,10 +62,31 @@ fn write_beside(place: &Path, beside: &Path, bytes: &[u8]) -> io::Result<()> {
         .map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 
+/// Creates the new file. Until it has the permissions of the file that it replaces, only its owner can open it.
+fn create(beside: &Path, old: Option<&Metadata>) -> io::Result<File> {
+    let mode = if old.is_some() { 0o600 } else { 0o666 };
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(mode).open(beside)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn replacement_is_private_until_it_has_the_permissions_of_the_old_file() {
+        let directory = std::env::temp_dir().join(format!("ringfence-private-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let old = File::create(directory.join("old")).unwrap().metadata().unwrap();
+        let mode = |name: &str, old: Option<&Metadata>| {
+            let created = create(&directory.join(name), old).unwrap();
+            created.metadata().unwrap().permissions().mode() & 0o777
+        };
+        assert_eq!(mode("replacement", Some(&old)), 0o600);
+        assert_eq!(mode("fresh", None), old.permissions().mode() & 0o777);
+        fs::remove_dir_all(&directory).unwrap();
+    }
 
     #[test]
     fn replaced_file_keeps_permissions_links_and_concurrent_changes() {
