@@ -96,9 +96,9 @@ pub(super) fn in_commands(mut error: RequestError) -> RequestError {
         error.message = format!("--allow: {rest}");
     }
     let found = error.validation.take();
-    // The message repeats the findings.
+    // A message quotes words of the user and repeats findings.
+    error.message = without_numbers(&rewrite_finding(&error.message));
     let translate = if found.is_some() { rewrite_finding } else { rewrite };
-    error.message = without_numbers(&translate(&error.message));
     let is_full = error.message.contains("No space left on device");
     error.hint = match is_full && error.hint.starts_with("Run ") {
         true => "Make room on that disk, or write to another.".to_owned(),
@@ -129,7 +129,8 @@ pub(super) fn validation_in_commands(mut found: Validation) -> Validation {
     found
 }
 
-/// Rewrites a finding. It also quotes names of the program: arguments of tools are known by the words around them.
+/// Rewrites a finding or a message. It also quotes names of the program or the user: arguments of tools are known by
+/// the words around them.
 fn rewrite_finding(text: &str) -> String {
     let known = [
         (
@@ -139,6 +140,10 @@ fn rewrite_finding(text: &str) -> String {
         ("named in `packages`", "named by `--package`"),
         ("in `allowed_imports`", "in `--allow-import`"),
         ("to `allowed_imports`", "to `--allow-import`"),
+        (
+            "which `allowed_domains` cannot name",
+            "which `--allow` cannot name",
+        ),
     ];
     known
         .iter()
@@ -285,6 +290,8 @@ mod tests {
             "`ringfence session list` names those there are; `ringfence session create` makes one."
         );
         assert_eq!(error.message, "there is none.");
+        let error = in_commands(RequestError::not_found("there is no workspace `packages`.", ""));
+        assert_eq!(error.message, "there is no workspace `packages`.");
         assert_eq!(
             rewrite("add it by `allowed_imports: [\"os.path\"]`, or all to `allowed_imports`."),
             "add it by `--allow-import os.path`, or all to `--allow-import`."
