@@ -4,7 +4,9 @@
 use super::{
     CommandResult, Context, FAILED,
     commit::{Keyboard, says_yes},
-    live, printed, request, set,
+    live,
+    outcome::is_interactive,
+    printed, request, set,
 };
 use crate::{
     log::Log,
@@ -198,9 +200,9 @@ async fn perform(context: &Context, engine: &Engine, action: HostAction, input: 
 async fn execute(context: &Context, engine: &Engine, line: CommandLine, timeout: u16) -> CommandResult {
     let (caller, json) = (Caller::new("cli host"), line.flags.json);
     let command = line.command(timeout);
-    let is_terminal = io::stdin().is_terminal() && io::stderr().is_terminal() && !json;
+    let may_ask = !json && is_interactive(context.terminal);
     let run = match engine.host_exec(&caller, command.clone()).await {
-        Err(error) if error.code == ErrorCode::PolicyDenied && is_terminal => {
+        Err(error) if error.code == ErrorCode::PolicyDenied && may_ask => {
             match ask_approval(context.terminal, engine, &caller, &command).await? {
                 true => engine.host_exec(&caller, command).await?,
                 false => return Err(error),

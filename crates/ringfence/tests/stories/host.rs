@@ -238,6 +238,23 @@ fn host_files_are_read_written_copied_and_a_write_is_undone() {
 }
 
 #[test]
+fn denied_command_in_the_background_does_not_ask_at_the_terminal() {
+    let directory = directory("host-background");
+    let server = serve_host(&directory);
+    let config = state_dir().join("config.yaml").display().to_string();
+    let command = ringfence(&["host", "exec", "--config", &config, "tee", "file"]);
+    // The control: in the foreground it asks.
+    Terminal::new(&command).read_until("run it once? [y/N] ");
+    let job = wrap_command(
+        &["sh", "-mc", r#""$0" "$@" & wait $!; echo "ended: $?" >&2"#],
+        &command,
+    );
+    let shown = Terminal::new(&job).read_until("ended: 125");
+    assert_lacks(shown, ["run it once?"]);
+    drop(server);
+}
+
+#[test]
 fn bytes_of_host_files_and_commands_reach_a_pipe_unchanged() {
     let directory = directory("host-bytes");
     let server = serve_host(&directory);
