@@ -325,6 +325,38 @@ fn approvals_watch_reports_requests_and_decisions_of_servers_started_later() {
 }
 
 #[test]
+fn approvals_watch_that_a_server_refuses_begins_once_there_is_room() {
+    let watch = || {
+        let mut command = ringfence(&["approvals", "watch", "--json"]);
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let mut server = without_dialogue("60");
+    server.send_request_egress("a.example.com");
+    one_pending();
+    let first_line = |stream| {
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        line
+    };
+    let mut watching: Vec<Child> = (0..8).map(|_| watch()).collect();
+    for child in &mut watching {
+        let asked = child.stdout.take().unwrap();
+        assert_contains(first_line(asked), ["a.example.com"]);
+    }
+    let mut refused = watch();
+    let error = BufReader::new(refused.stderr.take().unwrap()).lines().next();
+    assert_contains(error.unwrap().unwrap(), ["too many commands watch"]);
+    watching[0].kill().unwrap();
+    let asked = refused.stdout.take().unwrap();
+    assert_contains(first_line(asked), ["a.example.com"]);
+    for child in watching.iter_mut().chain([&mut refused]) {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+#[test]
 fn no_request_is_queued_if_configuration_or_tier_already_decides() {
     let mut command = serve("60");
     command.env("RINGFENCE_EGRESS_ALLOW", "*.example.com; other=only.example.org");
@@ -445,6 +477,27 @@ fn approvals_watch_prompts_for_one_request_at_a_time() {
     watcher.type_keys(b"a\n");
     watcher.read_until("approved for the namespace until");
     assert_eq!(server.result(fourth)["scope"], "namespace");
+}
+
+#[test]
+fn approvals_watch_asks_again_if_the_answer_could_not_be_sent() {
+    let mut server = without_dialogue("60");
+    assert_eq!(server.execute("shell", "true")["success"], true);
+    let mut watcher = Terminal::new(ringfence(&["approvals", "watch"]).env("NO_COLOR", "1"));
+    let id = server.send_request_egress("a.example.com");
+    watcher.read_until("N: no] ");
+    std::thread::sleep(READING_TIME);
+    // The command trusts no control sockets that others could replace.
+    let control = state_dir().join("control");
+    set_mode(&control, 0o777);
+    watcher.type_keys(b"y\n");
+    let shown = watcher.read_until("N: no] ");
+    assert_contains(shown, ["not this user's alone", "host: a.example.com"]);
+    set_mode(&control, 0o700);
+    std::thread::sleep(READING_TIME);
+    watcher.type_keys(b"y\n");
+    watcher.read_until("approved (once), by cli");
+    assert_eq!(server.result(id)["approved"], true);
 }
 
 /// Returns the first request whose answer was typed too soon and which therefore still waits. Repeats, because a slow

@@ -11,13 +11,13 @@ use crate::{
     time,
 };
 use ringfence_engine::{Answer, ApprovalRequest, Scope, ScopeChoice};
-use ringfence_types::RequestError;
+use ringfence_types::{ErrorCode, RequestError};
 use rustix::termios::{QueueSelector, tcflush};
 use serde_json::json;
 use std::{
     collections::{HashSet, VecDeque},
     io::{self, BufRead},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
     sync::{Arc, Mutex},
     time::Duration,
@@ -115,13 +115,25 @@ async fn follow_servers(state_dir: PathBuf, server: Option<u32>, sender: mpsc::S
             }
             let (state_dir, sender, followed) = (state_dir.clone(), sender.clone(), followed.clone());
             tokio::spawn(async move {
-                match control::watch(&state_dir, pid, &sender).await {
-                    // The server has ended; a later one may get the same process number.
-                    Ok(()) => drop(lock(&followed).remove(&pid)),
-                    Err(error) => drop(sender.send((pid, Err(error))).await),
-                }
+                follow_server(&state_dir, pid, &sender).await;
+                // A later server may get the same process number.
+                lock(&followed).remove(&pid);
             });
         }
+        sleep(SCAN_INTERVAL).await;
+    }
+}
+
+/// Follows a server until it ends, or the receiver is gone. A watch that fails is begun again; only its first error is
+/// sent.
+async fn follow_server(state_dir: &Path, pid: u32, sender: &mpsc::Sender<Update>) {
+    let mut has_failed = false;
+    while let Err(error) = control::watch(state_dir, pid, sender).await {
+        let has_ended = error.code == ErrorCode::NotFound;
+        if has_ended || (!has_failed && sender.send((pid, Err(error))).await.is_err()) {
+            return;
+        }
+        has_failed = true;
         sleep(SCAN_INTERVAL).await;
     }
 }
@@ -235,7 +247,13 @@ impl Prompter {
         };
         match decide(&self.state_dir, question.pid, &question.request, answer).await {
             Ok(shown) => self.terminal.dim(shown.text.trim_end()),
-            Err(error) => self.terminal.error(&error),
+            Err(error) => {
+                self.terminal.error(&error);
+                // Otherwise the request may still wait: it is asked again, after those that wait already.
+                if !matches!(error.code, ErrorCode::NotFound | ErrorCode::Conflict) {
+                    self.waiting.push_back((question.pid, question.request));
+                }
+            }
         }
     }
 }
