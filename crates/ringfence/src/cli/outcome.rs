@@ -1,7 +1,10 @@
 //! Shared by `run` and `session exec`: a program's output and end, findings about its script, and the test for a person
 //! who can answer questions.
 
-use super::hints::{rewrite, validation_in_commands};
+use super::{
+    FAILED,
+    hints::{rewrite, validation_in_commands},
+};
 use crate::{
     control::Response,
     render::diagnostics::{self, Bounds},
@@ -111,11 +114,32 @@ fn other_denials(result: &ExecutionResult) -> impl Iterator<Item = &Denial> {
     denials.filter(move |denial| denial.rule != "limit.output" && !(is_reported && denial.is_limit()))
 }
 
-pub(super) fn some_of<'a>(mut names: impl ExactSizeIterator<Item = &'a str>) -> String {
-    let shown = names.by_ref().take(NAMES_SHOWN).collect::<Vec<_>>().join(", ");
-    match names.len() {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
+/// Names the artifacts in the store. Others stay in the workspace, or a denial says why they were not kept.
+pub(super) fn mention_artifacts(terminal: Terminal, result: &ExecutionResult) {
+    let artifacts = result.artifacts.iter();
+    let stored = artifacts.filter(|artifact| artifact.signature.is_some());
+    let stored: Vec<&str> = stored.map(|artifact| artifact.name.as_str()).collect();
+    let more = match stored.len().saturating_sub(NAMES_SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    if !stored.is_empty() {
+        let names = stored[..stored.len().min(NAMES_SHOWN)].join(", ");
+        let id = &result.execution_id;
+        terminal.dim(&format!(
+            "artifacts: {names}{more} (get them with `ringfence artifacts {id} --out DIR`)"
+        ));
+    }
+}
+
+/// The program's exit code; 1 if it succeeded, but its files could not be copied out.
+pub(super) fn exit_code(result: &ExecutionResult) -> u8 {
+    let mut denials = result.denials.iter();
+    let is_uncopied = denials.any(|denial| denial.rule == "artifacts.copy");
+    match u8::try_from(result.exit_code) {
+        Ok(0) if is_uncopied => FAILED,
+        Ok(code) => code,
+        Err(_) => FAILED,
     }
 }
 

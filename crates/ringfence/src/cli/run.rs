@@ -8,7 +8,10 @@ use super::{
     CommandResult, Context, FAILED,
     commit::{self, CommitChoice, Keyboard, Question},
     fault, hints, live,
-    outcome::{ProgramOutput, READER_LEFT, Source, explain, in_background, is_interactive, some_of},
+    outcome::{
+        ProgramOutput, READER_LEFT, Source, exit_code, explain, in_background, is_interactive,
+        mention_artifacts,
+    },
     request, set,
 };
 use crate::{
@@ -23,7 +26,7 @@ use ringfence_engine::{
     Caller, Canceller, EarlyStart, Engine, Execution, HeldChanges, OutputChunk, OutputStream, Stdin,
     Submission, UNTOLD,
 };
-use ringfence_types::{ExecuteRequest, ExecutionResult, RequestError, WorkspaceMode, WorkspaceSource};
+use ringfence_types::{ExecuteRequest, ExecutionResult, RequestError};
 use serde_json::{Value, json};
 use std::{
     ffi::OsString,
@@ -115,7 +118,6 @@ impl Job {
         let stdin = input(&arguments.script, &keyboard);
         let live = !arguments.json;
         let may_ask = live && arguments.script != Path::new(request::STDIN) && is_interactive(terminal);
-        let kept = Kept::of(&self.request, arguments.artifacts.as_deref());
         let execution = engine.submit(Submission {
             request: self.request,
             stdin,
@@ -157,9 +159,9 @@ impl Job {
             telemetry.finish().await;
         }
         match (signal, followed) {
-            (None, Some(followed)) => conclude(terminal, &arguments, followed?, kept, self.source),
+            (None, Some(followed)) => conclude(terminal, &arguments, followed?, self.source),
             (Some(signal), Some(Ok(Followed::Ended(ended)))) if !live => {
-                conclude(terminal, &arguments, Followed::Ended(ended), kept, None)?;
+                conclude(terminal, &arguments, Followed::Ended(ended), None)?;
                 Ok(ExitCode::from(signal))
             }
             (signal, _) => Ok(ExitCode::from(signal.unwrap_or(FAILED))),
@@ -222,48 +224,10 @@ async fn follow(
     Ok(Followed::Ended(Box::new(ended)))
 }
 
-/// Files of the script that remain after the run.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kept {
-    All,
-    /// Files of the workspace: it is a namespace's, a listed one, or a read-write directory of the host.
-    Workspace,
-    /// Files of the workspace, which were written to the host's directory.
-    Committed,
-    None,
-}
-
-impl Kept {
-    fn of(request: &ExecuteRequest, artifacts: Option<&Path>) -> Self {
-        match &request.workspace {
-            _ if artifacts.is_some() => Self::All,
-            WorkspaceSource::Namespace
-            | WorkspaceSource::Listed(_)
-            | WorkspaceSource::Host {
-                mode: WorkspaceMode::Rw,
-                ..
-            } => Self::Workspace,
-            WorkspaceSource::Host { .. } | WorkspaceSource::Private => Self::None,
-        }
-    }
-
-    /// True if this artifact remains. `output/...` is in the output directory, anything else in the workspace.
-    fn keeps(self, artifact: &str, signature: Option<&str>) -> bool {
-        match self {
-            Self::All => true,
-            // Files from a listed directory's overlay and from the output directory are in the store instead.
-            Self::Workspace => signature.is_none() && !artifact.starts_with("output/"),
-            Self::Committed => !artifact.starts_with("output/"),
-            Self::None => false,
-        }
-    }
-}
-
 fn conclude(
     terminal: Terminal,
     arguments: &RunArguments,
     followed: Followed,
-    kept: Kept,
     source: Option<Source>,
 ) -> CommandResult {
     let Followed::Ended(ended) = followed else {
@@ -272,10 +236,6 @@ fn conclude(
     let Ended {
         mut result, decided, ..
     } = *ended;
-    let kept = match &decided {
-        Some(decided) if !decided["committed"].is_null() => Kept::Committed,
-        _ => kept,
-    };
     if arguments.json {
         if !arguments.verbose {
             result.isolation.layers.clear();
@@ -305,38 +265,11 @@ fn conclude(
                 terminal.dim("install the package that has it with --package NAME");
             }
         }
-        if let Some(line) = left_behind(&result, kept) {
-            terminal.dim(&line);
+        if arguments.artifacts.is_none() {
+            mention_artifacts(terminal, &result);
         }
     }
-    // The script succeeded, but its files could not be copied out.
-    let mut denials = result.denials.iter();
-    let is_uncopied = denials.any(|denial| denial.rule == "artifacts.copy");
-    Ok(ExitCode::from(match u8::try_from(result.exit_code) {
-        Ok(0) if is_uncopied => FAILED,
-        Ok(code) => code,
-        Err(_) => FAILED,
-    }))
-}
-
-fn left_behind(result: &ExecutionResult, kept: Kept) -> Option<String> {
-    let artifacts = result.artifacts.iter();
-    let lost = artifacts
-        .clone()
-        .filter(|artifact| !kept.keeps(&artifact.name, artifact.signature.as_deref()));
-    let lost: Vec<&str> = lost.map(|artifact| artifact.name.as_str()).collect();
-    if lost.is_empty() {
-        return None;
-    }
-    let names = some_of(lost.into_iter());
-    // Artifacts in the store are signed.
-    let is_stored = artifacts.into_iter().any(|artifact| artifact.signature.is_some());
-    let id = &result.execution_id;
-    let how = match is_stored {
-        true => format!("get them with `ringfence artifacts {id} --out DIR`"),
-        false => "keep such files with --artifacts DIR".to_owned(),
-    };
-    Some(format!("left behind: {names} ({how})"))
+    Ok(ExitCode::from(exit_code(&result)))
 }
 
 /// The script's standard input: none if the script was read from it, or if it is a terminal and we run in background.
@@ -369,20 +302,5 @@ impl Signals {
             _ = self.terminate.recv() => 143,
             _ = self.hangup.recv() => 129,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kept_files_are_not_reported_as_left_behind() {
-        let check =
-            |kept: Kept, name: &str, expect: bool| assert_eq!(kept.keeps(name, None), expect, "{name}");
-        check(Kept::None, "a", false);
-        check(Kept::Workspace, "a", true);
-        check(Kept::Workspace, "output/a", false);
-        check(Kept::All, "output/a", true);
     }
 }

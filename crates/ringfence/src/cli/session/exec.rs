@@ -3,9 +3,9 @@
 use super::INTERRUPTED;
 use crate::{
     cli::{
-        CommandResult, Context, FAILED, hints, interrupts,
+        CommandResult, Context, hints, interrupts,
         live::{self, Options},
-        outcome::{ProgramOutput, READER_LEFT, explain, some_of},
+        outcome::{ProgramOutput, READER_LEFT, exit_code, explain, mention_artifacts},
         printed, report_error,
         request::{self, STDIN},
         run::RunArguments,
@@ -154,7 +154,7 @@ fn perform(context: &Context, call: SessionCall, server: Option<u32>, stream: Op
     Ok(ExitCode::from(if is_interrupted {
         INTERRUPTED
     } else {
-        u8::try_from(result.exit_code).unwrap_or(FAILED)
+        exit_code(&result)
     }))
 }
 
@@ -170,13 +170,7 @@ fn conclude(terminal: Terminal, result: &ExecutionResult) -> Result<(), RequestE
         printed(terminal.print_value(&format!("{gap}{value}\n"), SHOWN_BYTES_MAX))?;
     }
     explain(terminal, result);
-    if !result.artifacts.is_empty() {
-        let names = some_of(result.artifacts.iter().map(|artifact| artifact.name.as_str()));
-        let id = &result.execution_id;
-        terminal.dim(&format!(
-            "artifacts: {names} (get them with `ringfence artifacts {id} --out DIR`)"
-        ));
-    }
+    mention_artifacts(terminal, result);
     Ok(())
 }
 
