@@ -102,35 +102,15 @@ pub(super) fn arguments(args: &[String]) -> Result<Vec<Argument>, RequestError> 
     })
 }
 
-pub(super) fn variables(env: &[String]) -> Result<BTreeMap<EnvName, EnvValue>, RequestError> {
-    let invalid = |reason: String, pair: &str| {
-        // Never the value: it may be a secret.
-        let name = pair.split('=').next().unwrap_or_default();
-        RequestError::invalid(format!("--env {name}: {reason}."), "Write --env NAME=VALUE.")
-    };
-    let mut variables = BTreeMap::new();
-    for pair in env {
-        let (name, value) = pair
-            .split_once('=')
-            .ok_or_else(|| invalid("there is no `=`".to_owned(), pair))?;
-        let name = EnvName::try_from(name.to_owned()).map_err(|reason| invalid(reason, pair))?;
-        let value = EnvValue::try_from(value.to_owned()).map_err(|reason| invalid(reason, pair))?;
-        if variables.insert(name, value).is_some() {
-            return Err(invalid("given twice".to_owned(), pair));
-        }
-    }
-    Ok(variables)
-}
-
-/// Flags for the limits of a run or a session.
+/// Flags for the limits, hosts, packages and variables of a run or a session.
 #[derive(Debug, Args)]
-pub(super) struct LimitFlags {
+pub(super) struct SandboxFlags {
     /// Wall-clock limit of a run or a call, in seconds [default: 60]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(super) timeout: Option<u64>,
     /// Memory limit, such as 256m or 1g [default: 512m]
-    #[arg(long, value_name = "SIZE")]
-    memory: Option<String>,
+    #[arg(long, value_name = "SIZE", value_parser = mebibytes)]
+    memory: Option<u64>,
     /// Processor cores; fractions are allowed [default: 1]
     #[arg(long, value_name = "CORES", value_parser = positive)]
     cpus: Option<f64>,
@@ -138,44 +118,72 @@ pub(super) struct LimitFlags {
     #[arg(long, value_name = "COUNT", value_parser = whole::<u32>)]
     processes: Option<u32>,
     /// Private disk, such as 256m or 1g [default: 512m, and at most half of the memory]
-    #[arg(long, value_name = "SIZE")]
-    disk: Option<String>,
+    #[arg(long, value_name = "SIZE", value_parser = mebibytes)]
+    disk: Option<u64>,
+    /// Host that the program may reach, such as example.com, *.example.com, example.com:8443 or "GET example.com/path";
+    /// if given, only these, and not those of egress.allow
+    #[arg(long, value_name = "HOST")]
+    pub(super) allow: Vec<String>,
+    /// Package that the program imports, such as `numpy` or `lodash@4`; installed once and kept for later use
+    #[arg(long, value_name = "NAME")]
+    pub(super) package: Vec<String>,
+    /// Environment variable for the program; variables of the host are not inherited
+    #[arg(long, value_name = "NAME=VALUE")]
+    env: Vec<String>,
+    /// Secret of the vault that the program gets as an environment variable of this name
+    #[arg(long, value_name = "NAME")]
+    secret: Vec<String>,
 }
 
-impl LimitFlags {
-    pub(super) fn request(&self) -> Result<LimitsRequest, RequestError> {
-        Ok(LimitsRequest {
-            max_ram_mb: mebibytes("--memory", self.memory.as_deref())?,
+impl SandboxFlags {
+    pub(super) fn limits(&self) -> LimitsRequest {
+        LimitsRequest {
+            max_ram_mb: self.memory,
             max_cpu_cores: self.cpus,
             timeout_ms: self.timeout,
             max_processes: self.processes,
             max_output_bytes: None,
-            max_disk_mb: mebibytes("--disk", self.disk.as_deref())?,
+            max_disk_mb: self.disk,
+        }
+    }
+
+    /// Parses `--env`. Not clap, whose errors repeat the whole text: the value may be a secret.
+    pub(super) fn variables(&self) -> Result<BTreeMap<EnvName, EnvValue>, RequestError> {
+        let invalid = |reason: String, pair: &str| {
+            let name = pair.split('=').next().unwrap_or_default();
+            RequestError::invalid(format!("--env {name}: {reason}."), "Write --env NAME=VALUE.")
+        };
+        let mut variables = BTreeMap::new();
+        for pair in &self.env {
+            let (name, value) = pair
+                .split_once('=')
+                .ok_or_else(|| invalid("there is no `=`".to_owned(), pair))?;
+            let name = EnvName::try_from(name.to_owned()).map_err(|reason| invalid(reason, pair))?;
+            let value = EnvValue::try_from(value.to_owned()).map_err(|reason| invalid(reason, pair))?;
+            if variables.insert(name, value).is_some() {
+                return Err(invalid("given twice".to_owned(), pair));
+            }
+        }
+        Ok(variables)
+    }
+
+    /// Parses `--secret`. Not clap, for the same reason: a value may have been given in place of a name.
+    pub(super) fn secrets(&self) -> Result<BTreeSet<EnvName>, RequestError> {
+        let names = self.secret.iter().map(|name| EnvName::try_from(name.clone()));
+        names.collect::<Result<_, _>>().map_err(|reason| {
+            let hint = "Name a secret of the vault; the value is never given here.";
+            RequestError::invalid(format!("--secret: {reason}."), hint)
         })
     }
 }
 
-fn mebibytes(flag: &str, text: Option<&str>) -> Result<Option<u64>, RequestError> {
-    let bytes = text.map(parse_size).transpose().map_err(|reason| {
-        RequestError::invalid(
-            format!("{flag}: {reason}."),
-            "Write a size above 0, as 256m or 1g.",
-        )
-    })?;
-    Ok(bytes.map(|bytes| bytes.div_ceil(MEBIBYTE)))
+/// Parses a size into MiB.
+fn mebibytes(text: &str) -> Result<u64, String> {
+    Ok(parse_size(text)?.div_ceil(MEBIBYTE))
 }
 
 pub(super) fn modules(named: &[ModuleName]) -> Option<BTreeSet<ModuleName>> {
     (!named.is_empty()).then(|| named.iter().cloned().collect())
-}
-
-/// Parses names of secrets. Values are not accepted: the process list would show them.
-pub(super) fn secrets(names: &[String]) -> Result<BTreeSet<EnvName>, RequestError> {
-    let names = names.iter().map(|name| EnvName::try_from(name.clone()));
-    names.collect::<Result<_, _>>().map_err(|reason| {
-        let hint = "Name a secret of the vault; the value is never given here.";
-        RequestError::invalid(format!("--secret: {reason}."), hint)
-    })
 }
 
 /// Parses a number above 0. `nan` and `inf` parse as numbers too, but are not limits.

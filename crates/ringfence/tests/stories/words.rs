@@ -46,7 +46,7 @@ fn out_of_range_number_is_refused_with_its_range() {
         (&["run", &script, "--cpus", "-1"], "a number above 0"),
         (
             &["run", &script, "--memory", "-1"],
-            "--memory: `-1` is not a size",
+            "'--memory <SIZE>': `-1` is not a size",
         ),
         (&["limits", "--timeout", "-1"], "a number above 0"),
         (&["host", "exec", "--timeout", "-1", "ls"], "-1 is not in 1..=300"),
@@ -55,7 +55,7 @@ fn out_of_range_number_is_refused_with_its_range() {
         (&["audit", "--before", "-1"], "-1 is not in 1.."),
         (&["audit", "--since", "-2h"], "`-2h` is not a time"),
         (&["vault", "add", "KEY", "--ttl", "-5m"], "write a length of time"),
-        (&["run", &script, "--memory", "-5m"], "a size above 0"),
+        (&["run", &script, "--memory", "-5m"], "`-5m` is not a size"),
         (
             &["session", "create", "--idle", "1e12"],
             "'--idle <SECONDS>': it is not within",
@@ -95,7 +95,7 @@ fn usage_errors_exit_with_2_and_failures_with_125() {
         (
             &["run", &script, "--memory", "much"],
             2,
-            "--memory: `much` is not a size",
+            "'--memory <SIZE>': `much` is not a size",
         ),
         (&["run", &script, "--allow", "http://x y"], 2, "--allow: "),
         (

@@ -2,7 +2,7 @@
 
 use crate::cli::{
     commit::CommitChoice,
-    request::{self, LimitFlags},
+    request::{self, SandboxFlags},
 };
 use clap::Args;
 use ringfence_engine::Conflicts;
@@ -19,14 +19,10 @@ pub(in crate::cli) struct RunArguments {
     #[arg(short, long, value_name = "NAME")]
     pub(super) language: Option<Language>,
     #[command(flatten)]
-    pub(in crate::cli) limits: LimitFlags,
+    pub(in crate::cli) sandbox: SandboxFlags,
     /// Backend that makes the sandbox
     #[arg(long, value_name = "NAME")]
     pub(super) backend: Option<String>,
-    /// Host that the script may reach, such as example.com, *.example.com, example.com:8443 or "GET example.com/path";
-    /// if given, only these, and not those of egress.allow
-    #[arg(long, value_name = "HOST")]
-    pub(super) allow: Vec<String>,
     /// Check the script first: warn reports findings and refuses what the profile forbids, fix also adds missing
     /// imports, and strict refuses warnings
     #[arg(long, value_name = "off|warn|fix|strict", default_value = "off")]
@@ -38,9 +34,6 @@ pub(in crate::cli) struct RunArguments {
     /// Module that Python may import besides those of the profile; with `unrestricted`, only these
     #[arg(long, value_name = "MODULE")]
     pub(super) allow_import: Vec<ModuleName>,
-    /// Package that the script imports, such as `numpy` or `lodash@4`; installed once and kept for later runs
-    #[arg(long, value_name = "NAME")]
-    pub(super) package: Vec<String>,
     /// Session of a running server to run in, instead of a new sandbox; standard input that is not a terminal is first
     /// read to its end
     #[arg(long, value_name = "ID", conflicts_with_all = ["allow", "language", "workspace", "artifacts", "memory", "cpus", "processes", "disk", "env", "secret", "backend", "package", "commit", "discard", "validate", "profile", "allow_import"])]
@@ -67,12 +60,6 @@ pub(in crate::cli) struct RunArguments {
     /// Copy the files that the script leaves into this directory
     #[arg(long, value_name = "DIR")]
     pub(super) artifacts: Option<PathBuf>,
-    /// Environment variable for the script; variables of the host are not inherited
-    #[arg(long, value_name = "NAME=VALUE")]
-    pub(super) env: Vec<String>,
-    /// Secret of the vault that the script gets as an environment variable of this name
-    #[arg(long, value_name = "NAME")]
-    pub(super) secret: Vec<String>,
     /// Pass control characters of the output through to a terminal
     #[arg(long)]
     pub(in crate::cli) raw: bool,
@@ -98,15 +85,15 @@ impl RunArguments {
         let mut built = ExecuteRequest::new(language, code);
         built.name = request::script_name(&self.script);
         built.args = request::arguments(&self.args)?;
-        built.env = request::variables(&self.env)?;
-        built.secrets = request::secrets(&self.secret)?;
-        built.packages = ringfence_types::requirements(language, &self.package)?;
-        built.limits = self.limits.request()?;
+        built.env = self.sandbox.variables()?;
+        built.secrets = self.sandbox.secrets()?;
+        built.packages = ringfence_types::requirements(language, &self.sandbox.package)?;
+        built.limits = self.sandbox.limits();
         built.validate = self.validate;
         built.profile = self.profile;
         built.allowed_imports = request::modules(&self.allow_import);
-        if !self.allow.is_empty() {
-            built.allowed_domains = AllowedDomains::Operator(self.allow.iter().cloned().collect());
+        if !self.sandbox.allow.is_empty() {
+            built.allowed_domains = AllowedDomains::Operator(self.sandbox.allow.iter().cloned().collect());
         }
         if let Some(workspace) = &self.workspace {
             built.workspace = request::workspace_of(workspace)?;
@@ -229,6 +216,7 @@ mod tests {
         check(&["--env", "NOEQUALS"]);
         check(&["--env", "1X=hunter2"]);
         check(&["--env", "A=1", "--env", "A=2"]);
+        check(&["--secret", "A=hunter2"]);
         check(&["--workspace", "/tmp"]);
         check(&["--workspace", "/nonexistent:ro"]);
         check(&["--workspace", "/etc/passwd:ro"]);

@@ -5,7 +5,7 @@ use crate::{
     cli::{
         CommandResult, Context, interrupts,
         live::{self, Options},
-        request::{self, LimitFlags},
+        request::{self, SandboxFlags},
     },
     control::{self, Request, Response, SessionOptions},
     render::Rendered,
@@ -25,27 +25,14 @@ pub(super) struct Create {
     #[arg(long, value_name = "NAME", default_value = "default")]
     namespace: Namespace,
     #[command(flatten)]
-    limits: LimitFlags,
+    sandbox: SandboxFlags,
     /// Seconds without use after which the session ends [default: 900]
     #[arg(long, value_name = "SECONDS", value_parser = request::seconds)]
     idle: Option<u64>,
-    /// Environment variable for the session; variables of the host are not inherited
-    #[arg(long, value_name = "NAME=VALUE")]
-    env: Vec<String>,
-    /// Secret of the vault that the session gets as an environment variable of this name
-    #[arg(long, value_name = "NAME")]
-    secret: Vec<String>,
     /// Directory of the host to work in; or `private`, empty and deleted with the session, which is the default; or
     /// `namespace`, the namespace's own workspace; or a name of `workspaces` in the configuration
     #[arg(long, value_name = "DIR:ro|rw|overlay")]
     workspace: Option<String>,
-    /// Package that the session starts with, such as `numpy` or `lodash@4`; installed once and kept for later sessions
-    #[arg(long, value_name = "NAME")]
-    package: Vec<String>,
-    /// Host that the session may reach, such as example.com, *.example.com, example.com:8443 or "GET example.com/path";
-    /// if given, only these, and not those of egress.allow
-    #[arg(long, value_name = "HOST")]
-    allow: Vec<String>,
     #[command(flatten)]
     opts: Options,
 }
@@ -92,16 +79,16 @@ fn request_of(create: Create) -> Result<Request, RequestError> {
     let options = Box::new(SessionOptions {
         namespace: create.namespace,
         language: create.language,
-        env: request::variables(&create.env)?,
-        secrets: request::secrets(&create.secret)?,
-        limits: create.limits.request()?,
+        env: create.sandbox.variables()?,
+        secrets: create.sandbox.secrets()?,
+        limits: create.sandbox.limits(),
         idle_ms: create.idle,
         workspace: match &create.workspace {
             Some(workspace) => request::workspace_of(workspace)?,
             None => WorkspaceSource::Private,
         },
-        packages: create.package,
-        allow: create.allow,
+        packages: create.sandbox.package,
+        allow: create.sandbox.allow,
     });
     Ok(Request::SessionCreate { options })
 }

@@ -100,7 +100,7 @@ pub(in crate::cli) fn run_script(
         script: Some(arguments.script),
         code: None,
         stdin: (!keeps_stdin).then(|| PathBuf::from(STDIN)),
-        timeout: arguments.limits.timeout,
+        timeout: arguments.sandbox.timeout,
         raw: arguments.raw,
         opts: Options {
             server: None,
