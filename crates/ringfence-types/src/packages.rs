@@ -230,7 +230,7 @@ fn is_version(version: &str) -> bool {
     })
 }
 
-/// Returns a condition of PEP 508 with single spaces. The installer parses it; here it only cannot be anything else: a
+/// Returns a condition of PEP 508 without spaces around it. The installer parses it; here it only cannot be anything else: a
 /// comparison of words and quoted texts, without a character of URLs, paths, options or further parts.
 fn condition(text: &str) -> Result<String, RequirementError> {
     let is_allowed = |c: u8| c.is_ascii_alphanumeric() || b" ._+*!<>=~()'\"-".contains(&c);
@@ -238,8 +238,7 @@ fn condition(text: &str) -> Result<String, RequirementError> {
     if !(compares && text.bytes().all(is_allowed)) {
         return Err(RequirementError::Marker);
     }
-    let words: Vec<&str> = text.split(' ').filter(|word| !word.is_empty()).collect();
-    Ok(words.join(" "))
+    Ok(text.trim_matches(' ').to_owned())
 }
 
 /// Parses `name` or `@scope/name`, and after an `@` a version, a range or a tag of the registry.

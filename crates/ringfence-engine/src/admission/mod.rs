@@ -431,10 +431,15 @@ impl State {
         self.last_number
     }
 
-    /// Estimates the ms until a place is free, from the average time that one is held.
+    /// Estimates the ms until a place is free, from the average time that one is held, or has been already.
     fn likely_ms(&self) -> f64 {
+        let ages = self
+            .running
+            .values()
+            .map(|one| one.since.elapsed().as_secs_f64() * 1000.0);
+        let held_ms = ages.fold(self.held_ms, f64::max);
         let rounds = self.waiting / self.settings.concurrency.max(1) + 1;
-        self.held_ms * f64::from(u32::try_from(rounds).unwrap_or(u32::MAX))
+        held_ms * f64::from(u32::try_from(rounds).unwrap_or(u32::MAX))
     }
 
     /// Removes waiting requests that have expired or were cancelled.

@@ -187,7 +187,8 @@ impl Engine {
     /// Returns the rules of the hosts reached by a namespace's requests that name none.
     pub fn hosts_of(&self, namespace: &Namespace) -> Vec<String> {
         let services = &self.services;
-        if !services.policy.current().egress.tier.has_network() {
+        let policy = services.policy.current();
+        if !policy.backends.default.tier(policy.egress.tier).has_network() {
             return Vec::new();
         }
         let rules = services.egress.granted(RuleSource::Programs, namespace, None);

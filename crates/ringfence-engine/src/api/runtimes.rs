@@ -9,7 +9,7 @@ use crate::{
     pool::PoolStatus,
     runtimes, warm,
 };
-use ringfence_types::{Backend, ExecuteRequest, ExitKind, Isolation, Language, Limits};
+use ringfence_types::{Backend, ErrorCode, ExecuteRequest, ExitKind, Isolation, Language, Limits};
 use serde::Serialize;
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -59,7 +59,7 @@ pub struct SandboxInfo {
 }
 
 impl Engine {
-    /// Returns the languages. Their versions are determined once, each inside a sandbox; again after a refusal.
+    /// Returns the languages. Their versions are determined once, each inside a sandbox; again if it was busy.
     pub async fn runtimes(&self) -> Vec<Runtime> {
         let mut runtimes = Vec::new();
         for (known, (language, code)) in self.versions.iter().zip(PROGRAMS) {
@@ -206,8 +206,11 @@ async fn version(engine: &Engine, language: Language, code: &str) -> Result<Runt
             runtime.reason = Some(format!("it does not start in a sandbox: {line}"));
         }
         Err(error) => {
+            let may_pass = error.code == ErrorCode::Busy;
             runtime.reason = Some(error.message);
-            return Err(Box::new(runtime));
+            if may_pass {
+                return Err(Box::new(runtime));
+            }
         }
     }
     Ok(runtime)

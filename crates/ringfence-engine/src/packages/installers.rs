@@ -327,6 +327,11 @@ pub(super) fn refusal(language: Language, set: &BTreeSet<Requirement>, output: &
             "pip is older than 22.2 and cannot report its downloads.",
             "Upgrade pip for the interpreter of runtimes.python.",
         );
+    } else if mentions(&["Invalid requirement"]) {
+        (
+            "pip cannot read a requirement",
+            "Correct the condition after its `;`, such as `numpy; python_version >= '3.11'`.",
+        )
     } else if mentions(&UNREACHABLE) {
         (
             "the package index cannot be reached",

@@ -3,8 +3,9 @@
 
 use super::{Unanswered, wire::Response};
 use crate::render::{self, Rendered};
-use ringfence_engine::{Caller, Engine, Event, ExecutionState, Hears, OutputChunk, OutputStream};
+use ringfence_engine::{Caller, Engine, ExecutionState, Hears, OutputChunk, OutputStream};
 use ringfence_types::{ErrorCode, Namespace, RequestError};
+use serde::Serialize;
 use serde_json::json;
 use std::time::Duration;
 use tokio::{
@@ -98,6 +99,10 @@ pub(super) async fn events(
     }
     if let Some(mut events) = events {
         while let Some(event) = events.next().await {
+            let missed = events.missed();
+            if missed > 0 {
+                write(to, &json!({"event": "events.missed", "count": missed})).await?;
+            }
             if event.number > last {
                 write(to, &event).await?;
             }
@@ -112,7 +117,7 @@ pub(super) fn watch_permit(permits: &Semaphore) -> Result<SemaphorePermit<'_>, R
     permits.try_acquire().map_err(none)
 }
 
-async fn write(to: &mut WriteHalf<'_>, event: &Event) -> Result<(), Unanswered> {
+async fn write(to: &mut WriteHalf<'_>, event: &impl Serialize) -> Result<(), Unanswered> {
     let mut bytes = serde_json::to_vec(event).map_err(|_| None)?;
     bytes.push(b'\n');
     let stream = OutputStream::Stdout;

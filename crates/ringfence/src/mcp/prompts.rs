@@ -260,8 +260,14 @@ impl Case {
     /// Says what the data is: by the schema, by the language, or by its beginning.
     fn kind(&self, data: &str) -> Kind {
         let is_json = data.trim_start().starts_with(['{', '[', '"']);
+        let is_of_json = |schema: &Value| {
+            schema["type"].is_string()
+                || ["$schema", "properties"]
+                    .iter()
+                    .any(|name| schema.get(name).is_some())
+        };
         match (&self.schema, self.language) {
-            (Some(SchemaChoice::Inline(_)), None) if !is_json => Kind::Csv,
+            (Some(SchemaChoice::Inline(schema)), None) if !is_json && !is_of_json(schema) => Kind::Csv,
             (Some(_), _) => Kind::Json,
             (None, Some(language)) => Kind::Code(language),
             (None, None) if is_json => Kind::Json,
@@ -365,6 +371,7 @@ mod tests {
         );
         check(Some(json!({})), None, "a,b\n1,2\n", Kind::Csv);
         check(Some(json!({})), None, " [1]", Kind::Json);
+        check(Some(json!({"type": "object"})), None, "Sure: {}", Kind::Json);
     }
 
     #[test]

@@ -56,7 +56,7 @@ impl Call<'_> {
             field: "domain",
             patience,
         };
-        // A sealed state is valid only for these: the same request of the same caller.
+        // A request state is valid only for these: the same request of the same caller.
         let words = (
             api::RequestEgress::NAME,
             request.namespace.as_str(),

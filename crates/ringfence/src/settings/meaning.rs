@@ -124,7 +124,8 @@ fn backends(environment: &Environment, settings: &Effective) -> Result<BackendSe
     if tier > floor {
         return Err(refusal(
             format!(
-                "`backend: {default}` gives the tier `{tier}`, and the floor is `{floor}`: every run would be refused."
+                "`backend: {default}` ({}) gives the tier `{tier}`, and the floor is `{floor}`: every run would be refused.",
+                settings.backend.origin
             ),
             &format!("Set `floor: {tier}`, or `backend: native`."),
         ));

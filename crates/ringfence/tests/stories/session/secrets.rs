@@ -127,7 +127,7 @@ fn bridge_redacts_secrets_of_the_namespace_and_keeps_other_values() {
     let from = server.create_session(json!({}));
     let to = server.create_session(json!({}));
     let code = format!(
-        "key = {{'is': '{}'[::-1]}}; other = {{'z': 1, 'a': 2.5}}",
+        "is_ = '{}'[::-1]; key = {{'is': is_, 'split': is_[:9] + '\\n' + is_[9:]}}; other = {{'z': 1, 'a': 2.5}}",
         SECRET.chars().rev().collect::<String>()
     );
     server.eval(&from, &code);
@@ -136,9 +136,10 @@ fn bridge_redacts_secrets_of_the_namespace_and_keeps_other_values() {
         let result = server.call("bridge_data", moved);
         assert_eq!(result["structuredContent"]["success"], true, "{result}");
     }
+    let length = "***REDACTED***".len();
     assert_result(
-        &server.eval(&to, "len(key['is'])"),
-        &json!("***REDACTED***".len()),
+        &server.eval(&to, "[len(text) for text in key.values()]"),
+        &json!([length, length]),
     );
     assert_result(&server.eval(&to, "list(other)"), &json!(["z", "a"]));
 }
