@@ -417,7 +417,15 @@ fn artifacts_are_listed_copied_out_and_verified() {
     let stderr = stderr_of(&run_code("shell", code, &[]));
     let listed = cli_json(&["artifacts"]);
     let id = text_of(&listed["executions"][0]["execution_id"]).to_owned();
-    assert_contains(&stderr, [&format!("`ringfence artifacts {id} --out DIR`")]);
+    let get = format!("(get them with `ringfence artifacts {id} --out DIR`)");
+    assert_contains(&stderr, ["artifacts: ", &get]);
+    let copied_to = TempDir::new("artifacts-copied");
+    let copied = run_code(
+        "shell",
+        "echo one > a.txt",
+        &["--artifacts", &copied_to.path("new")],
+    );
+    assert_lacks(stderr_of(&copied), ["artifacts: "]);
     assert!(cli_stdout(&["artifacts", &id]).contains("sub/a.txt"));
     assert_eq!(cli_json(&["artifacts", &id])["execution_id"], json!(id));
     let files = TempDir::new("artifacts-out");
