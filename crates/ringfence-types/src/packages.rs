@@ -230,8 +230,8 @@ fn is_version(version: &str) -> bool {
     })
 }
 
-/// Returns a condition of PEP 508 without spaces around it. The installer parses it; here it only cannot be anything else: a
-/// comparison of words and quoted texts, without a character of URLs, paths, options or further parts.
+/// Returns a condition of PEP 508 without spaces around it. The installer parses it; here it only cannot be anything
+/// else: a comparison of words and quoted texts, without a character of URLs, paths, options or further parts.
 fn condition(text: &str) -> Result<String, RequirementError> {
     let is_allowed = |c: u8| c.is_ascii_alphanumeric() || b" ._+*!<>=~()'\"-".contains(&c);
     let compares = COMPARISONS.iter().any(|operator| text.contains(operator)) || text.contains(" in ");
