@@ -101,11 +101,15 @@ fn waiting_node_fork_has_its_pages_faulted_in() {
     server.wait_until_warm("node");
     let forks = descendants_with(server.child.id(), "--single-threaded").into_iter();
     let faults = |pid: u32| -> Option<i64> { proc_stat(pid, MINOR_FAULTS)?.parse().ok() };
-    // The template itself has the most page faults.
-    let before = forks.filter_map(faults).min().unwrap();
+    let mut faults: Vec<i64> = forks.filter_map(faults).collect();
+    faults.sort_unstable();
+    // The template itself has the most page faults, and a fork that is not ready yet has the fewest.
+    let [.., before, _] = faults[..] else {
+        panic!("{faults:?}")
+    };
     let code = "[forked, +require('fs').readFileSync('/proc/self/stat', 'latin1').split(' ')[9]]";
     let after = eval_in_fork(&mut server, code).as_i64().unwrap();
-    assert!((0..100).contains(&(after - before)), "{before}, {after}");
+    assert!((-50..100).contains(&(after - before)), "{faults:?}, {after}");
 }
 
 /// Each trial run ends, even if a preloaded module has replaced functions that programs use.
