@@ -431,13 +431,12 @@ impl State {
         self.last_number
     }
 
-    /// Estimates the ms until a place is free, from the average time that one is held, or has been already.
+    /// Estimates the ms until a place is free: the average time that one is held, or more if every running request
+    /// has run longer.
     fn likely_ms(&self) -> f64 {
-        let ages = self
-            .running
-            .values()
-            .map(|one| one.since.elapsed().as_secs_f64() * 1000.0);
-        let held_ms = ages.fold(self.held_ms, f64::max);
+        let ages = self.running.values().map(|one| one.since.elapsed());
+        let youngest_ms = ages.min().unwrap_or_default().as_secs_f64() * 1000.0;
+        let held_ms = self.held_ms.max(youngest_ms);
         let rounds = self.waiting / self.settings.concurrency.max(1) + 1;
         held_ms * f64::from(u32::try_from(rounds).unwrap_or(u32::MAX))
     }

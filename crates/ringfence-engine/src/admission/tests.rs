@@ -381,6 +381,24 @@ async fn namespace_never_takes_all_counted_places_and_others_overtake_it() {
 }
 
 #[tokio::test]
+async fn retry_time_is_longer_only_if_every_running_request_is() {
+    let queue = queue(2, 0);
+    let [one, _other] = [admit(&queue, "a").await, admit(&queue, "b").await].map(Result::unwrap);
+    let set_since = |numbers: &[u64]| {
+        let mut state = lock(&queue.shared);
+        state.held_ms = 1_000.0;
+        let old = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
+        for number in numbers {
+            state.running.get_mut(number).unwrap().since = old;
+        }
+        busy(&state, "full").retry_after_ms.unwrap()
+    };
+    assert_eq!(set_since(&[one.number]), 1_000);
+    let all: Vec<u64> = lock(&queue.shared).running.keys().copied().collect();
+    assert!((60_000..70_000).contains(&set_since(&all)));
+}
+
+#[tokio::test]
 async fn expired_request_is_not_counted() {
     let queue = Queue::of_places(1, 1, 32);
     let (one, short) = (name("one"), Duration::from_millis(1));
