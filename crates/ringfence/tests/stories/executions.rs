@@ -399,7 +399,7 @@ fn hint_names_only_tools_and_flags_of_its_reader() {
 #[test]
 fn language_refused_by_the_rate_limit_is_available_later() {
     let mut server = Server::with_env([
-        ("RINGFENCE_QUEUE_RATE_PER_MINUTE", "60"),
+        ("RINGFENCE_QUEUE_RATE_PER_MINUTE", "20"),
         ("RINGFENCE_QUEUE_RATE_BURST", "1"),
     ]);
     server.run(json!({"code": "1"}));
