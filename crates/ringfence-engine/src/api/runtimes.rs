@@ -167,7 +167,7 @@ fn last_line(text: &str) -> String {
         .collect()
 }
 
-/// Returns a language and its version. Error: the language, unavailable because the program was refused.
+/// Returns a language and its version. Error: the language, unavailable because the server was busy.
 async fn version(engine: &Engine, language: Language, code: &str) -> Result<Runtime, Box<Runtime>> {
     let found = runtimes::find(language, &engine.services.sandboxes.runtimes);
     let path = found.map(|found| found.interpreter);
